@@ -1,0 +1,519 @@
+//! From a list of edges to a clean [`Csr`]: symmetrised, sorted, without repeats or self-loops.
+//!
+//! Edges come from an [`EdgeSource`] that can be read twice: once to count, once to place. So a graph is built
+//! in the memory of its own result, however large the file behind it. Rows that are clean already
+//! ([`EdgeInput::Rows`]) are checked in one pass and used where they lie.
+
+use rayon::prelude::*;
+
+use crate::csr::{Csr, CsrView, Ids};
+use crate::error::{Error, Result};
+use crate::io::npy::Array;
+use crate::progress::{Progress, Unit};
+
+/// Vertex ids are 32 bits wide.
+pub const MAX_NODES: usize = u32::MAX as usize - 1;
+
+/// Edges `[source, destination]` that can be visited any number of times, always in the same order.
+pub trait EdgeSource {
+    /// Hands all edges to `sink`, in batches. Ids may be anything: the builder checks them.
+    fn visit(&self, sink: &mut dyn FnMut(&[[i64; 2]]) -> Result<()>) -> Result<()>;
+    /// Where edge number `index` of the visit stands: file and line or element.
+    fn place(&self, index: u64) -> String;
+    /// How many there are, if that is known beforehand.
+    fn len(&self) -> Option<u64>;
+    /// Whether it is known that there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == Some(0)
+    }
+}
+
+/// What the rows of an adjacency matrix stand for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rows {
+    /// Row `v` lists the in-neighbours of `v`, as a halograph dataset does.
+    AreDestinations,
+    /// Row `v` lists the vertices that `v` points to, as scipy and PyG read a matrix.
+    AreSources,
+}
+
+/// Edges as a reader found them.
+pub enum EdgeInput {
+    /// An adjacency matrix in compressed rows.
+    Rows {
+        /// Row starts.
+        indptr: Array,
+        /// Column ids.
+        indices: Array,
+        /// What a row means.
+        rows: Rows,
+    },
+    /// Anything else.
+    Source(Box<dyn EdgeSource>),
+}
+
+/// What to keep of the edges.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct EdgeOptions {
+    /// Keep directions; otherwise every edge is stored both ways.
+    pub directed: bool,
+    /// Keep edges from a vertex to itself.
+    pub keep_self_loops: bool,
+}
+
+/// What happened to the edges.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct EdgeCounts {
+    /// Entries in the input.
+    pub read: u64,
+    /// Self-loops among them.
+    pub self_loops: u64,
+    /// Directed edges in the result.
+    pub stored: u64,
+}
+
+/// Builds the graph of `nodes` vertices.
+pub fn build(
+    nodes: usize,
+    input: EdgeInput,
+    options: EdgeOptions,
+    progress: &dyn Progress,
+) -> Result<(Csr, EdgeCounts)> {
+    if nodes > MAX_NODES {
+        return Err(Error::input(
+            format!("{nodes} nodes"),
+            format!("more than the {MAX_NODES} that ids can number"),
+        ));
+    }
+    match input {
+        EdgeInput::Rows { indptr, indices, rows } => {
+            build_from_rows(nodes, indptr, indices, rows, options, progress)
+        }
+        EdgeInput::Source(source) => build_from_source(nodes, &*source, options, progress),
+    }
+}
+
+fn build_from_rows(
+    nodes: usize,
+    indptr: Array,
+    indices: Array,
+    rows: Rows,
+    options: EdgeOptions,
+    progress: &dyn Progress,
+) -> Result<(Csr, EdgeCounts)> {
+    let starts = row_starts(nodes, &indptr, indices.len())?;
+    let place = format!("{}, element", indices.name);
+    let ids = column_ids(nodes, indices)?;
+    if let Some(bad) = ids.as_slice().iter().position(|&id| id as usize >= nodes) {
+        return Err(out_of_range(&format!("{place} {bad}"), ids.as_slice()[bad] as i32 as i64, nodes));
+    }
+    let csr = Csr { indptr: starts, indices: ids };
+    let counts = EdgeCounts { read: csr.edges(), self_loops: 0, stored: csr.edges() };
+    if is_clean(csr.view(), rows, options, progress)? {
+        let self_loops = if options.keep_self_loops { count_self_loops(csr.view()) } else { 0 };
+        return Ok((csr, EdgeCounts { self_loops, ..counts }));
+    }
+    build_from_source(nodes, &CsrEdges { csr, rows, place }, options, progress)
+}
+
+/// Reads and checks row starts: `nodes + 1` of them, from 0, never falling, ending at `edges`.
+pub fn row_starts(nodes: usize, indptr: &Array, edges: usize) -> Result<Vec<u64>> {
+    let name = &indptr.name;
+    if indptr.header.shape.len() != 1 || indptr.len() != nodes + 1 {
+        let problem = format!("shape {:?} where {} row starts are needed", indptr.header.shape, nodes + 1);
+        return Err(Error::input(name, problem));
+    }
+    let starts = indptr.to_i64()?;
+    if starts[0] != 0 {
+        return Err(Error::input(
+            format!("{name}, element 0"),
+            format!("{} where row starts begin at 0", starts[0]),
+        ));
+    }
+    if let Some(v) = starts.windows(2).position(|w| w[1] < w[0]) {
+        let problem = format!("{} after {}: row starts may not fall", starts[v + 1], starts[v]);
+        return Err(Error::input(format!("{name}, element {}", v + 1), problem));
+    }
+    if starts[nodes] as u64 != edges as u64 {
+        let problem = format!("{} where {edges} neighbour ids are stored", starts[nodes]);
+        return Err(Error::input(format!("{name}, element {nodes}"), problem));
+    }
+    Ok(starts.into_iter().map(|s| s as u64).collect())
+}
+
+/// Column ids as `u32`, left in their file when they are 32 bits wide there.
+fn column_ids(nodes: usize, indices: Array) -> Result<Ids> {
+    if indices.header.shape.len() != 1 {
+        return Err(Error::input(
+            &indices.name,
+            format!("shape {:?} where a plain list of ids is needed", indices.header.shape),
+        ));
+    }
+    if indices.as_slice::<u32>().is_some() {
+        return Ok(Ids::Mapped(indices));
+    }
+    let mut ids = Vec::with_capacity(indices.len());
+    let mut buffer = [0i64; 4096];
+    while ids.len() < indices.len() {
+        let start = ids.len();
+        let n = buffer.len().min(indices.len() - start);
+        indices.read_i64(start, &mut buffer[..n])?;
+        for (k, &id) in buffer[..n].iter().enumerate() {
+            if id < 0 || id >= nodes as i64 {
+                return Err(out_of_range(&format!("{}, element {}", indices.name, start + k), id, nodes));
+            }
+            ids.push(id as u32);
+        }
+    }
+    Ok(Ids::Owned(ids))
+}
+
+fn out_of_range(place: &str, id: i64, nodes: usize) -> Error {
+    Error::input(place, format!("node id {id} in a graph of {nodes} nodes"))
+        .help("ids count from 0; check that features and edges belong to the same graph")
+}
+
+/// Whether rows are already what [`build`] would make of them.
+fn is_clean(csr: CsrView, rows: Rows, options: EdgeOptions, progress: &dyn Progress) -> Result<bool> {
+    let tidy = (0..csr.nodes()).into_par_iter().all(|v| {
+        let row = csr.row(v);
+        row.windows(2).all(|w| w[0] < w[1])
+            && (options.keep_self_loops || row.binary_search(&(v as u32)).is_err())
+    });
+    if !tidy {
+        return Ok(false);
+    }
+    if options.directed { Ok(rows == Rows::AreDestinations) } else { is_symmetric(csr, progress) }
+}
+
+/// Whether tidy rows hold every edge both ways.
+///
+/// Visiting rows in order meets the occurrences of `v` in any row `u` in that row's own order, so one cursor
+/// a row is enough: no search, no transposed copy.
+fn is_symmetric(csr: CsrView, progress: &dyn Progress) -> Result<bool> {
+    progress.begin("checking symmetry", Some(csr.nodes() as u64), Unit::Items);
+    let mut cursor: Vec<u64> = csr.indptr[..csr.nodes()].to_vec();
+    for v in 0..csr.nodes() {
+        for &u in csr.row(v) {
+            let at = cursor[u as usize];
+            if at == csr.indptr[u as usize + 1] || csr.indices[at as usize] != v as u32 {
+                return Ok(false);
+            }
+            cursor[u as usize] += 1;
+        }
+        if v % 4096 == 4095 {
+            progress.tick(4096)?;
+        }
+    }
+    Ok(true)
+}
+
+fn count_self_loops(csr: CsrView) -> u64 {
+    (0..csr.nodes()).into_par_iter().filter(|&v| csr.row(v).binary_search(&(v as u32)).is_ok()).count() as u64
+}
+
+/// Rows of a matrix as an edge list.
+struct CsrEdges {
+    csr: Csr,
+    rows: Rows,
+    place: String,
+}
+
+impl EdgeSource for CsrEdges {
+    fn visit(&self, sink: &mut dyn FnMut(&[[i64; 2]]) -> Result<()>) -> Result<()> {
+        let csr = self.csr.view();
+        let mut batch = Vec::new();
+        for v in 0..csr.nodes() {
+            let pairs = csr.row(v).iter().map(|&u| match self.rows {
+                Rows::AreDestinations => [u as i64, v as i64],
+                Rows::AreSources => [v as i64, u as i64],
+            });
+            batch.extend(pairs);
+            if batch.len() >= 4096 {
+                sink(&batch)?;
+                batch.clear();
+            }
+        }
+        sink(&batch)
+    }
+
+    fn place(&self, index: u64) -> String {
+        format!("{} {index}", self.place)
+    }
+
+    fn len(&self) -> Option<u64> {
+        Some(self.csr.edges())
+    }
+}
+
+fn build_from_source(
+    nodes: usize,
+    source: &dyn EdgeSource,
+    options: EdgeOptions,
+    progress: &dyn Progress,
+) -> Result<(Csr, EdgeCounts)> {
+    let (mut indptr, mut counts) = count(nodes, source, options, progress)?;
+    let mut indices = place(source, &indptr, options, progress)?;
+    let lengths = sort_rows(&indptr, &mut indices);
+    compact(&mut indptr, &mut indices, &lengths);
+    counts.stored = indices.len() as u64;
+    Ok((Csr { indptr, indices: Ids::Owned(indices) }, counts))
+}
+
+/// Calls `entry(row, column)` for everything that edge `[u, v]` stores.
+#[inline]
+fn entries([u, v]: [u32; 2], options: EdgeOptions, mut entry: impl FnMut(u32, u32)) {
+    if u == v && !options.keep_self_loops {
+        return;
+    }
+    entry(v, u);
+    if !options.directed && u != v {
+        entry(u, v);
+    }
+}
+
+/// Pass 1: checks every id and gives the row starts, repeats still counted.
+fn count(
+    nodes: usize,
+    source: &dyn EdgeSource,
+    options: EdgeOptions,
+    progress: &dyn Progress,
+) -> Result<(Vec<u64>, EdgeCounts)> {
+    progress.begin("reading edges", source.len(), Unit::Items);
+    let mut indptr = vec![0u64; nodes + 1];
+    let mut counts = EdgeCounts::default();
+    source.visit(&mut |batch| {
+        for (k, edge) in batch.iter().enumerate() {
+            if let Some(&bad) = edge.iter().find(|&&id| id < 0 || id >= nodes as i64) {
+                return Err(out_of_range(&source.place(counts.read + k as u64), bad, nodes));
+            }
+            counts.self_loops += u64::from(edge[0] == edge[1]);
+            entries(edge.map(|id| id as u32), options, |row, _| indptr[row as usize + 1] += 1);
+        }
+        counts.read += batch.len() as u64;
+        progress.tick(batch.len() as u64)
+    })?;
+    for v in 0..nodes {
+        indptr[v + 1] += indptr[v];
+    }
+    Ok((indptr, counts))
+}
+
+/// Pass 2: puts every entry into its row.
+fn place(
+    source: &dyn EdgeSource,
+    indptr: &[u64],
+    options: EdgeOptions,
+    progress: &dyn Progress,
+) -> Result<Vec<u32>> {
+    progress.begin("placing edges", source.len(), Unit::Items);
+    let nodes = indptr.len() - 1;
+    let mut indices = vec![0u32; indptr[nodes] as usize];
+    let mut cursor = indptr[..nodes].to_vec();
+    source.visit(&mut |batch| {
+        let mut changed = false;
+        for edge in batch {
+            let ids = edge.map(|id| id as u32);
+            changed |= edge.iter().any(|&id| id < 0 || id >= nodes as i64);
+            if changed {
+                break;
+            }
+            entries(ids, options, |row, column| {
+                let at = &mut cursor[row as usize];
+                if *at < indptr[row as usize + 1] {
+                    indices[*at as usize] = column;
+                    *at += 1;
+                } else {
+                    changed = true;
+                }
+            });
+        }
+        if changed {
+            return Err(Error::input(source.place(0), "the file changed while it was read"));
+        }
+        progress.tick(batch.len() as u64)
+    })?;
+    if cursor.iter().zip(&indptr[1..]).any(|(at, end)| at != end) {
+        return Err(Error::input(source.place(0), "the file changed while it was read"));
+    }
+    Ok(indices)
+}
+
+/// Sorts each row and moves its distinct ids to its front; gives their number for each row.
+fn sort_rows(indptr: &[u64], indices: &mut [u32]) -> Vec<u32> {
+    split_rows(indptr, indices)
+        .into_par_iter()
+        .map(|row| {
+            row.sort_unstable();
+            let mut kept = 0;
+            for i in 0..row.len() {
+                if i == 0 || row[i] != row[kept - 1] {
+                    row[kept] = row[i];
+                    kept += 1;
+                }
+            }
+            kept as u32
+        })
+        .collect()
+}
+
+fn split_rows<'a>(indptr: &[u64], mut indices: &'a mut [u32]) -> Vec<&'a mut [u32]> {
+    indptr
+        .windows(2)
+        .map(|w| {
+            let (row, rest) = std::mem::take(&mut indices).split_at_mut((w[1] - w[0]) as usize);
+            indices = rest;
+            row
+        })
+        .collect()
+}
+
+/// Closes the gaps that repeats left behind the first `lengths[v]` ids of each row.
+fn compact(indptr: &mut [u64], indices: &mut Vec<u32>, lengths: &[u32]) {
+    let mut end = 0;
+    for (v, &length) in lengths.iter().enumerate() {
+        let start = indptr[v] as usize;
+        indices.copy_within(start..start + length as usize, end);
+        indptr[v] = end as u64;
+        end += length as usize;
+    }
+    indptr[lengths.len()] = end as u64;
+    indices.truncate(end);
+    indices.shrink_to_fit();
+}
+
+/// The vertices of the largest (weakly) connected component, ascending; the first of equals.
+pub fn largest_component(csr: CsrView) -> Vec<u32> {
+    let mut parent: Vec<u32> = (0..csr.nodes() as u32).collect();
+    fn root(parent: &mut [u32], mut v: u32) -> u32 {
+        while parent[v as usize] != v {
+            parent[v as usize] = parent[parent[v as usize] as usize];
+            v = parent[v as usize];
+        }
+        v
+    }
+    for v in 0..csr.nodes() {
+        for &u in csr.row(v) {
+            let (a, b) = (root(&mut parent, u), root(&mut parent, v as u32));
+            // The smaller id becomes the root, so the result does not depend on edge order.
+            parent[a.max(b) as usize] = a.min(b);
+        }
+    }
+    let roots: Vec<u32> = (0..csr.nodes() as u32).map(|v| root(&mut parent, v)).collect();
+    let mut sizes = vec![0u32; csr.nodes()];
+    roots.iter().for_each(|&r| sizes[r as usize] += 1);
+    let best = (0..sizes.len()).max_by_key(|&r| (sizes[r], std::cmp::Reverse(r)));
+    (0..csr.nodes() as u32).filter(|&v| Some(roots[v as usize] as usize) == best).collect()
+}
+
+/// The graph that `keep` (ascending ids) induces, renumbered in that order.
+pub fn induced(csr: CsrView, keep: &[u32]) -> Csr {
+    let mut new_id = vec![u32::MAX; csr.nodes()];
+    keep.iter().enumerate().for_each(|(new, &old)| new_id[old as usize] = new as u32);
+    let mut indptr = Vec::with_capacity(keep.len() + 1);
+    let mut indices = Vec::new();
+    indptr.push(0);
+    for &old in keep {
+        let row = csr.row(old as usize).iter().map(|&u| new_id[u as usize]);
+        indices.extend(row.filter(|&u| u != u32::MAX));
+        indptr.push(indices.len() as u64);
+    }
+    Csr { indptr, indices: Ids::Owned(indices) }
+}
+
+/// Edges held in memory, for readers of small files and for tests.
+pub struct EdgeList {
+    /// The file they came from.
+    pub name: String,
+    /// `[source, destination]`.
+    pub edges: Vec<[i64; 2]>,
+}
+
+impl EdgeSource for EdgeList {
+    fn visit(&self, sink: &mut dyn FnMut(&[[i64; 2]]) -> Result<()>) -> Result<()> {
+        self.edges.chunks(4096).try_for_each(sink)
+    }
+
+    fn place(&self, index: u64) -> String {
+        format!("{}, edge {index}", self.name)
+    }
+
+    fn len(&self) -> Option<u64> {
+        Some(self.edges.len() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::progress::Silent;
+
+    fn built(nodes: usize, edges: &[[i64; 2]], options: EdgeOptions) -> Result<(Csr, EdgeCounts)> {
+        let source = EdgeList { name: "e".into(), edges: edges.to_vec() };
+        build(nodes, EdgeInput::Source(Box::new(source)), options, &Silent)
+    }
+
+    fn pairs(csr: &Csr) -> Vec<(u32, u32)> {
+        let view = csr.view();
+        (0..view.nodes()).flat_map(|v| view.row(v).iter().map(move |&u| (v as u32, u))).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn equals_a_set_of_pairs(
+            edges in prop::collection::vec([0i64..12, 0i64..12], 0..80), directed: bool, keep_self_loops: bool,
+        ) {
+            let options = EdgeOptions { directed, keep_self_loops };
+            let (csr, counts) = built(12, &edges, options).unwrap();
+            let mut expected = BTreeSet::new();
+            for &[u, v] in &edges {
+                if u != v || keep_self_loops {
+                    expected.insert((v as u32, u as u32));
+                    if !directed {
+                        expected.insert((u as u32, v as u32));
+                    }
+                }
+            }
+            prop_assert_eq!(pairs(&csr), expected.into_iter().collect::<Vec<_>>());
+            prop_assert_eq!(counts.read, edges.len() as u64);
+            prop_assert_eq!(counts.stored, csr.edges());
+            prop_assert_eq!(counts.self_loops, edges.iter().filter(|e| e[0] == e[1]).count() as u64);
+        }
+
+        #[test]
+        fn symmetry_is_recognised(edges in prop::collection::vec([0i64..9, 0i64..9], 0..40)) {
+            let options = EdgeOptions { directed: true, keep_self_loops: true };
+            let (csr, _) = built(9, &edges, options).unwrap();
+            let set: BTreeSet<_> = pairs(&csr).into_iter().collect();
+            let symmetric = set.iter().all(|&(a, b)| set.contains(&(b, a)));
+            prop_assert_eq!(is_symmetric(csr.view(), &Silent).unwrap(), symmetric);
+        }
+    }
+
+    #[test]
+    fn a_bad_id_is_placed() {
+        let error = built(3, &[[0, 1], [2, 3]], EdgeOptions::default()).err().unwrap().to_string();
+        assert!(error.starts_with("e, edge 1: node id 3 in a graph of 3 nodes"), "{error}");
+        assert!(built(3, &[[-1, 1]], EdgeOptions::default()).is_err());
+    }
+
+    #[test]
+    fn the_largest_component_is_kept_and_renumbered() {
+        let (csr, _) = built(7, &[[0, 1], [2, 4], [4, 6]], EdgeOptions::default()).unwrap();
+        let keep = largest_component(csr.view());
+        assert_eq!(keep, [2, 4, 6]);
+        assert_eq!(pairs(&induced(csr.view(), &keep)), [(0, 1), (1, 0), (1, 2), (2, 1)]);
+    }
+
+    #[test]
+    fn no_nodes_and_no_edges_are_legal() {
+        assert_eq!(built(0, &[], EdgeOptions::default()).unwrap().0.edges(), 0);
+        let (csr, _) = built(3, &[], EdgeOptions::default()).unwrap();
+        assert_eq!((csr.nodes(), csr.edges()), (3, 0));
+        assert_eq!(largest_component(csr.view()), [0]);
+    }
+}

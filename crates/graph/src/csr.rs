@@ -1,0 +1,77 @@
+//! Compressed sparse rows: the in-neighbours of every vertex.
+
+use crate::io::npy::Array;
+
+/// A graph as it is stored: `indices[indptr[v]..indptr[v + 1]]` are the in-neighbours of `v`.
+///
+/// Rows are sorted and hold no repeats, ids are below `nodes()`; whoever makes one keeps that promise
+/// ([`crate::build`] by construction, [`crate::dataset::check()`] by looking).
+pub struct Csr {
+    /// Row starts, one more than there are vertices.
+    pub indptr: Vec<u64>,
+    /// Neighbour ids.
+    pub indices: Ids,
+}
+
+/// Neighbour ids, in memory or left in the file they came from.
+pub enum Ids {
+    /// In memory.
+    Owned(Vec<u32>),
+    /// A mapped array that [`Array::as_slice`] can view as `u32`.
+    Mapped(Array),
+}
+
+impl Ids {
+    /// The ids.
+    pub fn as_slice(&self) -> &[u32] {
+        match self {
+            Ids::Owned(ids) => ids,
+            Ids::Mapped(array) => array.as_slice().expect("only arrays with a u32 view become Ids::Mapped"),
+        }
+    }
+}
+
+impl Csr {
+    /// Number of vertices.
+    pub fn nodes(&self) -> usize {
+        self.indptr.len() - 1
+    }
+
+    /// Number of stored (directed) edges.
+    pub fn edges(&self) -> u64 {
+        *self.indptr.last().expect("indptr holds at least one entry")
+    }
+
+    /// A borrowed view.
+    pub fn view(&self) -> CsrView<'_> {
+        CsrView { indptr: &self.indptr, indices: self.indices.as_slice() }
+    }
+}
+
+/// A borrowed [`Csr`].
+#[derive(Clone, Copy)]
+pub struct CsrView<'a> {
+    /// Row starts.
+    pub indptr: &'a [u64],
+    /// Neighbour ids.
+    pub indices: &'a [u32],
+}
+
+impl<'a> CsrView<'a> {
+    /// Number of vertices.
+    pub fn nodes(&self) -> usize {
+        self.indptr.len() - 1
+    }
+
+    /// In-neighbours of `v`.
+    #[inline]
+    pub fn row(&self, v: usize) -> &'a [u32] {
+        &self.indices[self.indptr[v] as usize..self.indptr[v + 1] as usize]
+    }
+
+    /// In-degree of `v`.
+    #[inline]
+    pub fn degree(&self, v: usize) -> u64 {
+        self.indptr[v + 1] - self.indptr[v]
+    }
+}

@@ -1,0 +1,194 @@
+//! A dataset directory: plain files numpy can open, memory-mapped.
+//!
+//! | file | type | meaning |
+//! |---|---|---|
+//! | `dataset.json` | [`Manifest`] | version, counts, task, metric, fingerprint |
+//! | `indptr.npy` | u64 or i64, N+1 | row starts |
+//! | `indices.npy` | u32 or i32, E | `indices[indptr[v]..indptr[v+1]]` are the in-neighbours of v |
+//! | `feat.npy` | f32 or f16, N×F | input features |
+//! | `label.npy` | i64 N (−1 = none), or u8 N×C | labels |
+//! | `split.npy` | u8 N | 0 none, 1 train, 2 validation, 3 test |
+//! | `ids.txt` | text, a line a node | the user's own ids, if they had any |
+//!
+//! [`Dataset::open`] checks types, shapes and lengths; [`check()`] looks at every number. Do not write into a
+//! directory while it is open.
+
+pub mod check;
+pub mod info;
+pub mod manifest;
+pub mod write;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+pub use check::check;
+pub use manifest::{MANIFEST, Manifest, Metric, Task};
+
+use crate::csr::CsrView;
+use crate::error::{Error, IoContext, Result};
+use crate::io::npy::{Array, DType};
+
+/// Row starts.
+pub const INDPTR: &str = "indptr.npy";
+/// Neighbour ids.
+pub const INDICES: &str = "indices.npy";
+/// Features.
+pub const FEAT: &str = "feat.npy";
+/// Labels.
+pub const LABEL: &str = "label.npy";
+/// Split.
+pub const SPLIT: &str = "split.npy";
+/// The user's own ids.
+pub const IDS: &str = "ids.txt";
+
+/// Which part of the split a node belongs to, as stored in `split.npy`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Part {
+    /// In no part.
+    None = 0,
+    /// Its label is trained on.
+    Train = 1,
+    /// Its label chooses the model.
+    Val = 2,
+    /// Its label is only reported on.
+    Test = 3,
+}
+
+/// An open dataset. Arrays are mapped, not read: opening a large one is instant.
+pub struct Dataset {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it says of itself.
+    pub manifest: Manifest,
+    indptr: Array,
+    indices: Array,
+    feat: Array,
+    label: Array,
+    split: Array,
+}
+
+impl Dataset {
+    /// Opens a directory and checks the type, shape and length of every array.
+    pub fn open(path: &Path) -> Result<Dataset> {
+        let manifest = read_manifest(path)?;
+        let (n, e) = (manifest.nodes as usize, manifest.edges as usize);
+        let (f, c) = (manifest.features as usize, manifest.classes as usize);
+        let label = match manifest.task {
+            Task::SingleLabel => open(path, LABEL, &[n], &[DType::I64])?,
+            Task::MultiLabel => open(path, LABEL, &[n, c], &[DType::U8])?,
+        };
+        let dataset = Dataset {
+            path: path.to_path_buf(),
+            indptr: open(path, INDPTR, &[n.saturating_add(1)], &[DType::U64, DType::I64])?,
+            indices: open(path, INDICES, &[e], &[DType::U32, DType::I32])?,
+            feat: open(path, FEAT, &[n, f], &[DType::F32, DType::F16])?,
+            label,
+            split: open(path, SPLIT, &[n], &[DType::U8])?,
+            manifest,
+        };
+        dataset.check_row_starts()?;
+        Ok(dataset)
+    }
+
+    /// Row starts must be sound before any row is read.
+    fn check_row_starts(&self) -> Result<()> {
+        let starts: &[u64] = view(&self.indptr);
+        let fault = check::row_starts(starts, self.manifest.edges).into_iter().next();
+        fault
+            .map_or(Ok(()), |f| Err(Error::input(format!("{}, {}", self.indptr.name, f.position), f.problem)))
+    }
+
+    /// The graph.
+    pub fn graph(&self) -> CsrView<'_> {
+        CsrView { indptr: view(&self.indptr), indices: view(&self.indices) }
+    }
+
+    /// The features, `f32` or `f16`.
+    pub fn features(&self) -> &Array {
+        &self.feat
+    }
+
+    /// The labels.
+    pub fn labels(&self) -> LabelView<'_> {
+        match self.manifest.task {
+            Task::SingleLabel => LabelView::Single(view(&self.label)),
+            Task::MultiLabel => {
+                LabelView::Multi { classes: self.manifest.classes as usize, flags: view(&self.label) }
+            }
+        }
+    }
+
+    /// The part each node belongs to, as numbers of [`Part`].
+    pub fn split(&self) -> &[u8] {
+        view(&self.split)
+    }
+
+    /// The user's own ids, if the nodes came with any.
+    pub fn ids(&self) -> Result<Option<Vec<String>>> {
+        let path = self.path.join(IDS);
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok(Some(text.lines().map(String::from).collect())),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(Error::Io { path, action: "read", source }),
+        }
+    }
+}
+
+/// Borrowed labels.
+#[derive(Clone, Copy)]
+pub enum LabelView<'a> {
+    /// One class a node, −1 for none.
+    Single(&'a [i64]),
+    /// `nodes × classes` flags.
+    Multi {
+        /// Columns.
+        classes: usize,
+        /// 0 or 1 each.
+        flags: &'a [u8],
+    },
+}
+
+/// Reads `dataset.json` of the directory `path`.
+pub fn read_manifest(path: &Path) -> Result<Manifest> {
+    let file = path.join(MANIFEST);
+    if path.is_dir() && !file.exists() {
+        return Err(Error::input(path.display(), format!("no {MANIFEST}: this is not a dataset directory"))
+            .help("plain arrays become one with `halograph data import npy`"));
+    }
+    let text = fs::read_to_string(&file).at(&file, "read")?;
+    Manifest::parse(&file, &text)
+}
+
+/// Opens one array and checks its type and shape.
+fn open(folder: &Path, file: &str, shape: &[usize], types: &[DType]) -> Result<Array> {
+    let array = Array::open(&folder.join(file))?;
+    let names: Vec<&str> = types.iter().map(DType::descr).collect();
+    if !types.contains(&array.header.dtype) || array.header.big_endian {
+        let order = if array.header.big_endian { "big-endian " } else { "" };
+        let problem = format!(
+            "wrong dtype: {order}{} where {} is needed",
+            array.header.dtype.descr(),
+            names.join(" or ")
+        );
+        return Err(Error::input(&array.name, problem));
+    }
+    if array.header.shape != shape {
+        let problem = format!("wrong length: shape {:?} where {MANIFEST} says {shape:?}", array.header.shape);
+        return Err(Error::input(&array.name, problem));
+    }
+    if array.header.fortran && shape.len() > 1 {
+        return Err(Error::input(&array.name, "Fortran order where row order is needed"));
+    }
+    if !array.raw().as_ptr().cast::<u64>().is_aligned() {
+        return Err(
+            Error::input(&array.name, "elements are not aligned to 8 bytes").help("save it again with numpy")
+        );
+    }
+    Ok(array)
+}
+
+/// The elements of an array whose type [`open`] has checked.
+fn view<T: crate::io::npy::Element>(array: &Array) -> &[T] {
+    array.as_slice().expect("type, order and alignment were checked when it was opened")
+}

@@ -1,0 +1,248 @@
+//! What array-based formats share: edges, features, labels and splits out of [`Array`]s.
+
+use crate::build::EdgeSource;
+use crate::dataset::Part;
+use crate::dataset::write::{FeatureSource, Labels};
+use crate::error::{Error, Result};
+use crate::io::npy::Array;
+
+/// Elements decoded at a time.
+const CHUNK: usize = 1 << 16;
+
+/// An `edge_index`: 2×E as PyG has it, or E×2.
+pub(super) struct PairEdges {
+    pairs: Array,
+    count: usize,
+    /// 2×E: sources first, then destinations.
+    split_rows: bool,
+}
+
+impl PairEdges {
+    pub(super) fn new(pairs: Array) -> Result<Self> {
+        match pairs.header.shape[..] {
+            [2, count] => Ok(PairEdges { pairs, count, split_rows: true }),
+            [count, 2] => Ok(PairEdges { pairs, count, split_rows: false }),
+            _ => {
+                let problem = format!("shape {:?} where edges need 2×E or E×2", pairs.header.shape);
+                Err(Error::input(&pairs.name, problem))
+            }
+        }
+    }
+}
+
+impl EdgeSource for PairEdges {
+    fn visit(&self, sink: &mut dyn FnMut(&[[i64; 2]]) -> Result<()>) -> Result<()> {
+        let mut ids = vec![0i64; 2 * CHUNK];
+        let mut batch = Vec::with_capacity(CHUNK);
+        for start in (0..self.count).step_by(CHUNK) {
+            let n = CHUNK.min(self.count - start);
+            batch.clear();
+            if self.split_rows {
+                let (from, to) = ids.split_at_mut(CHUNK);
+                self.pairs.read_i64(start, &mut from[..n])?;
+                self.pairs.read_i64(self.count + start, &mut to[..n])?;
+                batch.extend(from[..n].iter().zip(&to[..n]).map(|(&u, &v)| [u, v]));
+            } else {
+                self.pairs.read_i64(2 * start, &mut ids[..2 * n])?;
+                batch.extend(ids[..2 * n].chunks_exact(2).map(|pair| [pair[0], pair[1]]));
+            }
+            sink(&batch)?;
+        }
+        Ok(())
+    }
+
+    fn place(&self, index: u64) -> String {
+        format!("{}, edge {index}", self.pairs.name)
+    }
+
+    fn len(&self) -> Option<u64> {
+        Some(self.count as u64)
+    }
+}
+
+/// An N×F matrix.
+pub(super) struct DenseFeatures(Array);
+
+impl DenseFeatures {
+    pub(super) fn new(matrix: Array) -> Result<Self> {
+        if matrix.header.shape.len() != 2 || matrix.header.dtype.size().is_none() {
+            let problem = format!(
+                "{} of shape {:?} where features need numbers, nodes × columns",
+                matrix.header.dtype.descr(),
+                matrix.header.shape
+            );
+            return Err(Error::input(&matrix.name, problem));
+        }
+        Ok(DenseFeatures(matrix))
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.0.rows()
+    }
+}
+
+impl FeatureSource for DenseFeatures {
+    fn cols(&self) -> usize {
+        self.0.cols()
+    }
+
+    fn stream(&self, sink: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()> {
+        let (rows, cols) = (self.rows(), self.cols());
+        let step = (CHUNK / cols.max(1)).max(1);
+        let mut buffer = vec![0f32; step * cols];
+        for start in (0..rows).step_by(step) {
+            let values = &mut buffer[..step.min(rows - start) * cols];
+            self.0.read_f32(start * cols, values)?;
+            sink(values)?;
+        }
+        Ok(())
+    }
+
+    fn place(&self, row: usize, column: usize) -> String {
+        format!("{}, row {row}, column {column}", self.0.name)
+    }
+}
+
+/// A sparse N×F matrix in compressed rows.
+pub(super) struct SparseFeatures {
+    /// Row starts, checked.
+    indptr: Vec<u64>,
+    indices: Array,
+    data: Array,
+    cols: usize,
+}
+
+impl SparseFeatures {
+    /// `starts` as [`crate::build::row_starts`] gives them for `indices`.
+    pub(super) fn new(starts: Vec<u64>, indices: Array, data: Array, cols: usize) -> Result<Self> {
+        if data.len() != indices.len() {
+            let problem = format!("{} values for {} column ids", data.len(), indices.len());
+            return Err(Error::input(&data.name, problem));
+        }
+        Ok(SparseFeatures { indptr: starts, indices, data, cols })
+    }
+}
+
+impl FeatureSource for SparseFeatures {
+    fn cols(&self) -> usize {
+        self.cols
+    }
+
+    fn stream(&self, sink: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()> {
+        let (rows, cols) = (self.indptr.len() - 1, self.cols);
+        let step = (CHUNK / cols.max(1)).max(1);
+        let mut dense = vec![0f32; step * cols];
+        let (mut ids, mut values) = (Vec::new(), Vec::new());
+        for start in (0..rows).step_by(step) {
+            let n = step.min(rows - start);
+            dense.fill(0.0);
+            for row in 0..n {
+                let from = self.indptr[start + row] as usize;
+                let count = self.indptr[start + row + 1] as usize - from;
+                ids.resize(count, 0);
+                values.resize(count, 0.0);
+                self.indices.read_i64(from, &mut ids)?;
+                self.data.read_f32(from, &mut values)?;
+                for (k, (&id, &x)) in ids.iter().zip(&values).enumerate() {
+                    if id < 0 || id >= cols as i64 {
+                        let place = format!("{}, element {}", self.indices.name, from + k);
+                        return Err(Error::input(place, format!("feature column {id} of {cols}")));
+                    }
+                    // Repeated entries add up, as scipy has it.
+                    dense[row * cols + id as usize] += x;
+                }
+            }
+            sink(&dense[..n * cols])?;
+        }
+        Ok(())
+    }
+
+    fn place(&self, row: usize, column: usize) -> String {
+        format!("{}, row {row}, column {column}", self.data.name)
+    }
+}
+
+/// Labels out of N, N×1 (classes; NaN or −1 is none) or N×C (flags).
+pub(super) fn labels(array: &Array) -> Result<Labels> {
+    let classes = array.cols();
+    if array.header.shape.len() == 2 && classes > 1 {
+        let flag = |(at, &x): (usize, &i64)| match x {
+            0 | 1 => Ok(x as u8),
+            _ => {
+                let place = format!("{}, row {}, column {}", array.name, at / classes, at % classes);
+                Err(Error::input(place, format!("{x} where a multi-label table has 0 or 1")))
+            }
+        };
+        let flags = array.to_i64()?.iter().enumerate().map(flag).collect::<Result<_>>()?;
+        return Ok(Labels::Multi { classes, flags });
+    }
+    let plain = array.header.shape.len() == 1 || (array.header.shape.len() == 2 && classes == 1);
+    if !plain {
+        let problem = format!("shape {:?} where labels need N, N×1 or N×C", array.header.shape);
+        return Err(Error::input(&array.name, problem));
+    }
+    let mut values = vec![0f64; array.len()];
+    array.read_f64(0, &mut values)?;
+    let class = |(v, &x): (usize, &f64)| match x {
+        x if x.is_nan() => Ok(-1),
+        x if x.fract() == 0.0 && x.abs() < 1e15 => Ok(x as i64),
+        x => {
+            Err(Error::input(format!("{}, node {v}", array.name), format!("class {x} is not a whole number")))
+        }
+    };
+    Ok(Labels::Single(values.iter().enumerate().map(class).collect::<Result<_>>()?))
+}
+
+/// A ready split: numbers of [`Part`], one a node.
+pub(super) fn parts(array: &Array) -> Result<Vec<u8>> {
+    let part = |(v, &x): (usize, &i64)| {
+        u8::try_from(x)
+            .map_err(|_| Error::input(format!("{}, node {v}", array.name), format!("{x} is no part")))
+    };
+    array.to_i64()?.iter().enumerate().map(part).collect()
+}
+
+/// A split out of three masks: N each, or K×N (or N×K) of which number `index` is taken. All three, or none.
+pub(super) fn masks(masks: &[Option<Array>; 3], nodes: usize, index: usize) -> Result<Option<Vec<u8>>> {
+    if masks.iter().all(Option::is_none) {
+        return Ok(None);
+    }
+    let mut split = vec![Part::None as u8; nodes];
+    for (mask, (part, what)) in
+        masks.iter().zip([(Part::Train, "training"), (Part::Val, "validation"), (Part::Test, "test")])
+    {
+        let mask = mask.as_ref().ok_or_else(|| {
+            let there = masks.iter().flatten().next().map_or("", |m| &m.name);
+            Error::input(there, format!("there is no {what} mask beside it"))
+        })?;
+        for v in mask_members(mask, nodes, index)? {
+            if split[v] != Part::None as u8 {
+                return Err(Error::input(
+                    format!("{}, node {v}", mask.name),
+                    "a node in two parts of the split",
+                ));
+            }
+            split[v] = part as u8;
+        }
+    }
+    Ok(Some(split))
+}
+
+/// The nodes whose flag is set in mask number `index`.
+fn mask_members(mask: &Array, nodes: usize, index: usize) -> Result<Vec<usize>> {
+    let (start, step, count) = match mask.header.shape[..] {
+        [n] if n == nodes => (0, 1, 1),
+        [k, n] if n == nodes => (index.saturating_mul(n), 1, k),
+        [n, k] if n == nodes => (index, k, k),
+        _ => {
+            let problem = format!("shape {:?} where a mask of {nodes} nodes is needed", mask.header.shape);
+            return Err(Error::input(&mask.name, problem));
+        }
+    };
+    if index >= count {
+        return Err(Error::input(&mask.name, format!("no split {index}: it holds {count}, counted from 0"))
+            .help("choose one with --split-index"));
+    }
+    let flags = mask.to_i64()?;
+    Ok((0..nodes).filter(|&v| flags[start + v * step] != 0).collect())
+}

@@ -1,0 +1,268 @@
+//! Importing: from the files people have to a dataset directory.
+//!
+//! Each format is one module with one function, `read`: it opens the files and hands over a [`RawGraph`],
+//! in which edges and features are still streams. What follows is the same for all of them and happens here once:
+//! build the graph, choose the component, make or take the split, check labels, write.
+
+mod arrays;
+mod npy;
+mod split;
+
+use std::path::{Path, PathBuf};
+
+pub use split::SplitRule;
+
+use crate::build::{self, EdgeCounts, EdgeInput, EdgeOptions};
+use crate::csr::Csr;
+use crate::dataset::manifest::{Manifest, Metric, Task};
+use crate::dataset::write::{self, Contents, FeatureSource, Labels};
+use crate::error::{Error, Result};
+use crate::progress::Progress;
+
+/// The formats we read, each with what only it may be told.
+#[derive(Debug, Clone)]
+pub enum Format {
+    /// A folder of plain arrays.
+    Npy {
+        /// Which of several splits in the files to take.
+        split_index: usize,
+    },
+}
+
+impl Format {
+    /// The name on the command line and in manifests.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Format::Npy { .. } => "npy",
+        }
+    }
+
+    /// Opens `source` and describes what is there.
+    fn read(&self, source: &Path, _progress: &dyn Progress) -> Result<RawGraph> {
+        match self {
+            Format::Npy { split_index } => npy::read(source, *split_index),
+        }
+    }
+}
+
+/// What the user may choose.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// What to keep of the edges.
+    pub edges: EdgeOptions,
+    /// Keep only the largest connected component.
+    pub largest_component: bool,
+    /// How to split; by default as the files say, else by the usual protocol.
+    pub split: SplitRule,
+    /// Seed of random splits.
+    pub seed: u64,
+    /// How to score; by default accuracy, or micro-F1 for multi-label data.
+    pub metric: Option<Metric>,
+    /// What to call it; by default after the source.
+    pub name: Option<String>,
+    /// Replace an existing dataset.
+    pub overwrite: bool,
+}
+
+/// A graph as its files describe it, edges and features not yet read.
+pub struct RawGraph {
+    /// What the files call it.
+    pub name: String,
+    /// Vertices.
+    pub nodes: usize,
+    /// Edges, unchecked.
+    pub edges: EdgeInput,
+    /// Features, unchecked.
+    pub features: Box<dyn FeatureSource>,
+    /// Labels, one row a node, unchecked.
+    pub labels: Labels,
+    /// Where the labels come from, for messages.
+    pub labels_from: String,
+    /// Names of the classes, or nothing.
+    pub class_names: Vec<String>,
+    /// 0 none, 1 train, 2 validation, 3 test, if the files say.
+    pub split: Option<Vec<u8>>,
+    /// The user's own ids.
+    pub ids: Option<Vec<String>>,
+    /// Things worth telling.
+    pub notes: Vec<String>,
+}
+
+/// What an import did.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Report {
+    /// The new dataset's manifest.
+    pub manifest: Manifest,
+    /// What happened to the edges.
+    pub edges: EdgeCounts,
+    /// Nodes left out with the smaller components.
+    pub nodes_dropped: usize,
+    /// How the split came about.
+    pub split: String,
+    /// Things worth telling.
+    pub notes: Vec<String>,
+}
+
+/// Imports `source` as the dataset directory `target`.
+pub fn import(
+    format: &Format,
+    source: &Path,
+    target: &Path,
+    options: &Options,
+    progress: &dyn Progress,
+) -> Result<Report> {
+    write::may_write(target, options.overwrite)?;
+    let raw = format.read(source, progress)?;
+    finish(format, raw, target, options, progress)
+}
+
+/// The part of an import that does not depend on the format.
+fn finish(
+    format: &Format,
+    raw: RawGraph,
+    target: &Path,
+    options: &Options,
+    progress: &dyn Progress,
+) -> Result<Report> {
+    let classes = count_classes(&raw)?;
+    let metric = choose_metric(options.metric, raw.labels.task(), classes)?;
+    let (csr, edges) = build::build(raw.nodes, raw.edges, options.edges, progress)?;
+    let mut kept = Kept { csr, features: raw.features, labels: raw.labels, split: raw.split, ids: raw.ids };
+    if options.largest_component {
+        kept = kept.largest_component();
+    }
+    let nodes = kept.csr.nodes();
+    let (split, split_from) = options.split.apply(kept.split, &kept.labels, nodes, options.seed)?;
+    let contents = Contents {
+        name: options.name.clone().unwrap_or(raw.name),
+        csr: &kept.csr,
+        directed: options.edges.directed,
+        features: &*kept.features,
+        labels: &kept.labels,
+        classes,
+        class_names: raw.class_names,
+        split: &split,
+        ids: kept.ids.as_deref(),
+        metric,
+        source: format!("import {}; split: {split_from}", format.name()),
+    };
+    let manifest = write::write(target, options.overwrite, &contents, progress)?;
+    Ok(Report { manifest, edges, nodes_dropped: raw.nodes - nodes, split: split_from, notes: raw.notes })
+}
+
+/// Checks every label and gives the number of classes.
+fn count_classes(raw: &RawGraph) -> Result<usize> {
+    let place = |node: usize| format!("{}, node {node}", raw.labels_from);
+    let rows =
+        |found: usize| Error::input(&raw.labels_from, format!("{found} labels for {} nodes", raw.nodes));
+    let classes = match &raw.labels {
+        Labels::Single(labels) if labels.len() != raw.nodes => return Err(rows(labels.len())),
+        Labels::Single(labels) => {
+            let limit = (raw.nodes as i64).max(1 << 16);
+            if let Some(v) = labels.iter().position(|&l| l < -1 || l >= limit) {
+                return Err(Error::input(place(v), format!("class {}", labels[v]))
+                    .help("classes count from 0, and -1 stands for no label"));
+            }
+            (labels.iter().copied().max().unwrap_or(-1) + 1) as usize
+        }
+        Labels::Multi { classes, flags } if Some(flags.len()) != raw.nodes.checked_mul(*classes) => {
+            return Err(rows(flags.len() / (*classes).max(1)));
+        }
+        Labels::Multi { classes, flags } => {
+            if let Some(at) = flags.iter().position(|&x| x > 1) {
+                let problem = format!("{} in column {} where 0 or 1 is needed", flags[at], at % classes);
+                return Err(Error::input(place(at / classes), problem));
+            }
+            *classes
+        }
+    };
+    Ok(classes.max(raw.class_names.len()))
+}
+
+fn choose_metric(wanted: Option<Metric>, task: Task, classes: usize) -> Result<Metric> {
+    let refuse = |why: String| Err(Error::input("--metric", why));
+    match (wanted, task) {
+        (None, Task::SingleLabel) => Ok(Metric::Accuracy),
+        (None, Task::MultiLabel) => Ok(Metric::MicroF1),
+        (Some(Metric::Auc), Task::SingleLabel) if classes != 2 => {
+            refuse(format!("auc needs two classes or multi-label data; there are {classes} classes"))
+        }
+        (Some(Metric::Accuracy), Task::MultiLabel) => {
+            refuse("accuracy is not defined for multi-label data".into())
+        }
+        (Some(metric), _) => Ok(metric),
+    }
+}
+
+/// What is left of the raw graph once its edges are built.
+struct Kept {
+    csr: Csr,
+    features: Box<dyn FeatureSource>,
+    labels: Labels,
+    split: Option<Vec<u8>>,
+    ids: Option<Vec<String>>,
+}
+
+impl Kept {
+    fn largest_component(self) -> Kept {
+        let keep = build::largest_component(self.csr.view());
+        let csr = build::induced(self.csr.view(), &keep);
+        let labels = match self.labels {
+            Labels::Single(labels) => Labels::Single(pick(&keep, &labels)),
+            Labels::Multi { classes, flags } => {
+                let rows =
+                    keep.iter().flat_map(|&v| &flags[v as usize * classes..(v as usize + 1) * classes]);
+                Labels::Multi { classes, flags: rows.copied().collect() }
+            }
+        };
+        let split = self.split.map(|split| pick(&keep, &split));
+        let ids = self.ids.map(|ids| pick(&keep, &ids));
+        Kept { csr, features: Box::new(KeptFeatures { all: self.features, keep }), labels, split, ids }
+    }
+}
+
+fn pick<T: Clone>(keep: &[u32], all: &[T]) -> Vec<T> {
+    keep.iter().map(|&v| all[v as usize].clone()).collect()
+}
+
+/// Only some rows of a feature source.
+struct KeptFeatures {
+    all: Box<dyn FeatureSource>,
+    /// Ascending.
+    keep: Vec<u32>,
+}
+
+impl FeatureSource for KeptFeatures {
+    fn cols(&self) -> usize {
+        self.all.cols()
+    }
+
+    fn stream(&self, sink: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()> {
+        let cols = self.cols();
+        if cols == 0 {
+            return Ok(());
+        }
+        let (mut row, mut next, mut batch) = (0u32, 0, Vec::new());
+        self.all.stream(&mut |rows| {
+            batch.clear();
+            for values in rows.chunks_exact(cols) {
+                if self.keep.get(next) == Some(&row) {
+                    batch.extend_from_slice(values);
+                    next += 1;
+                }
+                row += 1;
+            }
+            sink(&batch)
+        })
+    }
+
+    fn place(&self, row: usize, column: usize) -> String {
+        self.all.place(self.keep.get(row).map_or(row, |&v| v as usize), column)
+    }
+}
+
+/// The last part of a path, as a name for what is there.
+fn name_of(source: &Path) -> String {
+    let absolute: PathBuf = source.canonicalize().unwrap_or_else(|_| source.to_path_buf());
+    absolute.file_stem().map_or("graph".into(), |name| name.to_string_lossy().into_owned())
+}

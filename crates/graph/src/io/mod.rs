@@ -1,0 +1,3 @@
+//! File formats shared by datasets and importers.
+
+pub mod npy;

@@ -1,0 +1,21 @@
+//! Graphs and datasets: what they look like on disk and in memory, how they are imported, made and checked.
+//!
+//! - [`dataset`]: the memory-mapped directory everything else works on;
+//! - [`import`]: readers for the formats people have;
+//! - [`generate`]: seeded graphs of any size;
+//! - [`build`]: from edges to clean compressed rows ([`Csr`]).
+//!
+//! Nothing here prints or exits: long work reports to a [`Progress`] observer, failures are [`Error`]s.
+
+pub mod build;
+pub mod csr;
+pub mod dataset;
+pub mod error;
+pub mod import;
+pub mod io;
+pub mod progress;
+
+pub use csr::{Csr, CsrView};
+pub use dataset::Dataset;
+pub use error::{Error, Result};
+pub use progress::{Progress, Silent};

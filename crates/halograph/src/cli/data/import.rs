@@ -1,0 +1,132 @@
+//! `halograph data import FORMAT SRC -o DIR`
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand, ValueEnum};
+use halograph_graph::build::EdgeOptions;
+use halograph_graph::dataset::Metric;
+use halograph_graph::import::{Format, Options, Report, SplitRule, import};
+
+use crate::cli::progress::Bar;
+use crate::cli::{print, say};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// A folder of plain arrays (indptr + indices or edge_index, feat, label, split or masks).
+    Npy {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        which: SplitIndex,
+    },
+}
+
+#[derive(Args)]
+pub struct Common {
+    /// What to import.
+    source: PathBuf,
+    /// The dataset directory to make.
+    #[arg(short, long, value_name = "DIR")]
+    out: PathBuf,
+    /// Keep edge directions instead of storing every edge both ways.
+    #[arg(long)]
+    directed: bool,
+    /// Keep edges from a node to itself.
+    #[arg(long)]
+    keep_self_loops: bool,
+    /// Keep only the largest connected component.
+    #[arg(long)]
+    largest_component: bool,
+    /// auto, given, per-class[:TRAIN,VAL] or fraction[:TRAIN,VAL]; auto takes the split in the files, else 20 + 30
+    /// nodes a class (multi-label: 0.6 + 0.2).
+    #[arg(long, value_name = "RULE", default_value = "auto")]
+    split: SplitRule,
+    /// Seed of a random split.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// How to score predictions [default: accuracy, or micro-f1 for multi-label data].
+    #[arg(long, value_enum)]
+    metric: Option<MetricArg>,
+    /// What to call the dataset [default: after the source].
+    #[arg(long)]
+    name: Option<String>,
+    /// Replace an existing dataset.
+    #[arg(long)]
+    overwrite: bool,
+    /// Print the result as one line of JSON.
+    #[arg(long)]
+    json: bool,
+    /// Print no progress and no summary.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+#[derive(Args)]
+pub struct SplitIndex {
+    /// Which split to take where masks hold several, counted from 0.
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    split_index: usize,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum MetricArg {
+    Accuracy,
+    MicroF1,
+    Auc,
+}
+
+impl From<MetricArg> for Metric {
+    fn from(arg: MetricArg) -> Metric {
+        match arg {
+            MetricArg::Accuracy => Metric::Accuracy,
+            MetricArg::MicroF1 => Metric::MicroF1,
+            MetricArg::Auc => Metric::Auc,
+        }
+    }
+}
+
+pub fn run(command: Command) -> anyhow::Result<ExitCode> {
+    let (format, common) = match command {
+        Command::Npy { common, which } => (Format::Npy { split_index: which.split_index }, common),
+    };
+    let options = Options {
+        edges: EdgeOptions { directed: common.directed, keep_self_loops: common.keep_self_loops },
+        largest_component: common.largest_component,
+        split: common.split,
+        seed: common.seed,
+        metric: common.metric.map(Metric::from),
+        name: common.name,
+        overwrite: common.overwrite,
+    };
+    let bar = Bar::new(common.quiet || common.json);
+    let report = import(&format, &common.source, &common.out, &options, &bar)?;
+    drop(bar);
+    if common.json {
+        print(&serde_json::to_string(&report)?);
+    } else if !common.quiet {
+        summary(&report).iter().for_each(|line| say(line));
+        print(&common.out.display().to_string());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn summary(report: &Report) -> Vec<String> {
+    let m = &report.manifest;
+    let mut lines = vec![
+        format!(
+            "{}: {} nodes, {} directed edges, {} features, {} classes",
+            m.name, m.nodes, m.edges, m.features, m.classes
+        ),
+        format!(
+            "edges: {} read, {} self-loops, {} stored",
+            report.edges.read, report.edges.self_loops, report.edges.stored
+        ),
+        format!("split: {}", report.split),
+    ];
+    if report.nodes_dropped > 0 {
+        lines.push(format!("largest component: {} nodes left out", report.nodes_dropped));
+    }
+    lines.extend(report.notes.iter().map(|note| format!("note: {note}")));
+    lines
+}

@@ -1,0 +1,55 @@
+//! The command line: one file a command, one `match` here.
+
+mod data;
+mod progress;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use halograph_graph::Error;
+
+/// Train graph neural networks on graphs that outgrow one process, on ordinary CPUs.
+#[derive(Parser)]
+#[command(version, about, arg_required_else_help = true, max_term_width = 110)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Make, import, describe and check datasets.
+    #[command(subcommand)]
+    Data(data::Command),
+}
+
+/// Runs one command to its end.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.command {
+        Command::Data(command) => data::run(command),
+    }
+}
+
+/// Exit codes: 2 usage or bad input, 1 anything else (a full disk, a broken device), 130 interrupted.
+pub fn fail(error: &anyhow::Error) -> ExitCode {
+    say(&format!("error: {error:#}"));
+    match error.downcast_ref::<Error>() {
+        Some(Error::Cancelled) => ExitCode::from(130),
+        Some(e) if !e.is_environment() => ExitCode::from(2),
+        _ => ExitCode::from(1),
+    }
+}
+
+/// Prints a line for the user to standard error.
+#[expect(clippy::print_stderr, reason = "the binary is the one place that talks to the user")]
+pub fn say(line: &str) {
+    eprintln!("{line}");
+}
+
+/// Prints a result to standard output. A closed pipe (`| head`) ends the program quietly.
+pub fn print(text: &str) {
+    use std::io::Write;
+    if writeln!(std::io::stdout(), "{text}").is_err() {
+        std::process::exit(0);
+    }
+}

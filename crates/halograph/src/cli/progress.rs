@@ -1,0 +1,70 @@
+//! Progress on the terminal: a bar where there is one, a line a stage where there is not, silence if asked.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use halograph_graph::progress::{Progress, Unit};
+use indicatif::{ProgressBar, ProgressStyle};
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Shows stages as they pass.
+pub struct Bar {
+    quiet: bool,
+    current: Mutex<ProgressBar>,
+}
+
+impl Bar {
+    /// A bar that also stops the work on Ctrl-C; a second Ctrl-C ends the process at once.
+    pub fn new(quiet: bool) -> Self {
+        let handler = || {
+            if INTERRUPTED.swap(true, Ordering::Relaxed) {
+                std::process::exit(130);
+            }
+        };
+        // Fails only where a handler is already set, which then does the same.
+        let _ = ctrlc::set_handler(handler);
+        Bar { quiet, current: Mutex::new(ProgressBar::hidden()) }
+    }
+
+    fn bar(&self) -> std::sync::MutexGuard<'_, ProgressBar> {
+        self.current.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+impl Progress for Bar {
+    fn begin(&self, stage: &str, total: Option<u64>, unit: Unit) {
+        if self.quiet {
+            return;
+        }
+        let count = match unit {
+            Unit::Bytes => "{bytes}/{total_bytes}",
+            Unit::Items => "{human_pos}/{human_len}",
+        };
+        let template = match total {
+            Some(_) => format!("{{msg:20}} [{{bar:30}}] {count} {{eta}}"),
+            None => format!("{{msg:20}} {{spinner}} {}", count.split('/').next().unwrap_or_default()),
+        };
+        let style = ProgressStyle::with_template(&template).expect("the templates above are valid");
+        let bar = total.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
+        bar.set_style(style.progress_chars("=> "));
+        bar.set_message(stage.to_string());
+        let mut current = self.bar();
+        current.finish_and_clear();
+        *current = bar;
+    }
+
+    fn advance(&self, n: u64) {
+        self.bar().inc(n);
+    }
+
+    fn cancelled(&self) -> bool {
+        INTERRUPTED.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.bar().finish_and_clear();
+    }
+}
