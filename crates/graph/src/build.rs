@@ -183,29 +183,36 @@ fn is_clean(csr: CsrView, rows: Rows, options: EdgeOptions, progress: &dyn Progr
     if !tidy {
         return Ok(false);
     }
-    if options.directed { Ok(rows == Rows::AreDestinations) } else { is_symmetric(csr, progress) }
+    if options.directed {
+        Ok(rows == Rows::AreDestinations)
+    } else {
+        Ok(one_way_edge(csr, progress)?.is_none())
+    }
 }
 
-/// Whether tidy rows hold every edge both ways.
+/// The first `(v, u)` found such that tidy row `v` lists `u` but row `u` does not list `v`.
 ///
 /// Visiting rows in order meets the occurrences of `v` in any row `u` in that row's own order, so one cursor
 /// a row is enough: no search, no transposed copy.
-fn is_symmetric(csr: CsrView, progress: &dyn Progress) -> Result<bool> {
+pub(crate) fn one_way_edge(csr: CsrView, progress: &dyn Progress) -> Result<Option<(u32, u32)>> {
     progress.begin("checking symmetry", Some(csr.nodes() as u64), Unit::Items);
     let mut cursor: Vec<u64> = csr.indptr[..csr.nodes()].to_vec();
-    for v in 0..csr.nodes() {
-        for &u in csr.row(v) {
-            let at = cursor[u as usize];
-            if at == csr.indptr[u as usize + 1] || csr.indices[at as usize] != v as u32 {
-                return Ok(false);
+    for v in 0..csr.nodes() as u32 {
+        for &u in csr.row(v as usize) {
+            let at = &mut cursor[u as usize];
+            let next = (*at < csr.indptr[u as usize + 1]).then(|| csr.indices[*at as usize]);
+            match next {
+                Some(w) if w == v => *at += 1,
+                // Row `w` has passed without claiming its place in row `u`.
+                Some(w) if w < v => return Ok(Some((u, w))),
+                _ => return Ok(Some((v, u))),
             }
-            cursor[u as usize] += 1;
         }
         if v % 4096 == 4095 {
             progress.tick(4096)?;
         }
     }
-    Ok(true)
+    Ok(None)
 }
 
 fn count_self_loops(csr: CsrView) -> u64 {
@@ -485,12 +492,14 @@ mod tests {
         }
 
         #[test]
-        fn symmetry_is_recognised(edges in prop::collection::vec([0i64..9, 0i64..9], 0..40)) {
+        fn one_way_edges_are_found(edges in prop::collection::vec([0i64..9, 0i64..9], 0..40)) {
             let options = EdgeOptions { directed: true, keep_self_loops: true };
             let (csr, _) = built(9, &edges, options).unwrap();
             let set: BTreeSet<_> = pairs(&csr).into_iter().collect();
-            let symmetric = set.iter().all(|&(a, b)| set.contains(&(b, a)));
-            prop_assert_eq!(is_symmetric(csr.view(), &Silent).unwrap(), symmetric);
+            match one_way_edge(csr.view(), &Silent).unwrap() {
+                None => prop_assert!(set.iter().all(|&(a, b)| set.contains(&(b, a)))),
+                Some((v, u)) => prop_assert!(set.contains(&(v, u)) && !set.contains(&(u, v))),
+            }
         }
     }
 

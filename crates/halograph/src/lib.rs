@@ -1,5 +1,7 @@
 //! halograph: graph neural networks on graphs that outgrow one process, on ordinary CPUs.
 //!
-//! This crate is the facade: it re-exports the libraries under one name and holds the command line.
+//! This crate is the facade: the libraries under one name, and what stands between them and the command line.
+
+pub mod memory;
 
 pub use halograph_graph as graph;

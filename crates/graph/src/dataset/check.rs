@@ -1,20 +1,265 @@
 //! Looking at every number of a dataset.
+//!
+//! [`check()`] goes on after a fault as far as it can, so one run tells everything that is wrong. Faults of one kind
+//! in one file are reported once: where the first one is, and how many there are.
 
-/// One thing that is wrong.
+use std::path::Path;
+
+use rayon::prelude::*;
+
+use super::manifest::{MANIFEST, Manifest, Task};
+use super::{FEAT, IDS, INDICES, INDPTR, LABEL, Part, SPLIT, open_array, read_manifest, shapes, view};
+use crate::build::one_way_edge;
+use crate::csr::CsrView;
+use crate::error::{Error, Result};
+use crate::io::npy::{self, Array, DType};
+use crate::progress::{Progress, Unit};
+
+/// One kind of thing that is wrong in one file.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Fault {
     /// File it is in.
     pub file: String,
-    /// Element, row or byte.
+    /// Where the first one is: element, node, row; empty if the whole file is meant.
     pub position: String,
     /// What is wrong there, with the value.
     pub problem: String,
+    /// How many there are of this kind.
+    pub count: u64,
 }
 
-/// Faults of row starts.
-pub(super) fn row_starts(_starts: &[u64], _edges: u64) -> Vec<Fault> {
-    Vec::new()
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(&self.file)?;
+        if !self.position.is_empty() {
+            write!(f, ", {}", self.position)?;
+        }
+        write!(f, ": {}", self.problem)?;
+        if self.count > 1 {
+            write!(f, " ({} more like this)", self.count - 1)?;
+        }
+        Ok(())
+    }
 }
 
-/// Placeholder.
-pub fn check() {}
+/// Checks the directory `path`. An unreadable manifest is an error; everything else is a fault.
+pub fn check(path: &Path, progress: &dyn Progress) -> Result<(Manifest, Vec<Fault>)> {
+    let manifest = read_manifest(path)?;
+    let mut faults = digests(path, &manifest, progress)?;
+    let mut open = |file: &str| {
+        let (shape, types) = shapes(&manifest, file);
+        open_array(path, file, &shape, types).map_err(|e| faults.push(open_fault(file, e))).ok()
+    };
+    let [indptr, indices, feat, label, split] = [INDPTR, INDICES, FEAT, LABEL, SPLIT].map(&mut open);
+    if let Some(indptr) = indptr {
+        let broken = row_starts(view(&indptr), manifest.edges);
+        if let (Some(indices), true) = (&indices, broken.is_empty()) {
+            let graph = CsrView { indptr: view(&indptr), indices: view(indices) };
+            faults.extend(rows(graph, &manifest, progress)?);
+        }
+        faults.extend(broken);
+    }
+    if let Some(feat) = &feat {
+        faults.extend(features(feat, progress)?);
+    }
+    faults.extend(label.as_ref().and_then(|label| labels(label, &manifest)));
+    if let Some(split) = &split {
+        faults.extend(parts(view(split), label.as_ref(), &manifest));
+    }
+    faults.extend(ids(path, &manifest)?);
+    Ok((manifest, faults))
+}
+
+fn whole_file(file: &str, problem: impl Into<String>) -> Fault {
+    Fault { file: file.into(), position: String::new(), problem: problem.into(), count: 1 }
+}
+
+/// What [`open_array`] refused, as a fault.
+fn open_fault(file: &str, error: Error) -> Fault {
+    match error {
+        Error::Input { problem, .. } => whole_file(file, problem),
+        Error::Io { action, source, .. } => whole_file(file, format!("cannot {action}: {source}")),
+        other => whole_file(file, other.to_string()),
+    }
+}
+
+/// The first of many equal faults: `problem(first)` describes it.
+fn first_of(
+    file: &str,
+    found: impl ParallelIterator<Item = usize>,
+    describe: impl Fn(usize) -> (String, String),
+) -> Option<Fault> {
+    let (first, count) =
+        found.map(|at| (at, 1u64)).reduce(|| (usize::MAX, 0), |a, b| (a.0.min(b.0), a.1 + b.1));
+    (count > 0).then(|| {
+        let (position, problem) = describe(first);
+        Fault { file: file.into(), position, problem, count }
+    })
+}
+
+/// Whether the files are, byte for byte, those that were written.
+fn digests(path: &Path, manifest: &Manifest, progress: &dyn Progress) -> Result<Vec<Fault>> {
+    let mut faults = Vec::new();
+    if manifest.fingerprint != manifest.compute_fingerprint() {
+        faults.push(whole_file(
+            MANIFEST,
+            "the fingerprint does not belong to the counts and digests beside it",
+        ));
+    }
+    progress.begin("hashing files", Some(manifest.files.values().map(|r| r.bytes).sum()), Unit::Bytes);
+    for (file, record) in &manifest.files {
+        // A missing or unreadable file is reported when it is opened.
+        let Ok(map) = npy::map(&path.join(file)) else { continue };
+        let mut hash = blake3::Hasher::new();
+        for chunk in map.chunks(1 << 24) {
+            hash.update(chunk);
+            progress.tick(chunk.len() as u64)?;
+        }
+        if hash.finalize().to_hex().as_str() != record.blake3 {
+            faults.push(whole_file(file, format!("contents differ from those {MANIFEST} records (blake3)")));
+        }
+    }
+    Ok(faults)
+}
+
+/// Faults of row starts: they begin at 0, never fall and end at the number of edges.
+pub(super) fn row_starts(starts: &[u64], edges: u64) -> Vec<Fault> {
+    let fault = |at: usize, problem: String, count: u64| Fault {
+        file: INDPTR.into(),
+        position: format!("element {at}"),
+        problem,
+        count,
+    };
+    let mut faults = Vec::new();
+    if starts[0] != 0 {
+        faults.push(fault(0, format!("{} where row starts begin at 0", starts[0]), 1));
+    }
+    let falls = (1..starts.len()).into_par_iter().filter(|&v| starts[v] < starts[v - 1]);
+    faults.extend(first_of(INDPTR, falls, |v| {
+        (format!("element {v}"), format!("{} after {}: row starts may not fall", starts[v], starts[v - 1]))
+    }));
+    let last = starts.len() - 1;
+    if starts[last] != edges {
+        faults.push(fault(last, format!("{} where the last row ends at {edges}", starts[last]), 1));
+    }
+    faults
+}
+
+/// Faults inside rows: ids out of range, unsorted, repeated; an undirected edge stored one way only.
+fn rows(graph: CsrView, manifest: &Manifest, progress: &dyn Progress) -> Result<Vec<Fault>> {
+    let (n, ids) = (graph.nodes(), graph.indices);
+    progress.begin("checking edges", None, Unit::Items);
+    let node_of = |element: usize| graph.indptr.partition_point(|&start| start <= element as u64) - 1;
+    let position = |element: usize| format!("element {element} (node {})", node_of(element));
+    let outside = (0..ids.len()).into_par_iter().filter(|&i| ids[i] as usize >= n);
+    let outside = first_of(INDICES, outside, |i| {
+        (position(i), format!("out-of-range id {} in a graph of {n} nodes", ids[i] as i32))
+    });
+    progress.tick(0)?;
+    // Neighbouring elements of one row; `bad` says which pairs are faults.
+    let pairs = |bad: fn(u32, u32) -> bool| {
+        (0..n).into_par_iter().flat_map_iter(move |v| {
+            let start = graph.indptr[v] as usize;
+            let pairs = graph.row(v).windows(2).enumerate();
+            pairs.filter(move |(_, w)| bad(w[0], w[1])).map(move |(k, _)| start + k + 1)
+        })
+    };
+    let unsorted = first_of(INDICES, pairs(|a, b| a > b), |i| {
+        (position(i), format!("unsorted neighbours: {} after {}", ids[i], ids[i - 1]))
+    });
+    let repeated =
+        first_of(INDICES, pairs(|a, b| a == b), |i| (position(i), format!("repeated neighbour {}", ids[i])));
+    progress.tick(0)?;
+    let mut faults: Vec<Fault> = [outside, unsorted, repeated].into_iter().flatten().collect();
+    if faults.is_empty() && !manifest.directed {
+        faults.extend(one_way_edge(graph, progress)?.map(|(v, u)| Fault {
+            position: format!("node {v}"),
+            ..whole_file(
+                INDICES,
+                format!("neighbour {u} does not list {v}, although the graph is undirected"),
+            )
+        }));
+    }
+    Ok(faults)
+}
+
+fn features(feat: &Array, progress: &dyn Progress) -> Result<Option<Fault>> {
+    match feat.header.dtype {
+        DType::F16 => non_finite(view::<half::f16>(feat), half::f16::to_f32, feat.cols(), progress),
+        _ => non_finite(view::<f32>(feat), |x| x, feat.cols(), progress),
+    }
+}
+
+fn non_finite<T: Copy + Sync>(
+    x: &[T],
+    number: fn(T) -> f32,
+    cols: usize,
+    progress: &dyn Progress,
+) -> Result<Option<Fault>> {
+    const STEP: usize = 1 << 24;
+    progress.begin("checking features", Some(x.len() as u64), Unit::Items);
+    let mut found: Option<Fault> = None;
+    for (start, chunk) in x.chunks(STEP).enumerate().map(|(k, chunk)| (k * STEP, chunk)) {
+        let bad = (0..chunk.len()).into_par_iter().filter(|&i| !number(chunk[i]).is_finite());
+        let bad = first_of(FEAT, bad, |i| {
+            let at = start + i;
+            let position = format!("row {}, column {}", at / cols, at % cols);
+            (position, format!("{} where features must be finite", number(chunk[i])))
+        });
+        found = match (found, bad) {
+            (Some(first), Some(more)) => Some(Fault { count: first.count + more.count, ..first }),
+            (first, more) => first.or(more),
+        };
+        progress.tick(chunk.len() as u64)?;
+    }
+    Ok(found)
+}
+
+fn labels(label: &Array, manifest: &Manifest) -> Option<Fault> {
+    let classes = manifest.classes;
+    match manifest.task {
+        Task::SingleLabel => {
+            let classes = classes as i64;
+            let y: &[i64] = view(label);
+            let bad = (0..y.len()).into_par_iter().filter(|&v| y[v] < -1 || y[v] >= classes);
+            first_of(LABEL, bad, |v| {
+                (format!("node {v}"), format!("label {} outside {classes} classes", y[v]))
+            })
+        }
+        Task::MultiLabel => {
+            let y: &[u8] = view(label);
+            let bad = (0..y.len()).into_par_iter().filter(|&i| y[i] > 1);
+            first_of(LABEL, bad, |i| {
+                let (row, column) = (i / classes as usize, i % classes as usize);
+                (format!("node {row}, class {column}"), format!("{} where 0 or 1 is needed", y[i]))
+            })
+        }
+    }
+}
+
+fn parts(split: &[u8], label: Option<&Array>, manifest: &Manifest) -> Vec<Fault> {
+    let all = || (0..split.len()).into_par_iter();
+    let node = |v: usize| format!("node {v}");
+    let unknown = first_of(SPLIT, all().filter(|&v| split[v] > Part::Test as u8), |v| {
+        (node(v), format!("part {} is none of 0 none, 1 train, 2 validation, 3 test", split[v]))
+    });
+    let unlabelled = label.filter(|_| manifest.task == Task::SingleLabel).and_then(|label| {
+        let y: &[i64] = view(label);
+        let bad = all().filter(|&v| split[v] != Part::None as u8 && y[v] < 0);
+        first_of(SPLIT, bad, |v| (node(v), format!("part {} for a node without a label", split[v])))
+    });
+    unknown.into_iter().chain(unlabelled).collect()
+}
+
+fn ids(path: &Path, manifest: &Manifest) -> Result<Option<Fault>> {
+    if !manifest.files.contains_key(IDS) {
+        return Ok(None);
+    }
+    let map = match npy::map(&path.join(IDS)) {
+        Ok(map) => map,
+        Err(error) => return Ok(Some(open_fault(IDS, error))),
+    };
+    let lines = map.par_iter().filter(|&&byte| byte == b'\n').count() as u64;
+    Ok((lines != manifest.nodes)
+        .then(|| whole_file(IDS, format!("{lines} lines for {} nodes", manifest.nodes))))
+}

@@ -72,21 +72,13 @@ impl Dataset {
     /// Opens a directory and checks the type, shape and length of every array.
     pub fn open(path: &Path) -> Result<Dataset> {
         let manifest = read_manifest(path)?;
-        let (n, e) = (manifest.nodes as usize, manifest.edges as usize);
-        let (f, c) = (manifest.features as usize, manifest.classes as usize);
-        let label = match manifest.task {
-            Task::SingleLabel => open(path, LABEL, &[n], &[DType::I64])?,
-            Task::MultiLabel => open(path, LABEL, &[n, c], &[DType::U8])?,
+        let open = |file| {
+            let (shape, types) = shapes(&manifest, file);
+            open_array(path, file, &shape, types)
         };
-        let dataset = Dataset {
-            path: path.to_path_buf(),
-            indptr: open(path, INDPTR, &[n.saturating_add(1)], &[DType::U64, DType::I64])?,
-            indices: open(path, INDICES, &[e], &[DType::U32, DType::I32])?,
-            feat: open(path, FEAT, &[n, f], &[DType::F32, DType::F16])?,
-            label,
-            split: open(path, SPLIT, &[n], &[DType::U8])?,
-            manifest,
-        };
+        let [indptr, indices, feat] = [open(INDPTR)?, open(INDICES)?, open(FEAT)?];
+        let [label, split] = [open(LABEL)?, open(SPLIT)?];
+        let dataset = Dataset { path: path.to_path_buf(), manifest, indptr, indices, feat, label, split };
         dataset.check_row_starts()?;
         Ok(dataset)
     }
@@ -160,8 +152,21 @@ pub fn read_manifest(path: &Path) -> Result<Manifest> {
     Manifest::parse(&file, &text)
 }
 
+/// The shape and the types that `manifest` asks of an array.
+fn shapes(manifest: &Manifest, file: &str) -> (Vec<usize>, &'static [DType]) {
+    let n = manifest.nodes as usize;
+    match (file, manifest.task) {
+        (INDPTR, _) => (vec![n.saturating_add(1)], &[DType::U64, DType::I64]),
+        (INDICES, _) => (vec![manifest.edges as usize], &[DType::U32, DType::I32]),
+        (FEAT, _) => (vec![n, manifest.features as usize], &[DType::F32, DType::F16]),
+        (LABEL, Task::SingleLabel) => (vec![n], &[DType::I64]),
+        (LABEL, Task::MultiLabel) => (vec![n, manifest.classes as usize], &[DType::U8]),
+        _ => (vec![n], &[DType::U8]),
+    }
+}
+
 /// Opens one array and checks its type and shape.
-fn open(folder: &Path, file: &str, shape: &[usize], types: &[DType]) -> Result<Array> {
+fn open_array(folder: &Path, file: &str, shape: &[usize], types: &[DType]) -> Result<Array> {
     let array = Array::open(&folder.join(file))?;
     let names: Vec<&str> = types.iter().map(DType::descr).collect();
     if !types.contains(&array.header.dtype) || array.header.big_endian {
@@ -188,7 +193,7 @@ fn open(folder: &Path, file: &str, shape: &[usize], types: &[DType]) -> Result<A
     Ok(array)
 }
 
-/// The elements of an array whose type [`open`] has checked.
+/// The elements of an array whose type [`open_array`] has checked.
 fn view<T: crate::io::npy::Element>(array: &Array) -> &[T] {
     array.as_slice().expect("type, order and alignment were checked when it was opened")
 }

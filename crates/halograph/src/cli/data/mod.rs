@@ -1,6 +1,8 @@
 //! `halograph data …`
 
+mod check;
 mod import;
+mod info;
 
 use std::process::ExitCode;
 
@@ -11,10 +13,16 @@ pub enum Command {
     /// Turn files of another format into a dataset directory.
     #[command(subcommand)]
     Import(import::Command),
+    /// Describe a dataset: counts, degrees, homophily, splits, memory per model.
+    Info(info::Args),
+    /// Look at every number of a dataset and name what is wrong.
+    Check(check::Args),
 }
 
 pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Import(command) => import::run(command),
+        Command::Info(args) => info::run(args),
+        Command::Check(args) => check::run(args),
     }
 }

@@ -1,0 +1,189 @@
+//! `check` finds every kind of damage, by name and position.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use halograph_graph::build::{EdgeInput, EdgeList, EdgeOptions, build};
+use halograph_graph::dataset::write::{Contents, FeatureSource, Labels, write};
+use halograph_graph::dataset::{Dataset, Metric, check};
+use halograph_graph::io::npy::{Element, Writer};
+use halograph_graph::{Result, Silent};
+
+struct Ones(usize);
+
+impl FeatureSource for Ones {
+    fn cols(&self) -> usize {
+        3
+    }
+    fn stream(&self, sink: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()> {
+        (0..self.0).try_for_each(|_| sink(&[1.0; 3]))
+    }
+    fn place(&self, row: usize, column: usize) -> String {
+        format!("row {row}, column {column}")
+    }
+}
+
+/// A ring of six nodes with two classes.
+fn ring(folder: &Path, multi: bool) -> PathBuf {
+    let target = folder.join("ring");
+    let edges = (0..6).map(|v| [v, (v + 1) % 6]).collect();
+    let source = EdgeInput::Source(Box::new(EdgeList { name: "ring".into(), edges }));
+    let (csr, _) = build(6, source, EdgeOptions::default(), &Silent).unwrap();
+    let labels = if multi {
+        Labels::Multi { classes: 2, flags: vec![0, 1, 1, 0, 1, 1, 0, 0, 0, 1, 1, 0] }
+    } else {
+        Labels::Single(vec![0, 1, 0, 1, 0, -1])
+    };
+    let ids: Vec<String> = (0..6).map(|v| format!("n{v}")).collect();
+    let contents = Contents {
+        name: "ring".into(),
+        csr: &csr,
+        directed: false,
+        features: &Ones(6),
+        labels: &labels,
+        classes: 2,
+        class_names: Vec::new(),
+        split: &[1, 1, 2, 2, 3, 0],
+        ids: Some(&ids),
+        metric: Metric::Accuracy,
+        source: "test".into(),
+    };
+    write(&target, false, &contents, &Silent).unwrap();
+    target
+}
+
+/// Makes a ring, damages it, and gives what `check` says, a line a fault, without the digest line.
+fn faults_after(multi: bool, damage: impl Fn(&Path)) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let ring = ring(folder.path(), multi);
+    damage(&ring);
+    let (_, faults) = check(&ring, &Silent).unwrap();
+    faults.iter().map(|f| f.to_string()).filter(|line| !line.contains("blake3")).collect()
+}
+
+fn replace<T: Element>(path: PathBuf, shape: &[usize], elements: &[T]) {
+    fs::remove_file(&path).unwrap();
+    let mut writer = Writer::create(&path, shape).unwrap();
+    writer.write(elements).unwrap();
+    writer.finish().unwrap();
+}
+
+/// The ring's neighbours with some elements changed.
+fn indices_with(changes: &[(usize, u32)]) -> Vec<u32> {
+    let mut ids = vec![1, 5, 0, 2, 1, 3, 2, 4, 3, 5, 0, 4];
+    changes.iter().for_each(|&(at, id)| ids[at] = id);
+    ids
+}
+
+#[test]
+fn a_whole_dataset_has_no_fault() {
+    assert!(faults_after(false, |_| {}).is_empty());
+    assert!(faults_after(true, |_| {}).is_empty());
+}
+
+#[test]
+fn every_damage_is_named_and_placed() {
+    type Damage = fn(&Path);
+    let cases: &[(&str, Damage)] = &[
+        ("indices.npy, element 3 (node 1): out-of-range id 77 in a graph of 6 nodes", |d| {
+            replace(d.join("indices.npy"), &[12], &indices_with(&[(3, 77)]))
+        }),
+        ("indices.npy, element 3 (node 1): out-of-range id -1 in a graph of 6 nodes", |d| {
+            replace(d.join("indices.npy"), &[12], &indices_with(&[(3, u32::MAX)]))
+        }),
+        ("indices.npy, element 5 (node 2): unsorted neighbours: 1 after 3", |d| {
+            replace(d.join("indices.npy"), &[12], &indices_with(&[(4, 3), (5, 1)]))
+        }),
+        ("indices.npy, element 5 (node 2): repeated neighbour 1", |d| {
+            replace(d.join("indices.npy"), &[12], &indices_with(&[(5, 1)]))
+        }),
+        ("indices.npy, node 2: neighbour 4 does not list 2, although the graph is undirected", |d| {
+            replace(d.join("indices.npy"), &[12], &indices_with(&[(5, 4)]))
+        }),
+        ("feat.npy, row 2, column 1: NaN where features must be finite (1 more like this)", |d| {
+            let mut x = [1f32; 18];
+            (x[7], x[9]) = (f32::NAN, f32::INFINITY);
+            replace(d.join("feat.npy"), &[6, 3], &x)
+        }),
+        ("label.npy, node 1: label 2 outside 2 classes", |d| {
+            replace(d.join("label.npy"), &[6], &[0i64, 2, 0, 1, 0, -1])
+        }),
+        ("split.npy, node 0: part 9 is none of 0 none, 1 train, 2 validation, 3 test", |d| {
+            replace(d.join("split.npy"), &[6], &[9u8, 1, 2, 2, 3, 0])
+        }),
+        ("split.npy, node 5: part 1 for a node without a label", |d| {
+            replace(d.join("split.npy"), &[6], &[1u8, 1, 2, 2, 3, 1])
+        }),
+        ("split.npy: wrong length: shape [5] where dataset.json says [6]", |d| {
+            replace(d.join("split.npy"), &[5], &[1u8; 5])
+        }),
+        ("label.npy: wrong dtype: <f4 where <i8 is needed", |d| {
+            replace(d.join("label.npy"), &[6], &[0f32; 6])
+        }),
+        ("feat.npy: truncated: shape [6, 3] needs 72 bytes, 70 are there", |d| {
+            let file = fs::OpenOptions::new().write(true).open(d.join("feat.npy")).unwrap();
+            file.set_len(128 + 70).unwrap();
+        }),
+        ("indptr.npy, element 2: 1 after 2: row starts may not fall", |d| {
+            replace(d.join("indptr.npy"), &[7], &[0u64, 2, 1, 6, 8, 10, 12])
+        }),
+        ("indptr.npy, element 6: 11 where the last row ends at 12", |d| {
+            replace(d.join("indptr.npy"), &[7], &[0u64, 2, 4, 6, 8, 10, 11])
+        }),
+        ("feat.npy: cannot open: No such file or directory (os error 2)", |d| {
+            fs::remove_file(d.join("feat.npy")).unwrap()
+        }),
+        ("ids.txt: 1 lines for 6 nodes", |d| fs::write(d.join("ids.txt"), "n0\n").unwrap()),
+        ("dataset.json: the fingerprint does not belong to the counts and digests beside it", |d| {
+            let text = fs::read_to_string(d.join("dataset.json")).unwrap();
+            let text = text.replace("\"fingerprint\": \"", "\"fingerprint\": \"0");
+            fs::write(d.join("dataset.json"), text).unwrap();
+        }),
+    ];
+    for (expected, damage) in cases {
+        assert_eq!(faults_after(false, damage), [*expected]);
+    }
+}
+
+#[test]
+fn multi_label_flags_are_checked() {
+    let faults = faults_after(true, |d| {
+        replace(d.join("label.npy"), &[6, 2], &[0u8, 1, 1, 3, 1, 1, 0, 0, 0, 1, 1, 0]);
+    });
+    assert_eq!(faults, ["label.npy, node 1, class 1: 3 where 0 or 1 is needed"]);
+}
+
+#[test]
+fn a_silent_change_shows_in_the_digest() {
+    let folder = tempfile::tempdir().unwrap();
+    let ring = ring(folder.path(), false);
+    replace(ring.join("feat.npy"), &[6, 3], &[2f32; 18]);
+    let (_, faults) = check(&ring, &Silent).unwrap();
+    assert_eq!(faults.len(), 1);
+    assert_eq!(faults[0].to_string(), "feat.npy: contents differ from those dataset.json records (blake3)");
+}
+
+#[test]
+fn open_refuses_what_cannot_be_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let ring = ring(folder.path(), false);
+    replace(ring.join("indptr.npy"), &[7], &[0u64, 2, 1, 6, 8, 10, 12]);
+    let error = Dataset::open(&ring).err().unwrap().to_string();
+    assert!(error.contains("indptr.npy, element 2: 1 after 2"), "{error}");
+}
+
+#[test]
+fn a_folder_that_is_no_dataset_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = check(folder.path(), &Silent).unwrap_err().to_string();
+    assert!(error.contains("no dataset.json"), "{error}");
+}
+
+#[test]
+fn ids_and_arrays_read_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = Dataset::open(&ring(folder.path(), false)).unwrap();
+    assert_eq!(dataset.graph().row(0), [1, 5]);
+    assert_eq!(dataset.ids().unwrap().unwrap()[5], "n5");
+    assert_eq!(dataset.split(), [1, 1, 2, 2, 3, 0]);
+}

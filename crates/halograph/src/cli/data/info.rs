@@ -1,0 +1,87 @@
+//! `halograph data info DIR`
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use halograph::memory;
+use halograph_graph::Dataset;
+use halograph_graph::dataset::Manifest;
+use halograph_graph::dataset::info::{Info, info};
+use indicatif::{HumanBytes, HumanCount};
+
+use crate::cli::print;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The dataset directory.
+    dir: PathBuf,
+    /// Print everything as one line of JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let dataset = Dataset::open(&args.dir)?;
+    let info = info(&dataset);
+    if args.json {
+        print(&json(&dataset.manifest, &info).to_string());
+    } else {
+        lines(&dataset.manifest, &info).iter().for_each(|(key, value)| print(&format!("{key:<12} {value}")));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn json(manifest: &Manifest, info: &Info) -> serde_json::Value {
+    let memory: serde_json::Map<String, serde_json::Value> = memory::estimates(manifest)
+        .iter()
+        .map(|(shape, bytes)| (shape.name.into(), (*bytes).into()))
+        .collect();
+    serde_json::json!({ "manifest": manifest, "info": info, "training_memory_bytes": memory })
+}
+
+fn lines(m: &Manifest, info: &Info) -> Vec<(&'static str, String)> {
+    let count = |n: u64| HumanCount(n).to_string();
+    let d = &info.degrees;
+    let direction = if m.directed { "directed" } else { "stored, both ways" };
+    let [none, train, val, test] = info.split.map(count);
+    let mut lines = vec![
+        ("name", m.name.clone()),
+        ("source", m.source.clone()),
+        ("nodes", count(m.nodes)),
+        ("edges", format!("{} {direction}", count(m.edges))),
+        (
+            "degree",
+            format!("min {}, median {}, mean {:.1}, p99 {}, max {}", d.min, d.median, d.mean, d.p99, d.max),
+        ),
+        ("isolated", count(d.isolated)),
+        ("features", count(m.features)),
+        ("task", format!("{}, scored by {}", m.task, m.metric)),
+        ("classes", class_line(m, info)),
+        ("labelled", count(info.labels.labelled)),
+        ("homophily", info.homophily.map_or("no labelled edge".into(), |h| format!("{h:.3}"))),
+        ("split", format!("train {train}, validation {val}, test {test}, none {none}")),
+        ("on disk", HumanBytes(info.bytes).to_string()),
+        ("fingerprint", m.fingerprint.clone()),
+    ];
+    for (i, (shape, bytes)) in memory::estimates(m).iter().enumerate() {
+        let key = if i == 0 { "training" } else { "" };
+        lines.push((key, format!("{:<13} about {}", shape.name, HumanBytes(*bytes))));
+    }
+    lines
+}
+
+/// Number of classes, and how uneven they are.
+fn class_line(m: &Manifest, info: &Info) -> String {
+    let extreme = |best: Option<(usize, &u64)>| {
+        best.map(|(class, n)| match m.class_names.get(class) {
+            Some(name) => format!("{name} {}", HumanCount(*n)),
+            None => format!("class {class} {}", HumanCount(*n)),
+        })
+    };
+    let all = || info.labels.per_class.iter().enumerate();
+    let (small, large) = (extreme(all().min_by_key(|c| c.1)), extreme(all().max_by_key(|c| c.1)));
+    match (small, large) {
+        (Some(small), Some(large)) => format!("{} (smallest: {small}, largest: {large})", m.classes),
+        _ => m.classes.to_string(),
+    }
+}
