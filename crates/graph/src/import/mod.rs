@@ -6,6 +6,7 @@
 
 mod arrays;
 mod npy;
+mod npz;
 mod split;
 
 use std::path::{Path, PathBuf};
@@ -27,6 +28,11 @@ pub enum Format {
         /// Which of several splits in the files to take.
         split_index: usize,
     },
+    /// One archive of arrays.
+    Npz {
+        /// Which of several splits in the file to take.
+        split_index: usize,
+    },
 }
 
 impl Format {
@@ -34,6 +40,7 @@ impl Format {
     pub fn name(&self) -> &'static str {
         match self {
             Format::Npy { .. } => "npy",
+            Format::Npz { .. } => "npz",
         }
     }
 
@@ -41,6 +48,7 @@ impl Format {
     fn read(&self, source: &Path, _progress: &dyn Progress) -> Result<RawGraph> {
         match self {
             Format::Npy { split_index } => npy::read(source, *split_index),
+            Format::Npz { split_index } => npz::read(source, *split_index),
         }
     }
 }
