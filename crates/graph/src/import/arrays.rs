@@ -1,6 +1,6 @@
 //! What array-based formats share: edges, features, labels and splits out of [`Array`]s.
 
-use crate::build::EdgeSource;
+use crate::build::{self, EdgeSource};
 use crate::dataset::Part;
 use crate::dataset::write::{FeatureSource, Labels};
 use crate::error::{Error, Result};
@@ -24,6 +24,17 @@ impl PairEdges {
             [count, 2] => Ok(PairEdges { pairs, count, split_rows: false }),
             _ => {
                 let problem = format!("shape {:?} where edges need 2×E or E×2", pairs.header.shape);
+                Err(Error::input(&pairs.name, problem))
+            }
+        }
+    }
+
+    /// For formats that always have E×2, so that two edges are not taken for 2×E.
+    pub(super) fn tall(pairs: Array) -> Result<Self> {
+        match pairs.header.shape[..] {
+            [count, 2] => Ok(PairEdges { pairs, count, split_rows: false }),
+            _ => {
+                let problem = format!("shape {:?} where edges need E×2", pairs.header.shape);
                 Err(Error::input(&pairs.name, problem))
             }
         }
@@ -88,7 +99,11 @@ impl FeatureSource for DenseFeatures {
 
     fn stream(&self, sink: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()> {
         let (rows, cols) = (self.rows(), self.cols());
-        let step = (CHUNK / cols.max(1)).max(1);
+        // Where one dimension is 0, no byte in the file vouches for the other.
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        let step = (CHUNK / cols).max(1);
         let mut buffer = vec![0f32; step * cols];
         for start in (0..rows).step_by(step) {
             let values = &mut buffer[..step.min(rows - start) * cols];
@@ -113,14 +128,48 @@ pub(super) struct SparseFeatures {
 }
 
 impl SparseFeatures {
-    /// `starts` as [`crate::build::row_starts`] gives them for `indices`.
-    pub(super) fn new(starts: Vec<u64>, indices: Array, data: Array, cols: usize) -> Result<Self> {
+    /// Checks everything but the column ids, which [`SparseFeatures::add_row`] looks at.
+    pub(super) fn new(indptr: &Array, indices: Array, data: Array, [rows, cols]: [usize; 2]) -> Result<Self> {
         if data.len() != indices.len() {
             let problem = format!("{} values for {} column ids", data.len(), indices.len());
             return Err(Error::input(&data.name, problem));
         }
-        Ok(SparseFeatures { indptr: starts, indices, data, cols })
+        // A width is only a claim: allow what the entries could fill, and some columns that nobody uses.
+        if cols > indices.len().saturating_add(1 << 16) {
+            let problem = format!("{} entries in a matrix that claims {cols} columns", indices.len());
+            return Err(Error::input(&indices.name, problem));
+        }
+        let indptr = build::row_starts(rows, indptr, indices.len())?;
+        Ok(SparseFeatures { indptr, indices, data, cols })
     }
+
+    pub(super) fn rows(&self) -> usize {
+        self.indptr.len() - 1
+    }
+
+    /// Adds row `row` to `out`. Repeated entries add up, as scipy has it.
+    pub(super) fn add_row(&self, row: usize, out: &mut [f32], entries: &mut Entries) -> Result<()> {
+        let from = self.indptr[row] as usize;
+        let count = self.indptr[row + 1] as usize - from;
+        entries.ids.resize(count, 0);
+        entries.values.resize(count, 0.0);
+        self.indices.read_i64(from, &mut entries.ids)?;
+        self.data.read_f32(from, &mut entries.values)?;
+        for (k, (&id, &x)) in entries.ids.iter().zip(&entries.values).enumerate() {
+            let place = || format!("{}, element {}", self.indices.name, from + k);
+            let column = usize::try_from(id).ok().and_then(|id| out.get_mut(id));
+            *column
+                .ok_or_else(|| Error::input(place(), format!("feature column {id} of {}", self.cols)))? += x;
+        }
+        Ok(())
+    }
+}
+
+/// Room for the entries of one sparse row.
+#[derive(Default)]
+pub(super) struct Entries {
+    ids: Vec<i64>,
+    values: Vec<f32>,
 }
 
 impl FeatureSource for SparseFeatures {
@@ -129,37 +178,36 @@ impl FeatureSource for SparseFeatures {
     }
 
     fn stream(&self, sink: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()> {
-        let (rows, cols) = (self.indptr.len() - 1, self.cols);
-        let step = (CHUNK / cols.max(1)).max(1);
-        let mut dense = vec![0f32; step * cols];
-        let (mut ids, mut values) = (Vec::new(), Vec::new());
-        for start in (0..rows).step_by(step) {
-            let n = step.min(rows - start);
-            dense.fill(0.0);
-            for row in 0..n {
-                let from = self.indptr[start + row] as usize;
-                let count = self.indptr[start + row + 1] as usize - from;
-                ids.resize(count, 0);
-                values.resize(count, 0.0);
-                self.indices.read_i64(from, &mut ids)?;
-                self.data.read_f32(from, &mut values)?;
-                for (k, (&id, &x)) in ids.iter().zip(&values).enumerate() {
-                    if id < 0 || id >= cols as i64 {
-                        let place = format!("{}, element {}", self.indices.name, from + k);
-                        return Err(Error::input(place, format!("feature column {id} of {cols}")));
-                    }
-                    // Repeated entries add up, as scipy has it.
-                    dense[row * cols + id as usize] += x;
-                }
-            }
-            sink(&dense[..n * cols])?;
-        }
-        Ok(())
+        stream_rows(self.rows(), self.cols, sink, |row, out, entries| self.add_row(row, out, entries))
     }
 
     fn place(&self, row: usize, column: usize) -> String {
         format!("{}, row {row}, column {column}", self.data.name)
     }
+}
+
+/// Streams rows that start as zeros and are filled one by one.
+pub(super) fn stream_rows(
+    rows: usize,
+    cols: usize,
+    sink: &mut dyn FnMut(&[f32]) -> Result<()>,
+    mut fill: impl FnMut(usize, &mut [f32], &mut Entries) -> Result<()>,
+) -> Result<()> {
+    if cols == 0 {
+        return Ok(());
+    }
+    let step = (CHUNK / cols).max(1);
+    let mut dense = vec![0f32; step * cols];
+    let mut entries = Entries::default();
+    for start in (0..rows).step_by(step) {
+        let n = step.min(rows - start);
+        dense.fill(0.0);
+        for (k, out) in dense.chunks_exact_mut(cols).take(n).enumerate() {
+            fill(start + k, out, &mut entries)?;
+        }
+        sink(&dense[..n * cols])?;
+    }
+    Ok(())
 }
 
 /// Labels out of N, N×1 (classes; NaN or −1 is none) or N×C (flags).
@@ -207,7 +255,8 @@ pub(super) fn masks(masks: &[Option<Array>; 3], nodes: usize, index: usize) -> R
     if masks.iter().all(Option::is_none) {
         return Ok(None);
     }
-    let mut split = vec![Part::None as u8; nodes];
+    // Made only once a mask of that length was seen: until then the number of nodes may be a mere claim.
+    let mut split = Vec::new();
     for (mask, (part, what)) in
         masks.iter().zip([(Part::Train, "training"), (Part::Val, "validation"), (Part::Test, "test")])
     {
@@ -215,7 +264,9 @@ pub(super) fn masks(masks: &[Option<Array>; 3], nodes: usize, index: usize) -> R
             let there = masks.iter().flatten().next().map_or("", |m| &m.name);
             Error::input(there, format!("there is no {what} mask beside it"))
         })?;
-        for v in mask_members(mask, nodes, index)? {
+        let members = mask_members(mask, nodes, index)?;
+        split.resize(nodes, Part::None as u8);
+        for v in members {
             if split[v] != Part::None as u8 {
                 return Err(Error::input(
                     format!("{}, node {v}", mask.name),

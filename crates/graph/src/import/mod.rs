@@ -5,7 +5,12 @@
 //! build the graph, choose the component, make or take the split, check labels, write.
 
 mod arrays;
+mod class_map;
+mod graphsaint;
 mod npy;
+mod npz;
+mod pickle;
+mod planetoid;
 mod split;
 
 use std::path::{Path, PathBuf};
@@ -27,6 +32,15 @@ pub enum Format {
         /// Which of several splits in the files to take.
         split_index: usize,
     },
+    /// The eight files of a Planetoid graph.
+    Planetoid,
+    /// One archive of arrays.
+    Npz {
+        /// Which of several splits in the file to take.
+        split_index: usize,
+    },
+    /// A GraphSAINT folder.
+    GraphSaint,
 }
 
 impl Format {
@@ -34,6 +48,9 @@ impl Format {
     pub fn name(&self) -> &'static str {
         match self {
             Format::Npy { .. } => "npy",
+            Format::Planetoid => "planetoid",
+            Format::Npz { .. } => "npz",
+            Format::GraphSaint => "graphsaint",
         }
     }
 
@@ -41,6 +58,9 @@ impl Format {
     fn read(&self, source: &Path, _progress: &dyn Progress) -> Result<RawGraph> {
         match self {
             Format::Npy { split_index } => npy::read(source, *split_index),
+            Format::Planetoid => planetoid::read(source),
+            Format::Npz { split_index } => npz::read(source, *split_index),
+            Format::GraphSaint => graphsaint::read(source),
         }
     }
 }

@@ -60,7 +60,7 @@ pub enum DType {
 
 impl DType {
     /// Parses numpy's `descr`, byte order included: `<f4`, `|b1`, `>i8`. The flag says big-endian.
-    fn parse(descr: &str) -> (DType, bool) {
+    pub(crate) fn parse(descr: &str) -> (DType, bool) {
         let (order, kind) = match descr.as_bytes().first() {
             Some(b'<' | b'>' | b'|' | b'=') => descr.split_at(1),
             _ => ("=", descr),
@@ -343,11 +343,15 @@ impl Array {
 
     /// Interprets `bytes` as a whole `.npy` file, header included.
     pub fn new(name: String, bytes: Bytes) -> Result<Array> {
-        let all = bytes.get();
-        let (header, start) = Header::parse(all).map_err(|e| Error::input(&name, e))?;
+        let (header, start) = Header::parse(bytes.get()).map_err(|e| Error::input(&name, e))?;
+        Array::from_parts(name, header, bytes.skip(start))
+    }
+
+    /// An array whose type and shape were told elsewhere; `bytes` are its elements and must be just enough.
+    pub fn from_parts(name: String, header: Header, bytes: Bytes) -> Result<Array> {
         if let Some(size) = header.dtype.size() {
             let wanted = header.count().and_then(|n| n.checked_mul(size)).unwrap_or(usize::MAX);
-            let there = all.len() - start;
+            let there = bytes.get().len();
             if wanted != there {
                 let what = if wanted > there { "truncated" } else { "too long" };
                 let problem =
@@ -355,12 +359,12 @@ impl Array {
                 return Err(Error::input(name, problem));
             }
         }
-        Ok(Array { name, header, bytes: bytes.skip(start) })
+        Ok(Array { name, header, bytes })
     }
 
-    /// Number of elements.
+    /// Number of elements; 0 for types we do not decode, whose length nobody has checked.
     pub fn len(&self) -> usize {
-        self.header.count().unwrap_or(0)
+        self.header.dtype.size().and(self.header.count()).unwrap_or(0)
     }
 
     /// Whether there is no element.

@@ -20,6 +20,23 @@ pub enum Command {
         #[command(flatten)]
         which: SplitIndex,
     },
+    /// The eight ind.NAME.PART files of Cora, Citeseer, Pubmed: their folder, or any one of them.
+    Planetoid {
+        #[command(flatten)]
+        common: Common,
+    },
+    /// One .npz archive in the layout of gnn-benchmark (Amazon, Coauthor) or heterophilous-graphs.
+    Npz {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        which: SplitIndex,
+    },
+    /// A GraphSAINT folder (adj_full.npz, feats.npy, class_map.json, role.json).
+    Graphsaint {
+        #[command(flatten)]
+        common: Common,
+    },
 }
 
 #[derive(Args)]
@@ -89,6 +106,9 @@ impl From<MetricArg> for Metric {
 pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     let (format, common) = match command {
         Command::Npy { common, which } => (Format::Npy { split_index: which.split_index }, common),
+        Command::Planetoid { common } => (Format::Planetoid, common),
+        Command::Npz { common, which } => (Format::Npz { split_index: which.split_index }, common),
+        Command::Graphsaint { common } => (Format::GraphSaint, common),
     };
     let options = Options {
         edges: EdgeOptions { directed: common.directed, keep_self_loops: common.keep_self_loops },
