@@ -22,15 +22,15 @@ use crate::dataset::Part;
 use crate::error::{Error, IoContext, Result};
 use crate::io::npy::{self, Array};
 use crate::io::npz::Npz;
-use crate::io::text;
+use crate::io::strings;
 
 /// Reads the folder `source`.
 pub(super) fn read(source: &Path) -> Result<RawGraph> {
     std::fs::read_dir(source).at(source, "open")?;
     let adj = Npz::open(&source.join("adj_full.npz"))?;
     let format = adj.need("format")?;
-    if text::strings(&format)? != ["csr"] {
-        let problem = format!("{:?} where a csr matrix is needed", text::strings(&format)?);
+    if strings::strings(&format)? != ["csr"] {
+        let problem = format!("{:?} where a csr matrix is needed", strings::strings(&format)?);
         return Err(Error::input(&format.name, problem).help("save it as scipy.sparse.csr_matrix"));
     }
     let indptr = adj.need("indptr")?;

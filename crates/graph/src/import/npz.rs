@@ -22,7 +22,7 @@ use crate::dataset::write::{FeatureSource, Labels};
 use crate::error::{Error, Result};
 use crate::io::npy::{Array, DType};
 use crate::io::npz::Npz;
-use crate::io::text;
+use crate::io::strings;
 
 /// Reads the archive `source`.
 pub(super) fn read(source: &Path, split_index: usize) -> Result<RawGraph> {
@@ -136,7 +136,7 @@ fn class_names(npz: &Npz, labels: &Labels, notes: &mut Vec<String>) -> Result<Ve
     if matches!(&array.header.dtype, DType::Other(descr) if descr.ends_with('O')) {
         return Ok(Vec::new());
     }
-    let names = text::strings(&array)?;
+    let names = strings::strings(&array)?;
     let classes = match labels {
         Labels::Single(labels) => labels.iter().max().map_or(0, |&l| l.saturating_add(1).max(0) as usize),
         Labels::Multi { classes, .. } => *classes,

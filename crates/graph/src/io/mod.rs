@@ -2,4 +2,4 @@
 
 pub mod npy;
 pub mod npz;
-pub mod text;
+pub mod strings;

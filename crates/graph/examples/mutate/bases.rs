@@ -1,0 +1,269 @@
+//! The undamaged files of each reader, written once into a folder.
+//!
+//! Planetoid, OGB and GraphSAINT are published files as they are. The other formats hold the same karate club,
+//! converted: its real releases are too large to be read ten thousand times.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use halograph_graph::dataset::{Dataset, LabelView};
+use halograph_graph::import::{Dialect, Format, Options, TableSpec, import};
+use halograph_graph::{Result, Silent};
+
+pub const READERS: [&str; 9] =
+    ["npy", "npz", "planetoid", "ogb", "ogb-binary", "graphsaint", "csv", "parquet", "dataset"];
+
+/// What a base is given to.
+pub enum Target {
+    Import(Format),
+    /// `check`, `open` and `info`.
+    Dataset,
+}
+
+/// One reader's files.
+pub struct Base {
+    pub folder: PathBuf,
+    /// What the reader is pointed at.
+    pub source: PathBuf,
+    pub target: Target,
+    /// Names below `folder` and contents.
+    pub files: Vec<(String, Vec<u8>)>,
+}
+
+/// Writes the files of `reader` below `folder`.
+pub fn prepare(reader: &str, data: &Path, folder: &Path) -> Result<Base, String> {
+    let base = folder.join("base");
+    let copied = |from: &str| copy(&data.join(from), &base);
+    let karate = || karate(data, &folder.join("karate"));
+    let (target, source) = match reader {
+        "planetoid" => (Target::Import(Format::Planetoid), copied("cora").map(|()| base.clone())),
+        "ogb" => (Target::Import(Format::Ogb { scheme: None }), copied("cora_ogbn_layout").map(|()| base.clone())),
+        "graphsaint" => {
+            (Target::Import(Format::GraphSaint), copied("karate_graphsaint_layout").map(|()| base.clone()))
+        }
+        "npy" => {
+            karate()?;
+            (Target::Import(Format::Npy { split_index: 0 }), copy(&folder.join("karate"), &base).map(|()| base.clone()))
+        }
+        "dataset" => {
+            karate()?;
+            (Target::Dataset, copy(&folder.join("karate"), &base).map(|()| base.clone()))
+        }
+        "npz" => (Target::Import(Format::Npz { split_index: 0 }), npz(&karate()?, &base)),
+        "ogb-binary" => (Target::Import(Format::Ogb { scheme: None }), ogb_binary(&karate()?, &base)),
+        "csv" => (Target::Import(Format::Csv(TableSpec::default(), Dialect::default())), csv(&karate()?, &base)),
+        "parquet" => (Target::Import(Format::Parquet(TableSpec::default())), parquet::write(&karate()?, &base)),
+        _ => return Err(format!("no reader {reader:?}; there are {}", READERS.join(", "))),
+    };
+    let source = source.map_err(|e| e.to_string())?;
+    let files = contents(&base).map_err(|e| e.to_string())?;
+    Ok(Base { folder: base, source, target, files })
+}
+
+/// The karate club as a dataset.
+fn karate(data: &Path, target: &Path) -> Result<Dataset, String> {
+    let source = data.join("karate_graphsaint_layout");
+    import(&Format::GraphSaint, &source, target, &Options::default(), &Silent).map_err(|e| e.to_string())?;
+    Dataset::open(target).map_err(|e| e.to_string())
+}
+
+/// Copies a folder, subfolders included.
+fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() { copy(&entry.path(), &target)? } else { fs::write(target, fs::read(entry.path())?)? }
+    }
+    Ok(())
+}
+
+/// All files below `folder`.
+fn contents(folder: &Path) -> std::io::Result<Vec<(String, Vec<u8>)>> {
+    let (mut files, mut folders) = (Vec::new(), vec![folder.to_path_buf()]);
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(next)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let name = path.strip_prefix(folder).expect("found below it").to_string_lossy().into_owned();
+                files.push((name, fs::read(&path)?));
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// The pairs of a dataset, each once.
+fn pairs(dataset: &Dataset) -> Vec<[i64; 2]> {
+    let graph = dataset.graph();
+    let all = (0..graph.nodes()).flat_map(|v| graph.row(v).iter().map(move |&u| [u as i64, v as i64]));
+    all.filter(|[u, v]| u < v).collect()
+}
+
+fn classes(dataset: &Dataset) -> &[i64] {
+    match dataset.labels() {
+        LabelView::Single(labels) => labels,
+        LabelView::Multi { .. } => &[],
+    }
+}
+
+/// The bytes of an `.npy` file.
+fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
+    let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
+    while (11 + text.len()) % 64 != 0 {
+        text.push(' ');
+    }
+    text.push('\n');
+    let length = (text.len() as u16).to_le_bytes();
+    [b"\x93NUMPY\x01\x00", &length[..], text.as_bytes(), data].concat()
+}
+
+fn le<T: Copy, const N: usize>(numbers: &[T], bytes: fn(T) -> [u8; N]) -> Vec<u8> {
+    numbers.iter().flat_map(|&x| bytes(x)).collect()
+}
+
+fn archive(path: &Path, members: &[(&str, Vec<u8>)]) -> std::io::Result<()> {
+    let mut zip = zip::ZipWriter::new(fs::File::create(path)?);
+    for (i, (name, data)) in members.iter().enumerate() {
+        let method = [zip::CompressionMethod::Stored, zip::CompressionMethod::Deflated][i % 2];
+        let options = zip::write::SimpleFileOptions::default().compression_method(method);
+        zip.start_file(format!("{name}.npy"), options)?;
+        zip.write_all(data)?;
+    }
+    zip.finish()?;
+    Ok(())
+}
+
+/// The gnn-benchmark layout: both matrices in compressed rows.
+fn npz(karate: &Dataset, base: &Path) -> std::io::Result<PathBuf> {
+    let (graph, n) = (karate.graph(), karate.graph().nodes());
+    let x: &[f32] = karate.features().as_slice().unwrap_or(&[]);
+    let cols = karate.features().cols();
+    let used: Vec<usize> = (0..x.len()).filter(|&i| x[i] != 0.0).collect();
+    let starts: Vec<i32> = (0..=n).map(|v| used.partition_point(|&i| i < v * cols) as i32).collect();
+    let columns: Vec<i32> = used.iter().map(|&i| (i % cols) as i32).collect();
+    let values: Vec<f32> = used.iter().map(|&i| x[i]).collect();
+    let indptr: Vec<i32> = graph.indptr.iter().map(|&s| s as i32).collect();
+    let shape = |len: usize| format!("({len},)");
+    let e = graph.indices.len();
+    let members = [
+        ("adj_data", npy("<f4", &shape(e), &le(&vec![1f32; e], f32::to_le_bytes))),
+        ("adj_indices", npy("<i4", &shape(e), &le(graph.indices, u32::to_le_bytes))),
+        ("adj_indptr", npy("<i4", &shape(n + 1), &le(&indptr, i32::to_le_bytes))),
+        ("adj_shape", npy("<i8", "(2,)", &le(&[n as i64; 2], i64::to_le_bytes))),
+        ("attr_data", npy("<f4", &shape(used.len()), &le(&values, f32::to_le_bytes))),
+        ("attr_indices", npy("<i4", &shape(used.len()), &le(&columns, i32::to_le_bytes))),
+        ("attr_indptr", npy("<i4", &shape(n + 1), &le(&starts, i32::to_le_bytes))),
+        ("attr_shape", npy("<i8", "(2,)", &le(&[n as i64, cols as i64], i64::to_le_bytes))),
+        ("labels", npy("<i8", &shape(n), &le(classes(karate), i64::to_le_bytes))),
+    ];
+    fs::create_dir_all(base)?;
+    let path = base.join("karate.npz");
+    archive(&path, &members)?;
+    Ok(path)
+}
+
+/// The papers100M form.
+fn ogb_binary(karate: &Dataset, base: &Path) -> std::io::Result<PathBuf> {
+    let (pairs, n) = (pairs(karate), karate.graph().nodes());
+    let ends: Vec<i64> = [0, 1].iter().flat_map(|&end| pairs.iter().map(move |pair| pair[end])).collect();
+    let x: &[f32] = karate.features().as_slice().unwrap_or(&[]);
+    let classes: Vec<f32> = classes(karate).iter().map(|&c| if c < 0 { f32::NAN } else { c as f32 }).collect();
+    fs::create_dir_all(base.join("raw"))?;
+    fs::create_dir_all(base.join("split/time"))?;
+    let members = [
+        ("edge_index", npy("<i8", &format!("(2, {})", pairs.len()), &le(&ends, i64::to_le_bytes))),
+        ("node_feat", npy("<f4", &format!("({n}, {})", x.len() / n), &le(x, f32::to_le_bytes))),
+        ("num_nodes_list", npy("<i8", "(1,)", &le(&[n as i64], i64::to_le_bytes))),
+        ("num_edges_list", npy("<i8", "(1,)", &le(&[pairs.len() as i64], i64::to_le_bytes))),
+    ];
+    archive(&base.join("raw/data.npz"), &members)?;
+    let label = [("node_label", npy("<f4", &format!("({n}, 1)"), &le(&classes, f32::to_le_bytes)))];
+    archive(&base.join("raw/node-label.npz"), &label)?;
+    for (part, name) in [(1, "train"), (2, "valid"), (3, "test")] {
+        let ids = (0..n).filter(|&v| karate.split()[v] == part).map(|v| format!("{v}\n"));
+        fs::write(base.join(format!("split/time/{name}.csv")), ids.collect::<String>())?;
+    }
+    Ok(base.to_path_buf())
+}
+
+/// Two tables of text, one of them packed, with names instead of numbers.
+fn csv(karate: &Dataset, base: &Path) -> std::io::Result<PathBuf> {
+    fs::create_dir_all(base)?;
+    let edges = pairs(karate).iter().map(|[u, v]| format!("member {u},member {v}\n")).collect::<String>();
+    fs::write(base.join("edges.csv"), format!("src,dst\n{edges}"))?;
+    let x: &[f32] = karate.features().as_slice().unwrap_or(&[]);
+    let cols = karate.features().cols();
+    let mut out = flate2::write::GzEncoder::new(fs::File::create(base.join("nodes.csv.gz"))?, Default::default());
+    let names = (0..cols).map(|c| format!(",f{c}")).collect::<String>();
+    writeln!(out, "id,label,split{names}")?;
+    for (v, row) in x.chunks_exact(cols).enumerate() {
+        let values = row.iter().map(|x| format!(",{x}")).collect::<String>();
+        writeln!(out, "member {v},{},{}{values}", classes(karate)[v], karate.split()[v])?;
+    }
+    out.finish()?;
+    Ok(base.to_path_buf())
+}
+
+mod parquet {
+    //! Two tables in parquet.
+
+    use std::fs;
+    use std::path::{Path, PathBuf};
+    use std::sync::Arc;
+
+    use halograph_graph::Dataset;
+    use parquet::data_type::{FloatType, Int64Type};
+    use parquet::file::properties::WriterProperties;
+    use parquet::file::writer::SerializedFileWriter;
+    use parquet::schema::parser::parse_message_type;
+
+    /// A column and its values.
+    enum Column {
+        Int(String, Vec<i64>),
+        Float(String, Vec<f32>),
+    }
+
+    pub fn write(karate: &Dataset, base: &Path) -> std::io::Result<PathBuf> {
+        fs::create_dir_all(base)?;
+        let (pairs, n) = (super::pairs(karate), karate.graph().nodes());
+        let end = |k: usize| pairs.iter().map(|pair| pair[k]).collect();
+        table(&base.join("edges.parquet"), &[Column::Int("src".into(), end(0)), Column::Int("dst".into(), end(1))])?;
+        let x: &[f32] = karate.features().as_slice().unwrap_or(&[]);
+        let cols = karate.features().cols();
+        let mut columns = vec![
+            Column::Int("id".into(), (0..n as i64).collect()),
+            Column::Int("label".into(), super::classes(karate).to_vec()),
+            Column::Int("split".into(), karate.split().iter().map(|&p| p as i64).collect()),
+        ];
+        columns.extend((0..cols).map(|c| Column::Float(format!("f{c}"), x.iter().skip(c).step_by(cols).copied().collect())));
+        table(&base.join("nodes.parquet"), &columns)?;
+        Ok(base.to_path_buf())
+    }
+
+    fn table(path: &Path, columns: &[Column]) -> std::io::Result<()> {
+        let fields = columns.iter().map(|column| match column {
+            Column::Int(name, _) => format!("required int64 {name};"),
+            Column::Float(name, _) => format!("required float {name};"),
+        });
+        let schema = parse_message_type(&format!("message t {{ {} }}", fields.collect::<String>()))?;
+        let properties = WriterProperties::builder().set_compression(parquet::basic::Compression::SNAPPY).build();
+        let mut writer = SerializedFileWriter::new(fs::File::create(path)?, Arc::new(schema), Arc::new(properties))?;
+        let mut group = writer.next_row_group()?;
+        for column in columns {
+            let mut out = group.next_column()?.expect("as many columns as fields");
+            match column {
+                Column::Int(_, values) => out.typed::<Int64Type>().write_batch(values, None, None)?,
+                Column::Float(_, values) => out.typed::<FloatType>().write_batch(values, None, None)?,
+            };
+            out.close()?;
+        }
+        group.close()?;
+        writer.close()?;
+        Ok(())
+    }
+}

@@ -1,0 +1,55 @@
+//! Ways to damage a file.
+
+use halograph_kernels::keyed::Key;
+
+/// Numbers that break sizes, counts and offsets.
+const EDGES: [u64; 8] = [0, 1, 0x7F, 0xFF, 0x7FFF_FFFF, 0xFFFF_FFFF, 0x7FFF_FFFF_FFFF_FFFF, u64::MAX];
+const WORDS: [&[u8]; 10] =
+    [b"nan", b"-1", b"99999999999999999999", b"4294967295", b"1e308", b"\"", b",", b"\n", b"(((((((", b"\0\0\0\0"];
+
+/// A copy of `original` with one to four damages, chosen by `key`.
+pub fn damage(original: &[u8], key: Key) -> Vec<u8> {
+    let mut bytes = original.to_vec();
+    for step in 0..1 + key.below(1, 4) {
+        once(&mut bytes, key.with(step));
+    }
+    bytes
+}
+
+fn once(bytes: &mut Vec<u8>, key: Key) {
+    let len = bytes.len() as u64;
+    if len == 0 {
+        return bytes.extend_from_slice(&key.at(0).to_le_bytes());
+    }
+    // Headers and directories sit at the ends of files: aim there half of the time.
+    let at = match key.below(1, 4) {
+        0 => key.below(2, len.min(256)),
+        1 => len - 1 - key.below(2, len.min(256)),
+        _ => key.below(2, len),
+    } as usize;
+    let span = (1 + key.below(3, 64) as usize).min(bytes.len() - at);
+    match key.below(0, 9) {
+        0 => bytes.truncate(at),
+        1 => bytes[at] ^= 1 << key.below(4, 8),
+        2 => bytes[at] = key.at(4) as u8,
+        3 => {
+            let number = EDGES[key.below(4, 8) as usize].to_le_bytes();
+            let width = (1 << key.below(5, 4)).min(bytes.len() - at);
+            bytes[at..at + width].copy_from_slice(&number[..width]);
+        }
+        4 => drop(bytes.drain(at..at + span)),
+        5 => {
+            let piece = bytes[at..at + span].to_vec();
+            bytes.splice(at..at, piece);
+        }
+        6 => {
+            let from = key.below(4, len) as usize;
+            let span = span.min(bytes.len() - from);
+            bytes.copy_within(from..from + span, at.min(bytes.len() - span));
+        }
+        7 => {
+            bytes.splice(at..at, WORDS[key.below(4, 10) as usize].iter().copied());
+        }
+        _ => bytes[at..at + span].fill(key.at(4) as u8),
+    }
+}

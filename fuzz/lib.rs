@@ -1,0 +1,25 @@
+//! What the fuzz targets share: imports of files that exist only for one run.
+
+use std::fs;
+use std::path::Path;
+
+use halograph_graph::Silent;
+use halograph_graph::dataset::check;
+use halograph_graph::import::{Format, Options, import};
+
+/// Writes `files`, imports the folder (or `source` in it), and demands that whatever is accepted is a clean dataset.
+pub fn import_files(format: &Format, source: &str, files: &[(&str, &[u8])]) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for (name, bytes) in files {
+        fs::write(folder.path().join(name), bytes).expect("a small file");
+    }
+    let (source, out) = (folder.path().join(source), folder.path().join("out"));
+    if import(format, &source, &out, &Options::default(), &Silent).is_ok() {
+        assert_clean(&out);
+    }
+}
+
+fn assert_clean(dataset: &Path) {
+    let faults = check(dataset, &Silent).expect("an import writes a readable manifest").1;
+    assert!(faults.is_empty(), "{}", faults[0]);
+}
