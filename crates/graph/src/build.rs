@@ -38,6 +38,7 @@ pub enum Rows {
 }
 
 /// Edges as a reader found them.
+#[expect(clippy::large_enum_variant, reason = "there is one of them an import")]
 pub enum EdgeInput {
     /// An adjacency matrix in compressed rows.
     Rows {

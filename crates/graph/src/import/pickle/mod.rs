@@ -316,7 +316,7 @@ impl<'a> Machine<'a> {
         let Node::Dict(dict) = self.top_node()? else {
             return Err("items for something that is no dictionary".into());
         };
-        if items.len() % 2 != 0 {
+        if !items.len().is_multiple_of(2) {
             return Err("a key without a value".into());
         }
         dict.extend(items.chunks_exact(2).map(|pair| (pair[0], pair[1])));
