@@ -1,6 +1,7 @@
 //! `halograph data …`
 
 mod import;
+mod make;
 
 use std::process::ExitCode;
 
@@ -11,10 +12,13 @@ pub enum Command {
     /// Turn files of another format into a dataset directory.
     #[command(subcommand)]
     Import(import::Command),
+    /// Make a graph with communities: seeded, of any size.
+    Make(make::Command),
 }
 
 pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Import(command) => import::run(command),
+        Command::Make(command) => make::run(command),
     }
 }
