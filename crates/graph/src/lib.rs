@@ -11,6 +11,7 @@ pub mod build;
 pub mod csr;
 pub mod dataset;
 pub mod error;
+pub mod generate;
 pub mod import;
 pub mod io;
 pub mod progress;

@@ -63,7 +63,9 @@ fn wrong_words_get_the_nearest_right_one() {
     assert!(fails(2, &["data", "make", "deno", "-o", "x"]).contains("'demo'"));
     assert!(fails(2, &["data", "import", "npy", "x", "--out", "y", "--direct"]).contains("'--directed'"));
     assert!(fails(2, &["data", "import", "planetiod", "x", "-o", "y"]).contains("'planetoid'"));
-    assert!(fails(2, &["data", "import", "npy", "x", "-o", "y", "--metric", "acuracy"]).contains("'accuracy'"));
+    assert!(
+        fails(2, &["data", "import", "npy", "x", "-o", "y", "--metric", "acuracy"]).contains("'accuracy'")
+    );
     assert!(fails(2, &["data", "import", "npy", "x", "-o", "y", "--split", "half"]).contains("per-class"));
 }
 
@@ -176,7 +178,9 @@ fn a_closed_pipe_is_no_error() {
 
 #[test]
 fn every_verb_has_help() {
-    for words in [&["--help"][..], &["data", "--help"], &["data", "import", "--help"], &["data", "make", "--help"]] {
+    for words in
+        [&["--help"][..], &["data", "--help"], &["data", "import", "--help"], &["data", "make", "--help"]]
+    {
         assert!(ok(words).contains("Usage:"));
     }
     for format in ["npy", "npz", "planetoid", "ogb", "graphsaint", "csv", "parquet"] {

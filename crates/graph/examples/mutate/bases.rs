@@ -38,13 +38,18 @@ pub fn prepare(reader: &str, data: &Path, folder: &Path) -> Result<Base, String>
     let karate = || karate(data, &folder.join("karate"));
     let (target, source) = match reader {
         "planetoid" => (Target::Import(Format::Planetoid), copied("cora").map(|()| base.clone())),
-        "ogb" => (Target::Import(Format::Ogb { scheme: None }), copied("cora_ogbn_layout").map(|()| base.clone())),
+        "ogb" => {
+            (Target::Import(Format::Ogb { scheme: None }), copied("cora_ogbn_layout").map(|()| base.clone()))
+        }
         "graphsaint" => {
             (Target::Import(Format::GraphSaint), copied("karate_graphsaint_layout").map(|()| base.clone()))
         }
         "npy" => {
             karate()?;
-            (Target::Import(Format::Npy { split_index: 0 }), copy(&folder.join("karate"), &base).map(|()| base.clone()))
+            (
+                Target::Import(Format::Npy { split_index: 0 }),
+                copy(&folder.join("karate"), &base).map(|()| base.clone()),
+            )
         }
         "dataset" => {
             karate()?;
@@ -52,8 +57,12 @@ pub fn prepare(reader: &str, data: &Path, folder: &Path) -> Result<Base, String>
         }
         "npz" => (Target::Import(Format::Npz { split_index: 0 }), npz(&karate()?, &base)),
         "ogb-binary" => (Target::Import(Format::Ogb { scheme: None }), ogb_binary(&karate()?, &base)),
-        "csv" => (Target::Import(Format::Csv(TableSpec::default(), Dialect::default())), csv(&karate()?, &base)),
-        "parquet" => (Target::Import(Format::Parquet(TableSpec::default())), parquet::write(&karate()?, &base)),
+        "csv" => {
+            (Target::Import(Format::Csv(TableSpec::default(), Dialect::default())), csv(&karate()?, &base))
+        }
+        "parquet" => {
+            (Target::Import(Format::Parquet(TableSpec::default())), parquet::write(&karate()?, &base))
+        }
         _ => return Err(format!("no reader {reader:?}; there are {}", READERS.join(", "))),
     };
     let source = source.map_err(|e| e.to_string())?;
@@ -74,7 +83,11 @@ fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(from)? {
         let entry = entry?;
         let target = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() { copy(&entry.path(), &target)? } else { fs::write(target, fs::read(entry.path())?)? }
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &target)?
+        } else {
+            fs::write(target, fs::read(entry.path())?)?
+        }
     }
     Ok(())
 }
@@ -172,7 +185,8 @@ fn ogb_binary(karate: &Dataset, base: &Path) -> std::io::Result<PathBuf> {
     let (pairs, n) = (pairs(karate), karate.graph().nodes());
     let ends: Vec<i64> = [0, 1].iter().flat_map(|&end| pairs.iter().map(move |pair| pair[end])).collect();
     let x: &[f32] = karate.features().as_slice().unwrap_or(&[]);
-    let classes: Vec<f32> = classes(karate).iter().map(|&c| if c < 0 { f32::NAN } else { c as f32 }).collect();
+    let classes: Vec<f32> =
+        classes(karate).iter().map(|&c| if c < 0 { f32::NAN } else { c as f32 }).collect();
     fs::create_dir_all(base.join("raw"))?;
     fs::create_dir_all(base.join("split/time"))?;
     let members = [
@@ -198,7 +212,8 @@ fn csv(karate: &Dataset, base: &Path) -> std::io::Result<PathBuf> {
     fs::write(base.join("edges.csv"), format!("src,dst\n{edges}"))?;
     let x: &[f32] = karate.features().as_slice().unwrap_or(&[]);
     let cols = karate.features().cols();
-    let mut out = flate2::write::GzEncoder::new(fs::File::create(base.join("nodes.csv.gz"))?, Default::default());
+    let mut out =
+        flate2::write::GzEncoder::new(fs::File::create(base.join("nodes.csv.gz"))?, Default::default());
     let names = (0..cols).map(|c| format!(",f{c}")).collect::<String>();
     writeln!(out, "id,label,split{names}")?;
     for (v, row) in x.chunks_exact(cols).enumerate() {
@@ -232,7 +247,10 @@ mod parquet {
         fs::create_dir_all(base)?;
         let (pairs, n) = (super::pairs(karate), karate.graph().nodes());
         let end = |k: usize| pairs.iter().map(|pair| pair[k]).collect();
-        table(&base.join("edges.parquet"), &[Column::Int("src".into(), end(0)), Column::Int("dst".into(), end(1))])?;
+        table(
+            &base.join("edges.parquet"),
+            &[Column::Int("src".into(), end(0)), Column::Int("dst".into(), end(1))],
+        )?;
         let x: &[f32] = karate.features().as_slice().unwrap_or(&[]);
         let cols = karate.features().cols();
         let mut columns = vec![
@@ -240,7 +258,10 @@ mod parquet {
             Column::Int("label".into(), super::classes(karate).to_vec()),
             Column::Int("split".into(), karate.split().iter().map(|&p| p as i64).collect()),
         ];
-        columns.extend((0..cols).map(|c| Column::Float(format!("f{c}"), x.iter().skip(c).step_by(cols).copied().collect())));
+        columns.extend(
+            (0..cols)
+                .map(|c| Column::Float(format!("f{c}"), x.iter().skip(c).step_by(cols).copied().collect())),
+        );
         table(&base.join("nodes.parquet"), &columns)?;
         Ok(base.to_path_buf())
     }
@@ -251,8 +272,10 @@ mod parquet {
             Column::Float(name, _) => format!("required float {name};"),
         });
         let schema = parse_message_type(&format!("message t {{ {} }}", fields.collect::<String>()))?;
-        let properties = WriterProperties::builder().set_compression(parquet::basic::Compression::SNAPPY).build();
-        let mut writer = SerializedFileWriter::new(fs::File::create(path)?, Arc::new(schema), Arc::new(properties))?;
+        let properties =
+            WriterProperties::builder().set_compression(parquet::basic::Compression::SNAPPY).build();
+        let mut writer =
+            SerializedFileWriter::new(fs::File::create(path)?, Arc::new(schema), Arc::new(properties))?;
         let mut group = writer.next_row_group()?;
         for column in columns {
             let mut out = group.next_column()?.expect("as many columns as fields");

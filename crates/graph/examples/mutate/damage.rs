@@ -4,8 +4,18 @@ use halograph_kernels::keyed::Key;
 
 /// Numbers that break sizes, counts and offsets.
 const EDGES: [u64; 8] = [0, 1, 0x7F, 0xFF, 0x7FFF_FFFF, 0xFFFF_FFFF, 0x7FFF_FFFF_FFFF_FFFF, u64::MAX];
-const WORDS: [&[u8]; 10] =
-    [b"nan", b"-1", b"99999999999999999999", b"4294967295", b"1e308", b"\"", b",", b"\n", b"(((((((", b"\0\0\0\0"];
+const WORDS: [&[u8]; 10] = [
+    b"nan",
+    b"-1",
+    b"99999999999999999999",
+    b"4294967295",
+    b"1e308",
+    b"\"",
+    b",",
+    b"\n",
+    b"(((((((",
+    b"\0\0\0\0",
+];
 
 /// A copy of `original` with one to four damages, chosen by `key`.
 pub fn damage(original: &[u8], key: Key) -> Vec<u8> {

@@ -86,7 +86,8 @@ fn one(base: &Base, folder: &Path, key: Key, run: u64, tally: &mut Tally) -> Res
     let file = base.folder.join(name);
     let damaged = damage::damage(original, key);
     fs::write(&file, &damaged).map_err(|e| e.to_string())?;
-    let size: usize = base.files.iter().map(|(n, bytes)| if n == name { damaged.len() } else { bytes.len() }).sum();
+    let size: usize =
+        base.files.iter().map(|(n, bytes)| if n == name { damaged.len() } else { bytes.len() }).sum();
     let out = folder.join("out");
     RUN.store(run, Ordering::Relaxed);
     BEGAN.store(now(), Ordering::Relaxed);
@@ -97,11 +98,14 @@ fn one(base: &Base, folder: &Path, key: Key, run: u64, tally: &mut Tally) -> Res
     BEGAN.store(0, Ordering::Relaxed);
     tally.slowest = tally.slowest.max(took);
     tally.most_memory = tally.most_memory.max(memory);
-    let keep = |what: String| Err(format!("{name}: {what}; the damaged file is kept in {}", keep_file(&damaged)));
+    let keep =
+        |what: String| Err(format!("{name}: {what}; the damaged file is kept in {}", keep_file(&damaged)));
     match outcome {
         Err(_) => return keep("panicked".into()),
         Ok(_) if took > LIMIT => return keep(format!("took {:.1} s", took.as_secs_f64())),
-        Ok(_) if memory > 10 * size + FLOOR => return keep(format!("allocated {memory} bytes for {size} of input")),
+        Ok(_) if memory > 10 * size + FLOOR => {
+            return keep(format!("allocated {memory} bytes for {size} of input"));
+        }
         Ok(Err(_)) if out.exists() || leftovers(folder) => return keep("left something behind".into()),
         Ok(Err(Error::Io { source, .. })) if source.kind() == std::io::ErrorKind::StorageFull => {
             return keep(format!("wanted more disk than there is: {source}"));
@@ -136,7 +140,8 @@ fn read(base: &Base, out: &Path) -> Result<(), Error> {
 }
 
 fn leftovers(folder: &Path) -> bool {
-    fs::read_dir(folder).is_ok_and(|all| all.flatten().any(|e| e.file_name().to_string_lossy().starts_with('.')))
+    fs::read_dir(folder)
+        .is_ok_and(|all| all.flatten().any(|e| e.file_name().to_string_lossy().starts_with('.')))
 }
 
 fn keep_file(damaged: &[u8]) -> String {

@@ -68,7 +68,7 @@ impl FromStr for SplitRule {
 
 impl SplitRule {
     /// The split of `nodes` nodes and how it came about.
-    pub(super) fn apply(
+    pub(crate) fn apply(
         self,
         given: Option<Vec<u8>>,
         labels: &Labels,

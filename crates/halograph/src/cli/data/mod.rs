@@ -3,6 +3,7 @@
 mod check;
 mod import;
 mod info;
+mod make;
 
 use std::process::ExitCode;
 
@@ -10,6 +11,8 @@ use clap::Subcommand;
 
 #[derive(Subcommand)]
 pub enum Command {
+    /// Make a graph with communities: seeded, of any size.
+    Make(make::Args),
     /// Turn files of another format into a dataset directory.
     #[command(subcommand)]
     Import(import::Command),
@@ -21,6 +24,7 @@ pub enum Command {
 
 pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
+        Command::Make(args) => make::run(args),
         Command::Import(command) => import::run(command),
         Command::Info(args) => info::run(args),
         Command::Check(args) => check::run(args),

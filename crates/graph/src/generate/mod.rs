@@ -1,0 +1,205 @@
+//! Making graphs: seeded, of any size, with communities inside communities.
+//!
+//! The model is a degree-corrected block model whose blocks are the leaves of a binary tree ([`blocks`]). An edge
+//! starts at a node chosen by weight and ends inside the block or inside one of the larger communities around it
+//! ([`edges`]), so that a partitioner finds on a made graph about what it finds on a real one: some halo at
+//! few parts, more at many. Labels follow the blocks ([`labels`]), features the labels ([`features`]); both carry
+//! noise, so that neighbours help and nothing is perfect.
+//!
+//! Every random value is a function of the seed and of what it is for: the same [`Spec`] gives the same bytes on
+//! any number of threads and on any platform.
+
+mod blocks;
+mod edges;
+mod features;
+mod labels;
+pub mod presets;
+
+use std::path::Path;
+
+pub use presets::{PRESETS, Preset};
+
+use crate::build::MAX_NODES;
+use crate::csr::Csr;
+use crate::dataset::manifest::{Manifest, Metric, Task};
+use crate::dataset::write::{self, Contents};
+use crate::error::{Error, Result};
+use crate::import::SplitRule;
+use crate::progress::Progress;
+use blocks::Blocks;
+use features::Features;
+use labels::Classes;
+
+/// Most blocks a graph is given unless it has more classes: enough for a tree that 64 parts do not exhaust.
+const MAX_BLOCKS: usize = 256;
+/// Nodes a block should hold for each edge end of a mean node, so that it has room for them.
+const ROOM: usize = 6;
+
+/// What to make.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spec {
+    /// Vertices.
+    pub nodes: usize,
+    /// Directed edges, exactly: an even number, since every edge is stored both ways.
+    pub edges: u64,
+    /// Feature columns.
+    pub features: usize,
+    /// Classes.
+    pub classes: usize,
+    /// Several classes a node instead of one.
+    pub multi_label: bool,
+    /// Share of nodes to train on.
+    pub train: f64,
+    /// Share of nodes to validate on.
+    pub val: f64,
+    /// Share of edges that may end anywhere in the graph.
+    pub mixing: f64,
+    /// Share of edges that stay inside a community, as a multiple of that of the community twice its size.
+    pub nesting: f64,
+    /// How far features tell classes apart: at 1, about half of the nodes.
+    pub signal: f64,
+    /// Share of labels replaced at random.
+    pub label_noise: f64,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+/// What was made.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Report {
+    /// The new dataset's manifest.
+    pub manifest: Manifest,
+    /// How the split came about.
+    pub split: String,
+}
+
+/// Makes the dataset directory `target`, called `name`. An existing one is replaced only if `overwrite`.
+pub fn make(
+    spec: &Spec,
+    name: &str,
+    target: &Path,
+    overwrite: bool,
+    progress: &dyn Progress,
+) -> Result<Report> {
+    write::may_write(target, overwrite)?;
+    spec.check()?;
+    let blocks = Blocks::new(spec);
+    let csr = edges::draw(spec, &blocks, progress)?;
+    let classes = Classes::new(spec, &blocks);
+    drop(blocks);
+    let labels = classes.labels();
+    let rule = SplitRule::Fraction { train: spec.train, val: spec.val };
+    let (split, split_from) = rule.apply(None, &labels, spec.nodes, spec.seed)?;
+    let contents = Contents {
+        name: name.into(),
+        csr: &csr,
+        directed: false,
+        features: &Features::new(spec, &classes),
+        labels: &labels,
+        classes: spec.classes,
+        class_names: Vec::new(),
+        split: &split,
+        ids: None,
+        metric: match labels.task() {
+            Task::SingleLabel => Metric::Accuracy,
+            Task::MultiLabel => Metric::MicroF1,
+        },
+        source: spec.command(),
+    };
+    let manifest = write::write(target, overwrite, &contents, progress)?;
+    Ok(Report { manifest, split: split_from })
+}
+
+/// Makes the graph alone.
+pub fn graph(spec: &Spec, progress: &dyn Progress) -> Result<Csr> {
+    spec.check()?;
+    edges::draw(spec, &Blocks::new(spec), progress)
+}
+
+impl Spec {
+    /// Refuses what cannot be made, naming the flag.
+    fn check(&self) -> Result<()> {
+        self.check_sizes()?;
+        let share = |flag: &str, x: f64| {
+            let problem = || Error::input(format!("{flag} {x}"), "not a share between 0 and 1");
+            if (0.0..=1.0).contains(&x) { Ok(()) } else { Err(problem()) }
+        };
+        share("--train", self.train)?;
+        share("--val", self.val)?;
+        share("--label-noise", self.label_noise)?;
+        share("--mixing", self.mixing)?;
+        if self.train + self.val > 1.0 {
+            let place = format!("--train {} --val {}", self.train, self.val);
+            return Err(Error::input(place, "the two shares add up to more than 1"));
+        }
+        for (flag, x) in [("--nesting", self.nesting), ("--signal", self.signal)] {
+            if !(x.is_finite() && (0.0..=1000.0).contains(&x)) {
+                return Err(Error::input(format!("{flag} {x}"), "not a number between 0 and 1000"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_sizes(&self) -> Result<()> {
+        let least_one = [("--nodes", self.nodes), ("--features", self.features), ("--classes", self.classes)];
+        if let Some((flag, _)) = least_one.iter().find(|(_, n)| *n == 0) {
+            return Err(Error::input(format!("{flag} 0"), "at least 1 is needed"));
+        }
+        if self.nodes > MAX_NODES {
+            let problem = format!("more than the {MAX_NODES} that ids can number");
+            return Err(Error::input(format!("--nodes {}", self.nodes), problem));
+        }
+        if self.classes > self.nodes {
+            let problem = format!("more classes than the {} nodes", self.nodes);
+            return Err(Error::input(format!("--classes {}", self.classes), problem));
+        }
+        let place = || format!("--edges {}", self.edges);
+        if self.edges % 2 == 1 {
+            return Err(Error::input(place(), "an odd number, but every edge is stored both ways")
+                .help("give an even number of directed edges"));
+        }
+        let most = self.nodes as u64 * (self.nodes as u64 - 1);
+        if self.edges > most {
+            return Err(Error::input(place(), format!("{} nodes have room for {most}", self.nodes))
+                .help("give fewer edges or more nodes"));
+        }
+        self.check_memory()
+    }
+
+    /// Refuses at the door what would die in the middle. The system knows what it could give at most.
+    fn check_memory(&self) -> Result<()> {
+        let flags = if self.multi_label { self.classes as u128 } else { 0 };
+        let bytes = self.nodes as u128 * (64 + flags)
+            + self.edges as u128 * 10
+            + self.features as u128 * 4 * (self.classes as u128 + 1);
+        let fits = usize::try_from(bytes).is_ok_and(|n| Vec::<u8>::new().try_reserve_exact(n).is_ok());
+        if fits {
+            return Ok(());
+        }
+        let place = format!("--nodes {} --edges {} --features {}", self.nodes, self.edges, self.features);
+        Err(Error::input(place, format!("needs {} GiB of memory, more than there is", bytes >> 30))
+            .help("make a smaller graph"))
+    }
+
+    /// How many blocks: a power of two where that is possible, so that the tree is even; at least one a class.
+    fn blocks(&self) -> usize {
+        let ends = (self.edges as usize / self.nodes).max(1);
+        let roomy = (self.nodes / (ROOM * ends)).clamp(1, MAX_BLOCKS);
+        let power = 1 << roomy.ilog2();
+        self.classes.next_power_of_two().max(power).min(self.nodes)
+    }
+
+    /// The command that makes this again.
+    fn command(&self) -> String {
+        let mut line = format!("make --nodes {} --edges {}", self.nodes, self.edges);
+        line += &format!(" --features {} --classes {}", self.features, self.classes);
+        line += &format!(" --train {} --val {}", self.train, self.val);
+        line += &format!(" --mixing {} --nesting {}", self.mixing, self.nesting);
+        line += &format!(" --signal {} --label-noise {}", self.signal, self.label_noise);
+        line += &format!(" --seed {}", self.seed);
+        if self.multi_label { line + " --multi-label" } else { line }
+    }
+}
+
+#[cfg(test)]
+mod tests;
