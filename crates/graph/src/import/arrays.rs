@@ -87,6 +87,16 @@ impl DenseFeatures {
         Ok(DenseFeatures(matrix))
     }
 
+    /// The same matrix, if it has a row for each of `nodes` nodes.
+    pub(super) fn for_nodes(matrix: Array, nodes: usize) -> Result<Self> {
+        let features = DenseFeatures::new(matrix)?;
+        if features.rows() != nodes {
+            let problem = format!("{} feature rows for {nodes} nodes", features.rows());
+            return Err(Error::input(&features.0.name, problem));
+        }
+        Ok(features)
+    }
+
     pub(super) fn rows(&self) -> usize {
         self.0.rows()
     }

@@ -44,7 +44,8 @@ impl Classes {
     fn node(&mut self, key: &str) -> Result<usize, String> {
         let id = key.trim().parse::<usize>().ok().filter(|&id| id < self.nodes);
         let id = id.ok_or_else(|| {
-            format!("{:?} is not the id of a node in a graph of {}", key.get(..40).unwrap_or(key), self.nodes)
+            let key: String = key.chars().take(40).collect();
+            format!("{key:?} is not the id of a node in a graph of {}", self.nodes)
         })?;
         if std::mem::replace(&mut self.seen[id], true) {
             return Err(format!("node {id} a second time"));

@@ -28,19 +28,11 @@ use crate::io::strings;
 pub(super) fn read(source: &Path) -> Result<RawGraph> {
     std::fs::read_dir(source).at(source, "open")?;
     let adj = Npz::open(&source.join("adj_full.npz"))?;
-    let format = adj.need("format")?;
-    if strings::strings(&format)? != ["csr"] {
-        let problem = format!("{:?} where a csr matrix is needed", strings::strings(&format)?);
-        return Err(Error::input(&format.name, problem).help("save it as scipy.sparse.csr_matrix"));
-    }
+    check_format(&adj.need("format")?)?;
     let indptr = adj.need("indptr")?;
     let nodes = row_count(&indptr)?;
     square(&adj.need("shape")?, nodes)?;
-    let features = DenseFeatures::new(Array::open(&source.join("feats.npy"))?)?;
-    if features.rows() != nodes {
-        let problem = format!("{} feature rows for {nodes} nodes", features.rows());
-        return Err(Error::input(source.join("feats.npy").display(), problem));
-    }
+    let features = DenseFeatures::for_nodes(Array::open(&source.join("feats.npy"))?, nodes)?;
     let classes = source.join("class_map.json");
     Ok(RawGraph {
         name: name_of(source),
@@ -54,6 +46,15 @@ pub(super) fn read(source: &Path) -> Result<RawGraph> {
         ids: None,
         notes: Vec::new(),
     })
+}
+
+fn check_format(member: &Array) -> Result<()> {
+    let format = strings::strings(member)?;
+    if format == ["csr"] {
+        return Ok(());
+    }
+    let problem = format!("{format:?} where a csr matrix is needed");
+    Err(Error::input(&member.name, problem).help("save it as a scipy.sparse.csr_matrix"))
 }
 
 #[derive(Deserialize)]

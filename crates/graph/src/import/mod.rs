@@ -146,10 +146,11 @@ fn finish(
 ) -> Result<Report> {
     let classes = count_classes(&raw)?;
     let metric = choose_metric(options.metric, raw.labels.task(), classes)?;
-    let (csr, edges) = build::build(raw.nodes, raw.edges, options.edges, progress)?;
+    let (csr, mut edges) = build::build(raw.nodes, raw.edges, options.edges, progress)?;
     let mut kept = Kept { csr, features: raw.features, labels: raw.labels, split: raw.split, ids: raw.ids };
     if options.largest_component {
         kept = kept.largest_component();
+        edges.stored = kept.csr.edges();
     }
     let nodes = kept.csr.nodes();
     let (split, split_from) = options.split.apply(kept.split, &kept.labels, nodes, options.seed)?;

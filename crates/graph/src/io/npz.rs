@@ -17,6 +17,9 @@ use crate::error::{Error, Result};
 /// Enough of a member to hold any header we read.
 const PEEK: u64 = 128 * 1024;
 
+/// Most members of an archive: graphs have a dozen. A directory can list one place in the file over and over.
+const MAX_MEMBERS: usize = 1000;
+
 /// An open archive.
 pub struct Npz {
     name: String,
@@ -43,6 +46,10 @@ impl Npz {
         let map = npy::map(path)?;
         let archive = ZipArchive::new(Cursor::new(Mapped(map.clone())))
             .map_err(|e| Error::input(&name, format!("not an .npz archive: {e}")))?;
+        if archive.len() > MAX_MEMBERS {
+            let problem = format!("{} members; at most {MAX_MEMBERS} are read", archive.len());
+            return Err(Error::input(name, problem));
+        }
         let members = archive
             .file_names()
             .map(|member| member.map(|m| m.strip_suffix(".npy").unwrap_or(&m).to_string()))

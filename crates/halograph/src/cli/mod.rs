@@ -32,7 +32,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// Exit codes: 2 usage or bad input, 1 anything else (a full disk, a broken device), 130 interrupted.
 pub fn fail(error: &anyhow::Error) -> ExitCode {
-    say(&format!("error: {error:#}"));
+    say(&format!("error: {error}"));
     match error.downcast_ref::<Error>() {
         Some(Error::Cancelled) => ExitCode::from(130),
         Some(e) if !e.is_environment() => ExitCode::from(2),

@@ -21,6 +21,9 @@ use memmap2::Mmap;
 use crate::error::{Error, Result};
 use crate::io::npy;
 
+/// Python hands items over in batches of 1,000, so an honest stack stays far below this.
+const MAX_STACK: usize = 1 << 20;
+
 /// The only names a pickle may mention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Global {
@@ -137,10 +140,10 @@ impl<'a> Machine<'a> {
         match code {
             PROTO => self.protocol()?,
             STOP => return self.pop().map(Some),
-            MARK => self.marks.push(self.stack.len()),
-            NONE => self.stack.push(Value::None),
-            NEWTRUE => self.stack.push(Value::Bool(true)),
-            NEWFALSE => self.stack.push(Value::Bool(false)),
+            MARK => self.mark()?,
+            NONE => self.push(Value::None)?,
+            NEWTRUE => self.push(Value::Bool(true))?,
+            NEWFALSE => self.push(Value::Bool(false))?,
             BININT1 => self.number::<1>(|b| i64::from(b[0]))?,
             BININT2 => self.number::<2>(|b| i64::from(u16::from_le_bytes(b)))?,
             BININT => self.number::<4>(|b| i64::from(i32::from_le_bytes(b)))?,
@@ -162,7 +165,7 @@ impl<'a> Machine<'a> {
             BINGET | LONG_BINGET => {
                 let key = self.memo_key(code == LONG_BINGET)?;
                 let value = *self.memo.get(&key).ok_or_else(|| format!("nothing was stored as {key}"))?;
-                self.stack.push(value);
+                self.push(value)?;
             }
             EMPTY_TUPLE => self.make(Node::Tuple(Vec::new()))?,
             EMPTY_LIST => self.make(Node::List(Vec::new()))?,
@@ -215,8 +218,7 @@ impl<'a> Machine<'a> {
 
     fn number<const N: usize>(&mut self, decode: impl Fn([u8; N]) -> i64) -> Step<()> {
         let number = decode(self.array()?);
-        self.stack.push(Value::Int(number));
-        Ok(())
+        self.push(Value::Int(number))
     }
 
     /// A Python long: little-endian two's complement of any length; ours are 8 bytes at most.
@@ -229,8 +231,7 @@ impl<'a> Machine<'a> {
         let sign = if bytes.last().is_some_and(|b| b & 0x80 != 0) { 0xFF } else { 0 };
         let mut wide = [sign; 8];
         wide[..bytes.len()].copy_from_slice(bytes);
-        self.stack.push(Value::Int(i64::from_le_bytes(wide)));
-        Ok(())
+        self.push(Value::Int(i64::from_le_bytes(wide)))
     }
 
     fn text(&mut self, len: usize) -> Step<()> {
@@ -253,8 +254,7 @@ impl<'a> Machine<'a> {
         let (module, name) = (self.line()?, self.line()?);
         let global = Global::find(module, name)
             .ok_or_else(|| format!("the Python object {:?} is not read here", format!("{module}.{name}")))?;
-        self.stack.push(Value::Global(global));
-        Ok(())
+        self.push(Value::Global(global))
     }
 
     fn memo_key(&mut self, long: bool) -> Step<u32> {
@@ -264,7 +264,22 @@ impl<'a> Machine<'a> {
     fn make(&mut self, node: Node) -> Step<()> {
         let id = u32::try_from(self.nodes.len()).map_err(|_| "more than 2^32 values")?;
         self.nodes.push(node);
-        self.stack.push(Value::Node(id));
+        self.push(Value::Node(id))
+    }
+
+    fn push(&mut self, value: Value) -> Step<()> {
+        if self.stack.len() == MAX_STACK {
+            return Err(format!("more than {MAX_STACK} values on the stack"));
+        }
+        self.stack.push(value);
+        Ok(())
+    }
+
+    fn mark(&mut self) -> Step<()> {
+        if self.marks.len() == MAX_STACK {
+            return Err(format!("more than {MAX_STACK} marks on the stack"));
+        }
+        self.marks.push(self.stack.len());
         Ok(())
     }
 
@@ -347,13 +362,13 @@ impl<'a> Machine<'a> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
     /// A pickle with these opcodes between its head and its end.
-    pub(crate) fn pickle(parts: &[&[u8]]) -> Vec<u8> {
+    fn pickle(parts: &[&[u8]]) -> Vec<u8> {
         [&[0x80, 2], &parts.concat()[..], b"."].concat()
     }
 
@@ -393,6 +408,8 @@ pub(super) mod tests {
         {
             assert!(Machine::run(&pickle(&[code])).is_err(), "{code:?}");
         }
+        assert!(problem(&vec![b']'; MAX_STACK + 1]).1.contains("values on the stack"));
+        assert!(problem(&vec![b'('; MAX_STACK + 1]).1.contains("marks on the stack"));
         // What lies below a mark is out of reach until the mark is used.
         assert!(Machine::run(&pickle(&[b"N(."])).is_err());
     }
