@@ -1,3 +1,5 @@
 //! File formats shared by datasets and importers.
 
 pub mod npy;
+pub mod npz;
+pub mod text;
