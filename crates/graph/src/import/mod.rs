@@ -6,11 +6,16 @@
 
 mod arrays;
 mod npy;
+mod ogb;
+mod ogb_binary;
 mod split;
+mod table;
 
 use std::path::{Path, PathBuf};
 
 pub use split::SplitRule;
+pub use table::TableSpec;
+pub use table::csv::Dialect;
 
 use crate::build::{self, EdgeCounts, EdgeInput, EdgeOptions};
 use crate::csr::Csr;
@@ -27,6 +32,16 @@ pub enum Format {
         /// Which of several splits in the files to take.
         split_index: usize,
     },
+    /// A raw directory of the Open Graph Benchmark.
+    Ogb {
+        /// Which of several ways to split to take.
+        scheme: Option<String>,
+    },
+    /// An edge table and a node table in text files.
+    Csv(TableSpec, Dialect),
+    /// An edge table and a node table in parquet files.
+    #[cfg(any())]
+    Parquet(TableSpec),
 }
 
 impl Format {
@@ -34,13 +49,21 @@ impl Format {
     pub fn name(&self) -> &'static str {
         match self {
             Format::Npy { .. } => "npy",
+            Format::Ogb { .. } => "ogb",
+            Format::Csv(..) => "csv",
+            #[cfg(any())]
+            Format::Parquet(_) => "parquet",
         }
     }
 
     /// Opens `source` and describes what is there.
-    fn read(&self, source: &Path, _progress: &dyn Progress) -> Result<RawGraph> {
+    fn read(&self, source: &Path, progress: &dyn Progress) -> Result<RawGraph> {
         match self {
             Format::Npy { split_index } => npy::read(source, *split_index),
+            Format::Ogb { scheme } => ogb::read(source, scheme.as_deref(), progress),
+            Format::Csv(spec, dialect) => table::csv::read(source, spec, *dialect, progress),
+            #[cfg(any())]
+            Format::Parquet(spec) => table::parquet::read(source, spec, progress),
         }
     }
 }

@@ -1,0 +1,39 @@
+//! Importing real graphs kept as tables, with the counts their publishers state.
+//!
+//! The data is found through `HALOGRAPH_TEST_DATA`; without it these tests pass by without looking.
+
+use std::path::PathBuf;
+
+use halograph_graph::dataset::LabelView;
+use halograph_graph::import::{Format, Options, import};
+use halograph_graph::{Dataset, Silent};
+
+fn data(name: &str) -> Option<PathBuf> {
+    let found = std::env::var_os("HALOGRAPH_TEST_DATA").map(|folder| PathBuf::from(folder).join(name));
+    if found.is_none() {
+        #[expect(clippy::print_stderr, reason = "a test that looks at nothing should say so")]
+        {
+            eprintln!("HALOGRAPH_TEST_DATA is not set: {name} is not tested");
+        }
+    }
+    found
+}
+
+#[test]
+fn cora_in_the_layout_of_ogb() {
+    let Some(source) = data("cora_ogbn_layout") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("cora");
+    let report = import(&Format::Ogb { scheme: None }, &source, &out, &Options::default(), &Silent).unwrap();
+    assert_eq!((report.edges.read, report.edges.self_loops, report.edges.stored), (5278, 0, 10556));
+
+    let cora = Dataset::open(&out).unwrap();
+    let m = &cora.manifest;
+    assert_eq!((m.nodes, m.edges, m.features, m.classes), (2708, 10556, 1433, 7));
+    let count = |part: u8| cora.split().iter().filter(|&&p| p == part).count();
+    assert_eq!([0, 1, 2, 3].map(count), [1068, 140, 500, 1000]);
+    let LabelView::Single(labels) = cora.labels() else { panic!("Cora has one class a node") };
+    assert!(labels.iter().all(|&class| class >= 0));
+    let ones = cora.features().as_slice::<f32>().unwrap().iter().filter(|&&x| x == 1.0).count();
+    assert_eq!(ones, 49216);
+}
