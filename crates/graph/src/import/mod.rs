@@ -40,7 +40,7 @@ pub enum Format {
     /// An edge table and a node table in text files.
     Csv(TableSpec, Dialect),
     /// An edge table and a node table in parquet files.
-    #[cfg(any())]
+    #[cfg(feature = "parquet")]
     Parquet(TableSpec),
 }
 
@@ -51,7 +51,7 @@ impl Format {
             Format::Npy { .. } => "npy",
             Format::Ogb { .. } => "ogb",
             Format::Csv(..) => "csv",
-            #[cfg(any())]
+            #[cfg(feature = "parquet")]
             Format::Parquet(_) => "parquet",
         }
     }
@@ -62,7 +62,7 @@ impl Format {
             Format::Npy { split_index } => npy::read(source, *split_index),
             Format::Ogb { scheme } => ogb::read(source, scheme.as_deref(), progress),
             Format::Csv(spec, dialect) => table::csv::read(source, spec, *dialect, progress),
-            #[cfg(any())]
+            #[cfg(feature = "parquet")]
             Format::Parquet(spec) => table::parquet::read(source, spec, progress),
         }
     }

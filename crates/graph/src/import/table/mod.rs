@@ -8,13 +8,19 @@ mod columns;
 pub(super) mod csv;
 mod ids;
 pub(super) mod labels;
-#[cfg(any())]
+#[cfg(feature = "parquet")]
 mod pages;
-#[cfg(any())]
+#[cfg(feature = "parquet")]
 pub(super) mod parquet;
+#[cfg(feature = "parquet")]
+mod parquet_column;
+#[cfg(all(test, feature = "parquet"))]
+mod parquet_tests;
 pub(super) mod streams;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "parquet")]
+mod thrift;
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;

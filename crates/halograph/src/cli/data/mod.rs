@@ -1,6 +1,7 @@
 //! `halograph data …`
 
 mod import;
+mod tables;
 
 use std::process::ExitCode;
 
