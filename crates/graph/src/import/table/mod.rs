@@ -197,7 +197,7 @@ fn read_nodes(table: &dyn Table, columns: &Columns, progress: &dyn Progress) -> 
                     .help("parts are 0 none, 1 train, 2 validation, 3 test, or these words")
             })?);
         }
-        if facts.ids.len() % 4096 == 0 {
+        if facts.ids.len().is_multiple_of(4096) {
             progress.tick(4096)?;
         }
     }

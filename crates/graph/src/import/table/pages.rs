@@ -62,7 +62,9 @@ fn check_schema(footer: &mut Reader) -> super::thrift::Result<()> {
             }
             while open.last() == Some(&0) {
                 open.pop();
-                open.last_mut().map(|n| *n -= 1);
+                if let Some(siblings) = open.last_mut() {
+                    *siblings -= 1;
+                }
             }
         }
     }
@@ -175,4 +177,54 @@ fn counts(reader: &mut Reader, encoding: i64) -> super::thrift::Result<(u64, i64
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn footer(elements: &[u8], count: u8) -> Result<()> {
+        // 2: a list of `count` structures.
+        let mut file = vec![0x29, 0xfc, count];
+        file.extend(elements);
+        file.push(0);
+        let length = file.len() as u32;
+        file.extend(length.to_le_bytes());
+        file.extend(MAGIC);
+        check_footer(&file)
+    }
+
+    #[test]
+    fn schemas_must_be_as_they_claim() {
+        let (group, leaf) = ([0x55, 4, 0], [0]);
+        assert!(footer(&[&group[..], &leaf, &leaf].concat(), 3).is_ok());
+        let claims_100 = [0x55, 200, 1, 0];
+        let error = footer(&[&claims_100[..], &leaf].concat(), 2).unwrap_err();
+        assert!(error.contains("more columns than there are"), "{error}");
+        let chain = [0x55, 2, 0].repeat(100);
+        assert!(footer(&[&chain[..], &leaf].concat(), 101).unwrap_err().contains("too deeply"));
+        assert!(footer(&leaf, 100).unwrap_err().contains("more elements than there are bytes"));
+    }
+
+    #[test]
+    fn footers_must_fit_the_file() {
+        for file in [&b""[..], b"PAR1", b"\xff\xff\xff\x7fPAR1", b"\x00\x00\x00\x00PARE"] {
+            assert!(check_footer(file).is_err());
+        }
+    }
+
+    #[test]
+    fn page_headers_are_read_in_both_versions() {
+        // 1: type, 2: 100 bytes unpacked, 3: 50 packed, 5: 7 values in encoding 8.
+        let v1 = [0x15, 0, 0x15, 200, 1, 0x15, 100, 0x2c, 0x15, 14, 0x15, 16, 0, 0];
+        let page = PageHeader::read(&mut Reader::new(&v1)).unwrap();
+        assert_eq!((page.unpacked, page.packed, page.data), (Some(100), Some(50), Some((7, 8))));
+        // The same with 8: 7 values, no nulls, 7 rows, encoding 0.
+        let v2 = [0x15, 6, 0x15, 200, 1, 0x15, 100, 0x5c, 0x15, 14, 0x15, 0, 0x15, 14, 0x15, 0, 0, 0];
+        let page = PageHeader::read(&mut Reader::new(&v2)).unwrap();
+        assert_eq!(page.data, Some((7, 0)));
+        // 7: a dictionary of -1 entries is larger than any.
+        let dictionary = [0x7c, 0x15, 1, 0, 0];
+        assert_eq!(PageHeader::read(&mut Reader::new(&dictionary)).unwrap().dictionary, Some(u64::MAX));
+    }
 }

@@ -47,6 +47,9 @@ pub(super) fn decode<T>(work: impl FnOnce() -> parquet::errors::Result<T>) -> Re
     }
 }
 
+/// Where the value (or list) of a row stands among the values of its batch; `None` is null.
+type Spot = Option<(usize, usize)>;
+
 /// One column of a pass over a file.
 pub(super) struct Column {
     /// Number in the file.
@@ -60,8 +63,7 @@ pub(super) struct Column {
     /// The decoder of the current row group.
     pub reader: Option<ColumnReader>,
     values: Values,
-    /// Where the value (or list) of each row of the batch stands among the values; `None` is null.
-    rows: Vec<Option<(usize, usize)>>,
+    rows: Vec<Spot>,
 }
 
 /// Values of a batch that are not null.
@@ -173,12 +175,7 @@ impl Levels {
     }
 
     /// For each of `n` rows, where its value (or list) stands among the values.
-    fn rows(
-        &self,
-        n: usize,
-        present: i16,
-        lists: bool,
-    ) -> Result<Vec<Option<(usize, usize)>>, (usize, String)> {
+    fn rows(&self, n: usize, present: i16, lists: bool) -> Result<Vec<Spot>, (usize, String)> {
         let rows = match (lists, present) {
             (true, _) => self.list_rows(present),
             (false, 0) => (0..self.values).map(|k| Some((k, k + 1))).collect(),
@@ -201,8 +198,8 @@ impl Levels {
     }
 
     /// A list that is null, empty, or holds a null counts as null.
-    fn list_rows(&self, present: i16) -> Vec<Option<(usize, usize)>> {
-        let mut rows: Vec<Option<(usize, usize)>> = Vec::new();
+    fn list_rows(&self, present: i16) -> Vec<Spot> {
+        let mut rows: Vec<Spot> = Vec::new();
         let mut next = 0;
         for (k, &repetition) in self.repetition.iter().enumerate() {
             if repetition == 0 {

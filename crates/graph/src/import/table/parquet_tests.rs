@@ -70,6 +70,12 @@ impl Folder {
         self.path(&format!("in/{stem}.parquet"))
     }
 
+    /// A new file each time: some file systems flush one that is overwritten.
+    fn replace(&self, stem: &str, bytes: &[u8]) {
+        fs::remove_file(self.file(stem)).unwrap();
+        fs::write(self.file(stem), bytes).unwrap();
+    }
+
     fn write(&self, stem: &str, schema: &str, compression: Compression, fill: impl Fn(&mut Group)) {
         self.write_groups(stem, schema, compression, &[&fill]);
     }
@@ -225,7 +231,7 @@ fn every_prefix_is_an_error() {
     let folder = Folder::usual(Compression::SNAPPY);
     let bytes = fs::read(folder.file("nodes")).unwrap();
     for end in 0..bytes.len() {
-        fs::write(folder.file("nodes"), &bytes[..end]).unwrap();
+        folder.replace("nodes", &bytes[..end]);
         assert!(folder.import(TableSpec::default()).is_err(), "{end} bytes");
     }
 }
@@ -239,7 +245,7 @@ fn every_damaged_byte_gives_an_answer() {
             for flip in [0x01, 0x80, 0xff] {
                 let mut damaged = bytes.clone();
                 damaged[at] ^= flip;
-                fs::write(folder.file("nodes"), &damaged).unwrap();
+                folder.replace("nodes", &damaged);
                 // Opening and reading is enough: what a dataset is made of is checked elsewhere.
                 if let Ok(table) = super::parquet::ParquetTable::open(&folder.file("nodes")) {
                     let all: Vec<usize> = (0..table.columns().len()).collect();
