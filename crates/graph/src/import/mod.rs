@@ -9,13 +9,18 @@ mod class_map;
 mod graphsaint;
 mod npy;
 mod npz;
+mod ogb;
+mod ogb_binary;
 mod pickle;
 mod planetoid;
 mod split;
+mod table;
 
 use std::path::{Path, PathBuf};
 
 pub use split::SplitRule;
+pub use table::TableSpec;
+pub use table::csv::Dialect;
 
 use crate::build::{self, EdgeCounts, EdgeInput, EdgeOptions};
 use crate::csr::Csr;
@@ -41,6 +46,16 @@ pub enum Format {
     },
     /// A GraphSAINT folder.
     GraphSaint,
+    /// A raw directory of the Open Graph Benchmark.
+    Ogb {
+        /// Which of several ways to split to take.
+        scheme: Option<String>,
+    },
+    /// An edge table and a node table in text files.
+    Csv(TableSpec, Dialect),
+    /// An edge table and a node table in parquet files.
+    #[cfg(feature = "parquet")]
+    Parquet(TableSpec),
 }
 
 impl Format {
@@ -51,16 +66,24 @@ impl Format {
             Format::Planetoid => "planetoid",
             Format::Npz { .. } => "npz",
             Format::GraphSaint => "graphsaint",
+            Format::Ogb { .. } => "ogb",
+            Format::Csv(..) => "csv",
+            #[cfg(feature = "parquet")]
+            Format::Parquet(_) => "parquet",
         }
     }
 
     /// Opens `source` and describes what is there.
-    fn read(&self, source: &Path, _progress: &dyn Progress) -> Result<RawGraph> {
+    fn read(&self, source: &Path, progress: &dyn Progress) -> Result<RawGraph> {
         match self {
             Format::Npy { split_index } => npy::read(source, *split_index),
             Format::Planetoid => planetoid::read(source),
             Format::Npz { split_index } => npz::read(source, *split_index),
             Format::GraphSaint => graphsaint::read(source),
+            Format::Ogb { scheme } => ogb::read(source, scheme.as_deref(), progress),
+            Format::Csv(spec, dialect) => table::csv::read(source, spec, *dialect, progress),
+            #[cfg(feature = "parquet")]
+            Format::Parquet(spec) => table::parquet::read(source, spec, progress),
         }
     }
 }

@@ -8,6 +8,7 @@ use halograph_graph::build::EdgeOptions;
 use halograph_graph::dataset::Metric;
 use halograph_graph::import::{Format, Options, Report, SplitRule, import};
 
+use super::tables::{CsvArgs, TableArgs};
 use crate::cli::progress::Bar;
 use crate::cli::{print, say};
 
@@ -36,6 +37,31 @@ pub enum Command {
     Graphsaint {
         #[command(flatten)]
         common: Common,
+    },
+    /// A raw directory of the Open Graph Benchmark: the folder that holds raw/ and split/.
+    Ogb {
+        #[command(flatten)]
+        common: Common,
+        /// Which way to split to take where split/ holds several.
+        #[arg(long, value_name = "NAME")]
+        scheme: Option<String>,
+    },
+    /// A folder of edges.csv and nodes.csv (or .tsv, or gzipped), or an edge file and --nodes.
+    Csv {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        tables: TableArgs,
+        #[command(flatten)]
+        dialect: CsvArgs,
+    },
+    /// A folder of edges.parquet and nodes.parquet, or an edge file and --nodes.
+    #[cfg(feature = "parquet")]
+    Parquet {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        tables: TableArgs,
     },
 }
 
@@ -109,6 +135,10 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Planetoid { common } => (Format::Planetoid, common),
         Command::Npz { common, which } => (Format::Npz { split_index: which.split_index }, common),
         Command::Graphsaint { common } => (Format::GraphSaint, common),
+        Command::Ogb { common, scheme } => (Format::Ogb { scheme }, common),
+        Command::Csv { common, tables, dialect } => (Format::Csv(tables.into(), dialect.into()), common),
+        #[cfg(feature = "parquet")]
+        Command::Parquet { common, tables } => (Format::Parquet(tables.into()), common),
     };
     let options = Options {
         edges: EdgeOptions { directed: common.directed, keep_self_loops: common.keep_self_loops },

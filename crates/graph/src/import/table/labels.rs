@@ -1,0 +1,122 @@
+//! Labels out of table cells.
+
+use std::collections::HashMap;
+
+use super::Cell;
+use crate::dataset::write::Labels;
+
+/// No label.
+const NONE: u32 = u32::MAX;
+
+/// Takes labels cell by cell: classes from one column, 0/1 flags from several.
+pub(in crate::import) enum LabelReader {
+    /// Classes, numbered in the order they come; names are sorted at the end.
+    Single { codes: Vec<u32>, seen: HashMap<String, u32> },
+    /// Flags, row by row.
+    Multi { classes: usize, flags: Vec<u8> },
+}
+
+impl LabelReader {
+    pub(in crate::import) fn new(columns: usize) -> Self {
+        if columns == 1 {
+            LabelReader::Single { codes: Vec::new(), seen: HashMap::new() }
+        } else {
+            LabelReader::Multi { classes: columns, flags: Vec::new() }
+        }
+    }
+
+    /// Takes the next cell, or says what is wrong with it.
+    pub(in crate::import) fn push(&mut self, cell: Cell) -> Result<(), String> {
+        match self {
+            LabelReader::Multi { flags, .. } => flags.push(flag(cell)?),
+            LabelReader::Single { codes, seen } => {
+                let next = seen.len() as u32;
+                codes.push(class(cell)?.map_or(NONE, |name| *seen.entry(name).or_insert(next)));
+            }
+        }
+        Ok(())
+    }
+
+    /// The labels, and the names of the classes if they are not numbers.
+    pub(in crate::import) fn finish(self) -> (Labels, Vec<String>) {
+        let (codes, seen) = match self {
+            LabelReader::Multi { classes, flags } => return (Labels::Multi { classes, flags }, Vec::new()),
+            LabelReader::Single { codes, seen } => (codes, seen),
+        };
+        let mut names: Vec<(String, u32)> = seen.into_iter().collect();
+        names.sort_unstable();
+        let numbers: Option<Vec<i64>> = names.iter().map(|(name, _)| name.parse().ok()).collect();
+        let mut value = vec![-1; names.len()];
+        for (k, (_, code)) in names.iter().enumerate() {
+            value[*code as usize] = numbers.as_ref().map_or(k as i64, |numbers| numbers[k]);
+        }
+        let label = |&code: &u32| if code == NONE { -1 } else { value[code as usize] };
+        let labels = Labels::Single(codes.iter().map(label).collect());
+        let names = if numbers.is_some() { Vec::new() } else { names.into_iter().map(|(n, _)| n).collect() };
+        (labels, names)
+    }
+}
+
+/// The name of a class; `None` for an empty cell or NaN.
+fn class(cell: Cell) -> Result<Option<String>, String> {
+    let real = |x: f64| match x {
+        x if x.is_nan() => Ok(None),
+        x if x.fract() == 0.0 && x.abs() < 1e15 => Ok(Some((x as i64).to_string())),
+        _ => Err(format!("{cell} is a number but not a class: classes are whole numbers or names")),
+    };
+    match cell {
+        Cell::Null => Ok(None),
+        Cell::Int(x) => Ok(Some(x.to_string())),
+        Cell::Real(x) => real(x),
+        Cell::Text(text) => match text.parse::<f64>() {
+            _ if text.parse::<i64>().is_ok() => Ok(Some(text.to_string())),
+            Ok(x) if !x.is_infinite() => real(x),
+            _ => Ok(Some(text.to_string())),
+        },
+        Cell::List(_) => Err(format!("{cell} where a class is needed")),
+    }
+}
+
+fn flag(cell: Cell) -> Result<u8, String> {
+    match cell {
+        Cell::Int(x @ (0 | 1)) => Ok(x as u8),
+        Cell::Real(x) if x == 0.0 || x == 1.0 => Ok(x as u8),
+        Cell::Text("0" | "0.0" | "false" | "False") => Ok(0),
+        Cell::Text("1" | "1.0" | "true" | "True") => Ok(1),
+        _ => Err(format!("{cell} where a multi-label table has 0 or 1")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn single(texts: &[&str]) -> Result<(Labels, Vec<String>), String> {
+        let mut labels = LabelReader::new(1);
+        let cell = |text: &&'static str| if text.is_empty() { Cell::Null } else { Cell::Text(text) };
+        let texts: Vec<&'static str> = texts.iter().map(|t| &*t.to_string().leak()).collect();
+        texts.iter().try_for_each(|text| labels.push(cell(text)))?;
+        Ok(labels.finish())
+    }
+
+    #[test]
+    fn numbers_stay_numbers() {
+        assert_eq!(
+            single(&["10", "2.0", "", "nan", "-1"]).unwrap(),
+            (Labels::Single(vec![10, 2, -1, -1, -1]), vec![])
+        );
+    }
+
+    #[test]
+    fn names_are_sorted() {
+        let (labels, names) = single(&["cat", "", "ant", "cat", "7"]).unwrap();
+        assert_eq!(names, ["7", "ant", "cat"]);
+        assert_eq!(labels, Labels::Single(vec![2, -1, 1, 2, 0]));
+    }
+
+    #[test]
+    fn other_numbers_are_refused() {
+        assert!(single(&["1.5"]).unwrap_err().contains("\"1.5\" is a number but not a class"));
+        assert!(LabelReader::new(2).push(Cell::Int(2)).is_err());
+    }
+}

@@ -1,0 +1,244 @@
+//! `csv` and `parquet`: an edge table and a node table.
+//!
+//! `source` is a folder that holds `edges.*` and `nodes.*`, or the edge table itself, with the node table named beside
+//! it. Columns are found by name or position ([`TableSpec`]). Node ids may be any text; nodes keep the order of their
+//! table. Edges and features are read row by row, whenever they are asked for; only ids, labels and split are held.
+
+mod columns;
+pub(super) mod csv;
+mod ids;
+pub(super) mod labels;
+#[cfg(feature = "parquet")]
+mod pages;
+#[cfg(feature = "parquet")]
+pub(super) mod parquet;
+#[cfg(feature = "parquet")]
+mod parquet_column;
+#[cfg(all(test, feature = "parquet"))]
+mod parquet_tests;
+pub(super) mod streams;
+#[cfg(test)]
+mod tests;
+#[cfg(feature = "parquet")]
+mod thrift;
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use self::columns::Columns;
+use self::ids::Ids;
+use self::labels::LabelReader;
+use self::streams::{Features, TableEdges};
+use super::arrays::DenseFeatures;
+use super::{RawGraph, name_of};
+use crate::build::EdgeInput;
+use crate::dataset::Part;
+use crate::dataset::write::FeatureSource;
+use crate::error::{Error, Result};
+use crate::io::npy::Array;
+use crate::progress::{Progress, Unit};
+
+/// Which files and columns to read; whatever is not said is guessed from column names.
+///
+/// A column is named by its header or by its position, counted from 0.
+#[derive(Debug, Clone, Default)]
+pub struct TableSpec {
+    /// The node table, if it is not `nodes.*` in the source folder.
+    pub nodes: Option<PathBuf>,
+    /// An N×F array of features, rows in the order of the node table.
+    pub features: Option<PathBuf>,
+    /// Edge column of sources.
+    pub src: Option<String>,
+    /// Edge column of destinations.
+    pub dst: Option<String>,
+    /// Node column of ids.
+    pub id: Option<String>,
+    /// Node column of classes; several are multi-label flags.
+    pub labels: Vec<String>,
+    /// Node column of the split.
+    pub split: Option<String>,
+    /// Node columns of features: names, positions, ranges `3-130` or a prefix `x*`.
+    pub feature_columns: Vec<String>,
+}
+
+/// One value of a table.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Cell<'a> {
+    /// Nothing.
+    Null,
+    /// A whole number (or a truth value: 0 or 1).
+    Int(i64),
+    /// A number.
+    Real(f64),
+    /// Text, which may spell a number.
+    Text(&'a str),
+    /// Several numbers.
+    List(&'a [f32]),
+}
+
+impl std::fmt::Display for Cell<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        match self {
+            Cell::Null => f.write_str("an empty cell"),
+            Cell::Int(x) => write!(f, "{x}"),
+            Cell::Real(x) => write!(f, "{x}"),
+            Cell::Text(text) => write!(f, "{:?}", text.chars().take(80).collect::<String>()),
+            Cell::List(list) => write!(f, "a list of {}", list.len()),
+        }
+    }
+}
+
+/// A file of named columns that can be read any number of times.
+pub(super) trait Table {
+    /// The file, for messages.
+    fn name(&self) -> &str;
+    /// Column names.
+    fn columns(&self) -> &[String];
+    /// Which columns look as if they held numbers.
+    fn numeric(&self) -> Result<Vec<bool>>;
+    /// Rows, if that is known without reading them.
+    fn len(&self) -> Option<u64>;
+    /// Starts a pass over the rows that sees only `columns`.
+    fn open(&self, columns: &[usize]) -> Result<Box<dyn Rows>>;
+}
+
+/// A pass over the rows of a table.
+pub(super) trait Rows {
+    /// Moves on to the next row; false at the end.
+    fn advance(&mut self) -> Result<bool>;
+    /// Column number `k` of those asked for, in the current row.
+    fn cell(&self, k: usize) -> Cell<'_>;
+    /// Where the current row stands: file, and line or row.
+    fn place(&self) -> String;
+}
+
+/// Finds `stem.*` with one of `extensions` in `folder`.
+fn find(folder: &Path, stem: &str, extensions: &[&str]) -> Result<PathBuf> {
+    let names: Vec<String> = extensions.iter().map(|e| format!("{stem}.{e}")).collect();
+    names.iter().map(|name| folder.join(name)).find(|path| path.exists()).ok_or_else(|| {
+        Error::input(folder.display(), format!("no {stem} table: none of {} is there", names.join(", ")))
+    })
+}
+
+/// The edge table and the node table that `source` stands for.
+fn locate(source: &Path, spec: &TableSpec, extensions: &[&str]) -> Result<[PathBuf; 2]> {
+    let folder = source.is_dir();
+    let edges = if folder { find(source, "edges", extensions)? } else { source.to_path_buf() };
+    let nodes = match &spec.nodes {
+        Some(nodes) => nodes.clone(),
+        None if folder => find(source, "nodes", extensions)?,
+        None => {
+            return Err(Error::input(source.display(), "an edge table alone")
+                .help("name the node table with --nodes FILE, or give the folder that holds both"));
+        }
+    };
+    Ok([edges, nodes])
+}
+
+/// Reads the tables that `source` stands for; `open` opens one of them.
+pub(super) fn read(
+    source: &Path,
+    spec: &TableSpec,
+    extensions: &[&str],
+    open: &dyn Fn(&Path) -> Result<Rc<dyn Table>>,
+    progress: &dyn Progress,
+) -> Result<RawGraph> {
+    let [edges, nodes] = locate(source, spec, extensions)?;
+    let (edges, nodes) = (open(&edges)?, open(&nodes)?);
+    let ends = columns::edge_ends(&*edges, spec)?;
+    let columns = Columns::choose(&*nodes, spec)?;
+    let NodeFacts { ids, labels, split } = read_nodes(&*nodes, &columns, progress)?;
+    let features = features(&nodes, &columns, spec, ids.len())?;
+    let (labels, class_names) = labels.finish();
+    let names = ids.names();
+    Ok(RawGraph {
+        name: name_of(source),
+        nodes: ids.len(),
+        edges: EdgeInput::Source(Box::new(TableEdges::new(edges, ends, ids))),
+        features,
+        labels,
+        labels_from: nodes.name().to_string(),
+        class_names,
+        split,
+        ids: names,
+        notes: columns.notes,
+    })
+}
+
+/// What is held of the node table.
+struct NodeFacts {
+    ids: Ids,
+    labels: LabelReader,
+    split: Option<Vec<u8>>,
+}
+
+/// One pass over ids, labels and split.
+fn read_nodes(table: &dyn Table, columns: &Columns, progress: &dyn Progress) -> Result<NodeFacts> {
+    progress.begin("reading nodes", table.len(), Unit::Items);
+    let wanted: Vec<usize> =
+        [columns.id].into_iter().chain(columns.labels.iter().copied()).chain(columns.split).collect();
+    let name = |k: usize| &table.columns()[wanted[k]];
+    let last = wanted.len() - 1;
+    let mut facts = NodeFacts {
+        ids: Ids::default(),
+        labels: LabelReader::new(columns.labels.len()),
+        split: columns.split.map(|_| Vec::new()),
+    };
+    let mut rows = table.open(&wanted)?;
+    while rows.advance()? {
+        let at = |k: usize| format!("{}, column {}", rows.place(), name(k));
+        facts.ids.push(rows.cell(0)).map_err(|problem| Error::input(at(0), problem))?;
+        for k in 0..columns.labels.len() {
+            facts.labels.push(rows.cell(k + 1)).map_err(|problem| Error::input(at(k + 1), problem))?;
+        }
+        if let Some(split) = &mut facts.split {
+            split.push(part(rows.cell(last)).map_err(|problem| {
+                Error::input(at(last), problem)
+                    .help("parts are 0 none, 1 train, 2 validation, 3 test, or these words")
+            })?);
+        }
+        if facts.ids.len().is_multiple_of(4096) {
+            progress.tick(4096)?;
+        }
+    }
+    Ok(facts)
+}
+
+/// The part of the split that a cell names.
+fn part(cell: Cell) -> Result<u8, String> {
+    let part = match cell {
+        Cell::Null => Some(Part::None),
+        Cell::Int(0) => Some(Part::None),
+        Cell::Int(1) => Some(Part::Train),
+        Cell::Int(2) => Some(Part::Val),
+        Cell::Int(3) => Some(Part::Test),
+        Cell::Real(x) if (0.0..=3.0).contains(&x) && x.fract() == 0.0 => return Ok(x as u8),
+        Cell::Text(text) => match text.to_ascii_lowercase().as_str() {
+            "" | "none" | "0" => Some(Part::None),
+            "train" | "1" => Some(Part::Train),
+            "val" | "valid" | "validation" | "2" => Some(Part::Val),
+            "test" | "3" => Some(Part::Test),
+            _ => None,
+        },
+        _ => None,
+    };
+    part.map(|part| part as u8).ok_or_else(|| format!("{cell} is no part of a split"))
+}
+
+/// Features out of an array, if one was named, or out of the node table.
+fn features(
+    nodes: &Rc<dyn Table>,
+    columns: &Columns,
+    spec: &TableSpec,
+    count: usize,
+) -> Result<Box<dyn FeatureSource>> {
+    let Some(path) = &spec.features else {
+        return Ok(Box::new(Features::new(nodes.clone(), columns.features.clone())?));
+    };
+    let matrix = DenseFeatures::new(Array::open(path)?)?;
+    if matrix.rows() != count {
+        let problem = format!("{} rows where {} has {count} nodes", matrix.rows(), nodes.name());
+        return Err(Error::input(path.display(), problem));
+    }
+    Ok(Box::new(matrix))
+}

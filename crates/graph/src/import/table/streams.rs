@@ -1,0 +1,146 @@
+//! Edges and features that stay in their tables until they are asked for.
+
+use std::rc::Rc;
+
+use super::ids::Ids;
+use super::{Cell, Rows, Table};
+use crate::build::EdgeSource;
+use crate::dataset::write::FeatureSource;
+use crate::error::{Error, Result};
+
+/// Edges handed over at a time.
+const BATCH: usize = 1 << 14;
+/// Feature values handed over at a time.
+const CHUNK: usize = 1 << 16;
+
+/// Passes over all rows and hands on what `pair` makes of each.
+pub(in crate::import) fn visit_pairs(
+    rows: &mut dyn Rows,
+    sink: &mut dyn FnMut(&[[i64; 2]]) -> Result<()>,
+    pair: &mut dyn FnMut(&dyn Rows) -> Result<[i64; 2]>,
+) -> Result<()> {
+    let mut batch = Vec::with_capacity(BATCH);
+    while rows.advance()? {
+        batch.push(pair(rows)?);
+        if batch.len() == BATCH {
+            sink(&batch)?;
+            batch.clear();
+        }
+    }
+    sink(&batch)
+}
+
+/// Two columns of node ids.
+pub(super) struct TableEdges {
+    table: Rc<dyn Table>,
+    ends: [usize; 2],
+    ids: Ids,
+}
+
+impl TableEdges {
+    pub(super) fn new(table: Rc<dyn Table>, ends: [usize; 2], ids: Ids) -> Self {
+        TableEdges { table, ends, ids }
+    }
+
+    fn end(&self, rows: &dyn Rows, k: usize) -> Result<i64> {
+        self.ids.find(rows.cell(k)).map(i64::from).map_err(|problem| {
+            let column = &self.table.columns()[self.ends[k]];
+            Error::input(format!("{}, column {column}", rows.place()), problem)
+        })
+    }
+}
+
+impl EdgeSource for TableEdges {
+    fn visit(&self, sink: &mut dyn FnMut(&[[i64; 2]]) -> Result<()>) -> Result<()> {
+        let mut rows = self.table.open(&self.ends)?;
+        visit_pairs(&mut *rows, sink, &mut |rows| Ok([self.end(rows, 0)?, self.end(rows, 1)?]))
+    }
+
+    fn place(&self, index: u64) -> String {
+        format!("{}, edge {index}", self.table.name())
+    }
+
+    fn len(&self) -> Option<u64> {
+        self.table.len()
+    }
+}
+
+/// Columns of numbers, or of lists of numbers.
+pub(in crate::import) struct Features {
+    table: Rc<dyn Table>,
+    columns: Vec<usize>,
+    /// Numbers in each column: 1, or the length of its lists.
+    widths: Vec<usize>,
+}
+
+impl Features {
+    /// Learns the widths of `columns` from the first row.
+    pub(in crate::import) fn new(table: Rc<dyn Table>, columns: Vec<usize>) -> Result<Self> {
+        let mut rows = table.open(&columns)?;
+        let any = rows.advance()?;
+        let width = |k: usize| match rows.cell(k) {
+            Cell::List(list) if any => list.len(),
+            _ => 1,
+        };
+        let widths = (0..columns.len()).map(width).collect();
+        drop(rows);
+        Ok(Features { table, columns, widths })
+    }
+
+    fn column_name(&self, k: usize) -> &str {
+        &self.table.columns()[self.columns[k]]
+    }
+
+    /// Appends the numbers of the current row.
+    fn append_row(&self, rows: &dyn Rows, out: &mut Vec<f32>) -> Result<()> {
+        for k in 0..self.columns.len() {
+            let cell = rows.cell(k);
+            let start = out.len();
+            append(cell, self.widths[k], out)
+                .and_then(|()| match out[start..].iter().find(|x| !x.is_finite()) {
+                    Some(x) => Err(format!("{x} where a finite number is needed")),
+                    None => Ok(()),
+                })
+                .map_err(|problem| {
+                    Error::input(format!("{}, column {}", rows.place(), self.column_name(k)), problem)
+                        .help("features must be finite numbers; fill in or drop such cells before importing")
+                })?;
+        }
+        Ok(())
+    }
+}
+
+fn append(cell: Cell, width: usize, out: &mut Vec<f32>) -> Result<(), String> {
+    match cell {
+        Cell::Int(x) => out.push(x as f32),
+        Cell::Real(x) => out.push(x as f32),
+        Cell::Text(text) => out.push(text.parse().map_err(|_| format!("{cell} is not a number"))?),
+        Cell::List(list) if list.len() == width => out.extend_from_slice(list),
+        Cell::List(list) => return Err(format!("a list of {} where others have {width}", list.len())),
+        Cell::Null => return Err("an empty cell".into()),
+    }
+    Ok(())
+}
+
+impl FeatureSource for Features {
+    fn cols(&self) -> usize {
+        self.widths.iter().sum()
+    }
+
+    fn stream(&self, sink: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()> {
+        let mut rows = self.table.open(&self.columns)?;
+        let mut batch = Vec::new();
+        while rows.advance()? {
+            self.append_row(&*rows, &mut batch)?;
+            if batch.len() >= CHUNK {
+                sink(&batch)?;
+                batch.clear();
+            }
+        }
+        sink(&batch)
+    }
+
+    fn place(&self, row: usize, _column: usize) -> String {
+        format!("{}, node {row}", self.table.name())
+    }
+}

@@ -1,0 +1,207 @@
+//! Text files, plain or gzipped, read as records of comma- or tab-separated fields.
+//!
+//! A record may span lines (inside quotes) but may not grow without bound: bytes without an end of record are
+//! refused after [`MAX_RECORD`]. Every message names file and line.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use csv::{ErrorKind, StringRecord};
+use flate2::read::MultiGzDecoder;
+
+use crate::error::{Error, IoContext, Result};
+
+/// Longest record, in bytes.
+pub const MAX_RECORD: usize = 16 << 20;
+const BUFFER: usize = 1 << 16;
+
+/// A file of separated fields, front to back. Fields are trimmed; quotes, CRLF and a byte-order mark are understood.
+pub struct Records {
+    path: PathBuf,
+    gzipped: bool,
+    reader: csv::Reader<Lines>,
+    record: StringRecord,
+    count: Rc<Count>,
+}
+
+/// What has been handed to the parser.
+#[derive(Default)]
+struct Count {
+    /// Lines, the current one included.
+    lines: Cell<u64>,
+    /// Bytes since the last whole record.
+    since_record: Cell<usize>,
+}
+
+/// Hands out a file line by line, so that the parser never holds more than the record it works on needs and the
+/// number of lines handed out is the number of the line it is on.
+struct Lines {
+    inner: Box<dyn BufRead>,
+    at_start: bool,
+    count: Rc<Count>,
+}
+
+impl Read for Lines {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.count.since_record.get() > MAX_RECORD {
+            let problem = format!("more than {MAX_RECORD} bytes without an end of line (or of a quote)");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+        }
+        let bytes = self.inner.fill_buf()?;
+        let bytes = &bytes[..bytes.len().min(buffer.len())];
+        let n = bytes.iter().position(|&b| b == b'\n').map_or(bytes.len(), |end| end + 1);
+        buffer[..n].copy_from_slice(&bytes[..n]);
+        if n > 0 {
+            self.count.lines.set(self.count.lines.get() + u64::from(self.at_start));
+            self.count.since_record.set(self.count.since_record.get() + n);
+            self.at_start = buffer[n - 1] == b'\n';
+        }
+        self.inner.consume(n);
+        Ok(n)
+    }
+}
+
+impl Records {
+    /// Opens `path`; a name that ends in `.gz` is unpacked on the way. All records must be equally long.
+    pub fn open(path: &Path, delimiter: u8) -> Result<Records> {
+        let file = File::open(path).at(path, "open")?;
+        if file.metadata().at(path, "open")?.is_dir() {
+            return Err(Error::input(path.display(), "is a directory, not a file"));
+        }
+        let gzipped = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gz"));
+        let inner: Box<dyn BufRead> = if gzipped {
+            Box::new(BufReader::with_capacity(BUFFER, MultiGzDecoder::new(BufReader::new(file))))
+        } else {
+            Box::new(BufReader::with_capacity(BUFFER, file))
+        };
+        let count = Rc::new(Count::default());
+        let reader = csv::ReaderBuilder::new()
+            .delimiter(delimiter)
+            .has_headers(false)
+            .trim(csv::Trim::All)
+            .buffer_capacity(BUFFER)
+            .from_reader(Lines { inner, at_start: true, count: count.clone() });
+        Ok(Records { path: path.to_path_buf(), gzipped, reader, record: StringRecord::new(), count })
+    }
+
+    /// The next record, or `None` at the end. Empty lines are passed over.
+    pub fn read(&mut self) -> Result<Option<&StringRecord>> {
+        let more = self.reader.read_record(&mut self.record).map_err(|e| self.explain(e))?;
+        self.count.since_record.set(0);
+        Ok(more.then_some(&self.record))
+    }
+
+    /// The record read last.
+    pub fn record(&self) -> &StringRecord {
+        &self.record
+    }
+
+    /// Line on which the record read last ends, counted from 1.
+    pub fn line(&self) -> u64 {
+        self.count.lines.get()
+    }
+
+    fn explain(&self, error: csv::Error) -> Error {
+        let place = format!("{}, line {}", self.path.display(), self.line().max(1));
+        match error.into_kind() {
+            ErrorKind::Io(source) => self.explain_io(place, source),
+            ErrorKind::UnequalLengths { expected_len, len, .. } => {
+                Error::input(place, format!("{len} fields where the lines before have {expected_len}"))
+            }
+            ErrorKind::Utf8 { err, .. } => {
+                Error::input(format!("{place}, column {}", err.field()), "not UTF-8 text")
+            }
+            other => Error::input(place, format!("{other:?}")),
+        }
+    }
+
+    fn explain_io(&self, place: String, source: io::Error) -> Error {
+        use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
+        match source.kind() {
+            _ if self.count.since_record.get() > MAX_RECORD => {
+                Error::input(place, source).help("is this a text file with the right delimiter?")
+            }
+            InvalidData | InvalidInput | UnexpectedEof if self.gzipped => {
+                Error::input(place, format!("damaged or truncated gzip data ({source})"))
+                    .help("fetch or pack the file again")
+            }
+            _ => Error::Io { path: self.path.clone(), action: "read", source },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn all(path: &Path) -> Result<Vec<Vec<String>>> {
+        let mut records = Records::open(path, b',')?;
+        let mut out = Vec::new();
+        while let Some(record) = records.read()? {
+            out.push(record.iter().map(String::from).collect());
+        }
+        Ok(out)
+    }
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        out.write_all(bytes).unwrap();
+        out.finish().unwrap()
+    }
+
+    fn read(name: &str, bytes: &[u8]) -> Result<Vec<Vec<String>>> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        all(&path)
+    }
+
+    #[test]
+    fn quotes_crlf_and_byte_order_mark_are_understood() {
+        let got = read("a.csv", b"\xef\xbb\xbfid,name\r\n\r\n 1 ,\"a, \"\"b\"\"\nc\"\r\n").unwrap();
+        assert_eq!(got, [["id", "name"], ["1", "a, \"b\"\nc"]]);
+    }
+
+    #[test]
+    fn gzip_reads_like_plain_and_members_follow_each_other() {
+        let mut bytes = gzip(b"1,2\n");
+        bytes.extend(gzip(b"3,4\n"));
+        assert_eq!(read("a.csv.gz", &bytes).unwrap(), [["1", "2"], ["3", "4"]]);
+    }
+
+    #[test]
+    fn every_prefix_of_a_gzip_file_is_an_error_by_name() {
+        let bytes = gzip(b"1,2\n3,4\n");
+        for end in 0..bytes.len() {
+            let error = read("a.csv.gz", &bytes[..end]).unwrap_err().to_string();
+            assert!(error.contains("a.csv.gz, line") && error.contains("gzip"), "{end}: {error}");
+        }
+        let mut trailing = bytes.clone();
+        trailing.extend(b"rest");
+        assert!(read("a.csv.gz", &trailing).unwrap_err().to_string().contains("gzip"));
+    }
+
+    #[test]
+    fn faults_name_the_line() {
+        let error = read("a.csv", b"1,2\r\n\r\n\"a\nb\",2\r\n3\r\n").unwrap_err().to_string();
+        assert!(error.contains("a.csv, line 5: 1 fields"), "{error}");
+        let error = read("a.csv", b"1,2\n\n3\n").unwrap_err().to_string();
+        assert!(error.ends_with("a.csv, line 3: 1 fields where the lines before have 2"), "{error}");
+        let error = read("a.csv", b"1,2\n3,\xff\n").unwrap_err().to_string();
+        assert!(error.ends_with("a.csv, line 2, column 1: not UTF-8 text"), "{error}");
+    }
+
+    #[test]
+    fn endless_records_are_refused() {
+        let packed = gzip(&vec![b'7'; 4 * MAX_RECORD]);
+        assert!(read("a.csv.gz", &packed).unwrap_err().to_string().contains("without an end of line"));
+        let mut quoted = b"\"".to_vec();
+        quoted.extend(b"1\n".repeat(MAX_RECORD));
+        assert!(read("a.csv", &quoted).unwrap_err().to_string().contains("without an end of line"));
+    }
+}

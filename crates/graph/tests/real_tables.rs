@@ -1,0 +1,65 @@
+//! Importing real graphs kept as tables, with the counts their publishers state.
+//!
+//! The data is found through `HALOGRAPH_TEST_DATA`; without it these tests pass by without looking.
+
+use std::path::PathBuf;
+
+use halograph_graph::dataset::LabelView;
+use halograph_graph::import::{Dialect, Format, Options, TableSpec, import};
+use halograph_graph::{Dataset, Silent};
+
+fn data(name: &str) -> Option<PathBuf> {
+    let found = std::env::var_os("HALOGRAPH_TEST_DATA").map(|folder| PathBuf::from(folder).join(name));
+    if found.is_none() {
+        #[expect(clippy::print_stderr, reason = "a test that looks at nothing should say so")]
+        {
+            eprintln!("HALOGRAPH_TEST_DATA is not set: {name} is not tested");
+        }
+    }
+    found
+}
+
+#[test]
+fn cora_in_the_layout_of_ogb() {
+    let Some(source) = data("cora_ogbn_layout") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("cora");
+    let report = import(&Format::Ogb { scheme: None }, &source, &out, &Options::default(), &Silent).unwrap();
+    assert_eq!((report.edges.read, report.edges.self_loops, report.edges.stored), (5278, 0, 10556));
+
+    let cora = Dataset::open(&out).unwrap();
+    let m = &cora.manifest;
+    assert_eq!((m.nodes, m.edges, m.features, m.classes), (2708, 10556, 1433, 7));
+    let count = |part: u8| cora.split().iter().filter(|&&p| p == part).count();
+    assert_eq!([0, 1, 2, 3].map(count), [1068, 140, 500, 1000]);
+    let LabelView::Single(labels) = cora.labels() else { panic!("Cora has one class a node") };
+    assert!(labels.iter().all(|&class| class >= 0));
+    let ones = cora.features().as_slice::<f32>().unwrap().iter().filter(|&&x| x == 1.0).count();
+    assert_eq!(ones, 49216);
+}
+
+#[test]
+fn the_same_cora_from_an_edge_list_and_a_node_table() {
+    let Some(source) = data("cora_ogbn_layout") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let [ogb, csv] = ["ogb", "csv"].map(|name| folder.path().join(name));
+    import(&Format::Ogb { scheme: None }, &source, &ogb, &Options::default(), &Silent).unwrap();
+    let cora = Dataset::open(&ogb).unwrap();
+    let LabelView::Single(labels) = cora.labels() else { panic!("Cora has one class a node") };
+    let rows = labels.iter().zip(cora.split()).enumerate();
+    let table: String = rows.map(|(v, (class, part))| format!("{v},{class},{part}\n")).collect();
+    let nodes = folder.path().join("nodes.txt");
+    std::fs::write(&nodes, table).unwrap();
+
+    let spec = TableSpec {
+        nodes: Some(nodes),
+        features: Some(ogb.join("feat.npy")),
+        labels: vec!["1".into()],
+        split: Some("2".into()),
+        ..TableSpec::default()
+    };
+    let format = Format::Csv(spec, Dialect { header: false, delimiter: None });
+    import(&format, &source.join("raw/edge.csv.gz"), &csv, &Options::default(), &Silent).unwrap();
+    let again = Dataset::open(&csv).unwrap();
+    assert_eq!(again.manifest.fingerprint, cora.manifest.fingerprint);
+}
