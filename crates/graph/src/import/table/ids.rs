@@ -88,7 +88,7 @@ impl Ids {
                 order.push(text.clone());
                 index.insert(text, node as u32)
             }
-            (Ids::Ints { .. }, Key::Text(_)) => None,
+            (Ids::Ints { .. }, Key::Text(_)) => unreachable!("make_room_for turned integers into texts"),
         };
         before.map_or(Ok(()), |first| {
             Err(format!("id {cell} a second time; it is the id of node {first}, counted from 0"))

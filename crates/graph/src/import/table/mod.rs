@@ -63,6 +63,7 @@ pub struct TableSpec {
 
 /// One value of a table.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(not(feature = "parquet"), allow(dead_code, reason = "text files hold nothing but text"))]
 pub(super) enum Cell<'a> {
     /// Nothing.
     Null,
