@@ -55,7 +55,8 @@ fn once(bytes: &mut Vec<u8>, key: Key) {
         6 => {
             let from = key.below(4, len) as usize;
             let span = span.min(bytes.len() - from);
-            bytes.copy_within(from..from + span, at.min(bytes.len() - span));
+            let to = at.min(bytes.len() - span);
+            bytes.copy_within(from..from + span, to);
         }
         7 => {
             bytes.splice(at..at, WORDS[key.below(4, 10) as usize].iter().copied());
