@@ -105,7 +105,7 @@ fn possible(preset: &Preset) -> PossibleValue {
 /// `1234567` as `1,234,567`.
 fn grouped(n: u64) -> String {
     let digits = n.to_string();
-    let comma = |i: usize| if i > 0 && (digits.len() - i) % 3 == 0 { "," } else { "" };
+    let comma = |i: usize| if i > 0 && (digits.len() - i).is_multiple_of(3) { "," } else { "" };
     digits.chars().enumerate().map(|(i, digit)| format!("{}{digit}", comma(i))).collect()
 }
 
