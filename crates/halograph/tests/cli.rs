@@ -154,6 +154,7 @@ impl Drop for SmallDisk {
 }
 
 #[test]
+#[expect(clippy::print_stderr, reason = "a skipped test says so")]
 fn a_full_disk_is_named_and_left_clean() {
     let Some(disk) = SmallDisk::mount() else {
         eprintln!("skipped: mounting a small tmpfs needs root");

@@ -9,8 +9,8 @@ use crate::csr::{Csr, Ids};
 use crate::error::{Error, Result};
 use crate::progress::{Progress, Unit};
 
-/// A round draws what is still missing. This many suffice unless some 19 in 20 pairs are repeats.
-const ROUNDS: usize = 400;
+/// A round may draw this many pairs, however few are missing.
+const ROUND: u64 = 1 << 16;
 /// Pairs drawn or placed between two looks at the observer.
 const CHUNK: usize = 1 << 20;
 /// Stands for a pair of a node with itself; sorts after every real pair.
@@ -59,21 +59,32 @@ impl<'a> Pairs<'a> {
         (u.min(v) as u64) << 32 | u.max(v) as u64
     }
 
-    /// `wanted` distinct pairs, sorted.
+    /// The first `wanted` distinct pairs of the stream or nearly so, sorted.
+    ///
+    /// A round draws as many as are missing, or a multiple of that where most are repeats. One that finds too
+    /// many is drawn again, shorter: to leave some out of a sorted list would favour some nodes.
     fn distinct(&self, wanted: u64, progress: &dyn Progress) -> Result<Vec<u64>> {
-        let (mut pairs, mut drawn) = (Vec::new(), 0);
-        for _ in 0..ROUNDS {
+        let most = wanted.max(ROUND);
+        let (mut pairs, mut drawn, mut multiple) = (Vec::new(), 0, 1);
+        while (pairs.len() as u64) < wanted {
             let missing = wanted - pairs.len() as u64;
-            if missing == 0 {
-                return Ok(pairs);
+            let n = most.min(missing * multiple);
+            let union = merge(&pairs, self.round(drawn, n, progress)?);
+            if union.len() as u64 > wanted {
+                multiple /= 2;
+                continue;
             }
-            let fresh = self.round(drawn, missing, progress)?;
-            drawn += missing;
-            pairs = merge(pairs, fresh);
+            let found = (union.len() - pairs.len()) as u64;
+            if n == most && found * 10 < missing {
+                return Err(no_room(wanted, union.len()));
+            }
+            if n < most && found * 2 < missing {
+                multiple *= 2;
+            }
+            pairs = union;
+            drawn += n;
         }
-        let problem = format!("only {} fit between nodes that attract each other", 2 * pairs.len());
-        Err(Error::input(format!("--edges {}", 2 * wanted), problem)
-            .help("give fewer edges, more nodes, fewer classes or a larger --mixing"))
+        Ok(pairs)
     }
 
     /// Candidates `first..first + n`, sorted, without repeats and self-pairs.
@@ -93,8 +104,14 @@ impl<'a> Pairs<'a> {
     }
 }
 
+fn no_room(wanted: u64, found: usize) -> Error {
+    let problem = format!("found {} and then hardly any that were not there already", 2 * found);
+    Error::input(format!("--edges {}", 2 * wanted), problem)
+        .help("give fewer edges, more nodes, fewer classes or a larger --mixing")
+}
+
 /// The union of two sorted lists.
-fn merge(a: Vec<u64>, b: Vec<u64>) -> Vec<u64> {
+fn merge(a: &[u64], b: Vec<u64>) -> Vec<u64> {
     if a.is_empty() {
         return b;
     }
@@ -152,7 +169,7 @@ mod tests {
 
     #[test]
     fn edges_are_exactly_as_many_as_asked_sorted_and_stored_both_ways() {
-        for (nodes, edges, classes) in [(1, 0, 1), (2, 2, 1), (500, 3000, 5), (60, 60 * 30, 3), (40, 100, 40)]
+        for (nodes, edges, classes) in [(1, 0, 1), (2, 2, 1), (500, 3000, 5), (60, 60 * 40, 3), (40, 100, 40)]
         {
             let csr = graph(&spec(nodes, edges, classes), &Silent).unwrap();
             assert_eq!((csr.nodes(), csr.edges()), (nodes, edges));
@@ -175,8 +192,8 @@ mod tests {
 
     #[test]
     fn lists_merge() {
-        assert_eq!(merge(vec![1, 3, 5], vec![0, 3, 9]), [0, 1, 3, 5, 9]);
-        assert_eq!(merge(vec![], vec![2]), [2]);
-        assert_eq!(merge(vec![2], vec![]), [2]);
+        assert_eq!(merge(&[1, 3, 5], vec![0, 3, 9]), [0, 1, 3, 5, 9]);
+        assert_eq!(merge(&[], vec![2]), [2]);
+        assert_eq!(merge(&[2], vec![]), [2]);
     }
 }

@@ -1,9 +1,9 @@
 //! Making graphs: seeded, of any size, with communities inside communities.
 //!
-//! The model is a degree-corrected block model whose blocks are the leaves of a binary tree ([`blocks`]). An edge
+//! The model is a degree-corrected block model whose blocks are the leaves of a binary tree (`blocks`). An edge
 //! starts at a node chosen by weight and ends inside the block or inside one of the larger communities around it
-//! ([`edges`]), so that a partitioner finds on a made graph about what it finds on a real one: some halo at
-//! few parts, more at many. Labels follow the blocks ([`labels`]), features the labels ([`features`]); both carry
+//! (`edges`), so that a partitioner finds on a made graph about what it finds on a real one: some halo at
+//! few parts, more at many. Labels follow the blocks (`labels`), features the labels (`features`); both carry
 //! noise, so that neighbours help and nothing is perfect.
 //!
 //! Every random value is a function of the seed and of what it is for: the same [`Spec`] gives the same bytes on
