@@ -1,6 +1,12 @@
 //! Ways to damage a file.
 
+use std::io::{Cursor, Read, Write};
+
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
 use halograph_kernels::keyed::Key;
+use zip::write::SimpleFileOptions;
+use zip::{ZipArchive, ZipWriter};
 
 /// Numbers that break sizes, counts and offsets.
 const EDGES: [u64; 8] = [0, 1, 0x7F, 0xFF, 0x7FFF_FFFF, 0xFFFF_FFFF, 0x7FFF_FFFF_FFFF_FFFF, u64::MAX];
@@ -17,8 +23,43 @@ const WORDS: [&[u8]; 10] = [
     b"\0\0\0\0",
 ];
 
+/// A damaged copy of the file `name`. Packed files are, half of the time, damaged inside and packed again:
+/// otherwise their checksums would keep everything from the code behind them.
+pub fn damage_file(name: &str, original: &[u8], key: Key) -> Vec<u8> {
+    let inside = key.below(2, 2) == 0;
+    let repacked = match name.rsplit_once('.') {
+        Some((_, "gz")) if inside => inside_gz(original, key),
+        Some((_, "npz")) if inside => inside_npz(original, key),
+        _ => None,
+    };
+    repacked.unwrap_or_else(|| damage(original, key))
+}
+
+fn inside_gz(original: &[u8], key: Key) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    GzDecoder::new(original).read_to_end(&mut bytes).ok()?;
+    let mut out = GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    out.write_all(&damage(&bytes, key)).ok()?;
+    out.finish().ok()
+}
+
+fn inside_npz(original: &[u8], key: Key) -> Option<Vec<u8>> {
+    let mut archive = ZipArchive::new(Cursor::new(original)).ok()?;
+    let mut out = ZipWriter::new(Cursor::new(Vec::new()));
+    let chosen = key.below(3, archive.len() as u64) as usize;
+    for i in 0..archive.len() {
+        let mut member = archive.by_index(i).ok()?;
+        let mut bytes = Vec::new();
+        member.read_to_end(&mut bytes).ok()?;
+        let options = SimpleFileOptions::default().compression_method(member.compression());
+        out.start_file(member.name().ok()?, options).ok()?;
+        out.write_all(&if i == chosen { damage(&bytes, key) } else { bytes }).ok()?;
+    }
+    Some(out.finish().ok()?.into_inner())
+}
+
 /// A copy of `original` with one to four damages, chosen by `key`.
-pub fn damage(original: &[u8], key: Key) -> Vec<u8> {
+fn damage(original: &[u8], key: Key) -> Vec<u8> {
     let mut bytes = original.to_vec();
     for step in 0..1 + key.below(1, 4) {
         once(&mut bytes, key.with(step));

@@ -2,7 +2,7 @@
 //!
 //! A run damages one file of a small real dataset (cut, flipped, overwritten, spliced, numbers made huge) and
 //! imports it. It fails the program if the reader panics, takes more than 5 s, allocates more than 10 × the input
-//! plus a floor of 32 MiB, leaves anything behind after an error, or accepts the files but writes a dataset in
+//! plus a floor of 8 MiB, leaves anything behind after an error, or accepts the files but writes a dataset in
 //! which `check` finds a fault. Real files come from the folder named by `HALOGRAPH_TEST_DATA`.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program, not a library")]
 
@@ -25,7 +25,7 @@ use halograph_kernels::keyed::Key;
 use bases::{Base, Target};
 
 const LIMIT: Duration = Duration::from_secs(5);
-const FLOOR: usize = 32 << 20;
+const FLOOR: usize = 8 << 20;
 
 #[global_allocator]
 static ALLOC: alloc::Counting = alloc::Counting::new();
@@ -84,7 +84,7 @@ struct Tally {
 fn one(base: &Base, folder: &Path, key: Key, run: u64, tally: &mut Tally) -> Result<(), String> {
     let (name, original) = &base.files[key.below(0, base.files.len() as u64) as usize];
     let file = base.folder.join(name);
-    let damaged = damage::damage(original, key);
+    let damaged = damage::damage_file(name, original, key);
     fs::write(&file, &damaged).map_err(|e| e.to_string())?;
     let size: usize =
         base.files.iter().map(|(n, bytes)| if n == name { damaged.len() } else { bytes.len() }).sum();

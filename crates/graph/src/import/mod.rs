@@ -21,6 +21,8 @@ use std::path::{Path, PathBuf};
 pub use split::SplitRule;
 pub use table::TableSpec;
 pub use table::csv::Dialect;
+#[cfg(feature = "parquet")]
+pub use table::panic_expected;
 
 use crate::build::{self, EdgeCounts, EdgeInput, EdgeOptions};
 use crate::csr::Csr;

@@ -25,6 +25,9 @@ mod thrift;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+#[cfg(feature = "parquet")]
+pub use self::parquet_column::panic_expected;
+
 use self::columns::Columns;
 use self::ids::Ids;
 use self::labels::LabelReader;

@@ -38,10 +38,22 @@ impl Kind {
     }
 }
 
+thread_local! {
+    static PANIC_EXPECTED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// Whether a panic on this thread, now, would be caught and become an error; a panic hook need not report it.
+pub fn panic_expected() -> bool {
+    PANIC_EXPECTED.get()
+}
+
 /// Runs a part of the decoder, which on damaged files may panic instead of giving an error: its indexing and
 /// arithmetic trust the file. What it was working on is dropped with the error, so nothing half-done is seen.
 pub(super) fn decode<T>(work: impl FnOnce() -> parquet::errors::Result<T>) -> Result<T, String> {
-    match catch_unwind(AssertUnwindSafe(work)) {
+    PANIC_EXPECTED.set(true);
+    let outcome = catch_unwind(AssertUnwindSafe(work));
+    PANIC_EXPECTED.set(false);
+    match outcome {
         Ok(result) => result.map_err(|e| format!("damaged or unsupported parquet data: {e}")),
         Err(_) => Err("damaged parquet data: the decoder gave up".into()),
     }
