@@ -11,7 +11,6 @@ mod npy;
 mod npz;
 mod ogb;
 mod ogb_binary;
-mod pickle;
 mod planetoid;
 mod split;
 mod table;
@@ -26,6 +25,7 @@ pub use table::panic_expected;
 
 use crate::build::{self, EdgeCounts, EdgeInput, EdgeOptions};
 use crate::csr::Csr;
+use crate::dataset::Part;
 use crate::dataset::manifest::{Manifest, Metric, Task};
 use crate::dataset::write::{self, Contents, FeatureSource, Labels};
 use crate::error::{Error, Result};
@@ -178,7 +178,9 @@ fn finish(
         edges.stored = kept.csr.edges();
     }
     let nodes = kept.csr.nodes();
-    let (split, split_from) = options.split.apply(kept.split, &kept.labels, nodes, options.seed)?;
+    let (mut split, split_from) = options.split.apply(kept.split, &kept.labels, nodes, options.seed)?;
+    let mut notes = raw.notes;
+    notes.extend(drop_unlabelled(&mut split, &kept.labels));
     let contents = Contents {
         name: options.name.clone().unwrap_or(raw.name),
         csr: &kept.csr,
@@ -193,7 +195,20 @@ fn finish(
         source: format!("import {}; split: {split_from}", format.name()),
     };
     let manifest = write::write(target, options.overwrite, &contents, progress)?;
-    Ok(Report { manifest, edges, nodes_dropped: raw.nodes - nodes, split: split_from, notes: raw.notes })
+    Ok(Report { manifest, edges, nodes_dropped: raw.nodes - nodes, split: split_from, notes })
+}
+
+/// Takes nodes without a label out of the split: nothing can be learnt or tested on them. Says so.
+fn drop_unlabelled(split: &mut [u8], labels: &Labels) -> Option<String> {
+    let Labels::Single(labels) = labels else { return None };
+    let mut dropped = 0;
+    for (part, _) in
+        split.iter_mut().zip(labels).filter(|(part, label)| **part != Part::None as u8 && **label < 0)
+    {
+        *part = Part::None as u8;
+        dropped += 1;
+    }
+    (dropped > 0).then(|| format!("{dropped} nodes of the split have no label and were taken out of it"))
 }
 
 /// Checks every label and gives the number of classes.

@@ -16,12 +16,12 @@ use std::path::{Path, PathBuf};
 
 use super::RawGraph;
 use super::arrays::{self, SparseFeatures};
-use super::pickle::Pickle;
 use crate::build::EdgeInput;
 use crate::dataset::Part;
 use crate::dataset::write::{FeatureSource, Labels};
 use crate::error::{Error, IoContext, Result};
 use crate::io::npy::Array;
+use crate::io::pickle::Pickle;
 
 const PARTS: [&str; 8] = ["x", "y", "tx", "ty", "allx", "ally", "graph", "test.index"];
 /// Validation nodes of the public split.

@@ -2,5 +2,6 @@
 
 pub mod npy;
 pub mod npz;
+pub mod pickle;
 pub mod strings;
 pub mod text;

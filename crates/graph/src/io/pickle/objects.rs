@@ -6,11 +6,15 @@ use crate::error::{Error, Result};
 use crate::io::npy::{Array, Bytes, DType, Header};
 
 /// A `scipy.sparse.csr_matrix`, not yet checked.
-pub(in crate::import) struct CsrMatrix {
-    pub(in crate::import) indptr: Array,
-    pub(in crate::import) indices: Array,
-    pub(in crate::import) data: Array,
-    pub(in crate::import) shape: [usize; 2],
+pub struct CsrMatrix {
+    /// Row starts.
+    pub indptr: Array,
+    /// Column of each entry.
+    pub indices: Array,
+    /// Value of each entry.
+    pub data: Array,
+    /// Rows and columns, as claimed.
+    pub shape: [usize; 2],
 }
 
 impl Pickle {
@@ -49,7 +53,7 @@ impl Pickle {
     }
 
     /// The whole pickle as an array.
-    pub(in crate::import) fn array(&self) -> Result<Array> {
+    pub fn array(&self) -> Result<Array> {
         self.array_at(self.root, self.name.clone())
     }
 
@@ -96,7 +100,7 @@ impl Pickle {
     }
 
     /// The whole pickle as a sparse matrix.
-    pub(in crate::import) fn matrix(&self) -> Result<CsrMatrix> {
+    pub fn matrix(&self) -> Result<CsrMatrix> {
         let (_, state) =
             self.object(self.root, Global::CsrMatrix).ok_or_else(|| self.wrong("sparse matrix"))?;
         let field = |key: &str| self.field(state, key).ok_or_else(|| self.wrong(&format!("field {key:?}")));
@@ -116,7 +120,7 @@ impl Pickle {
     }
 
     /// The whole pickle as adjacency lists.
-    pub(in crate::import) fn adjacency(self) -> Result<Adjacency> {
+    pub fn adjacency(self) -> Result<Adjacency> {
         let Some(Node::Dict(items)) = self.node(self.root) else { return Err(self.wrong("dictionary")) };
         let mut rows = Vec::with_capacity(items.len());
         let mut used = vec![false; self.nodes.len()];
@@ -142,7 +146,7 @@ impl Pickle {
 }
 
 /// A dictionary from node id to neighbour ids. Keys are sources.
-pub(in crate::import) struct Adjacency {
+pub struct Adjacency {
     pickle: Pickle,
     /// Node id and the number of its list.
     rows: Vec<(i64, u32)>,
@@ -151,7 +155,7 @@ pub(in crate::import) struct Adjacency {
 
 impl Adjacency {
     /// How many nodes have a list.
-    pub(in crate::import) fn keys(&self) -> usize {
+    pub fn keys(&self) -> usize {
         self.rows.len()
     }
 

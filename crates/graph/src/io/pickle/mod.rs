@@ -18,6 +18,8 @@ use std::sync::Arc;
 
 use memmap2::Mmap;
 
+pub use objects::{Adjacency, CsrMatrix};
+
 use crate::error::{Error, Result};
 use crate::io::npy;
 
@@ -26,7 +28,7 @@ const MAX_STACK: usize = 1 << 20;
 
 /// The only names a pickle may mention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Global {
+enum Global {
     CsrMatrix,
     Reconstruct,
     NdArray,
@@ -51,7 +53,7 @@ impl Global {
 
 /// Anything on the stack.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Value {
+enum Value {
     None,
     Bool(bool),
     Int(i64),
@@ -62,7 +64,7 @@ pub(super) enum Value {
 
 /// A value that is not a plain number.
 #[derive(Debug)]
-pub(super) enum Node {
+enum Node {
     /// Where a byte string stands in the file.
     Bytes(Range<usize>),
     Tuple(Vec<Value>),
@@ -77,7 +79,7 @@ pub(super) enum Node {
 }
 
 /// A pickle that was read to its end.
-pub(super) struct Pickle {
+pub struct Pickle {
     name: String,
     map: Arc<Mmap>,
     nodes: Vec<Node>,
@@ -86,7 +88,7 @@ pub(super) struct Pickle {
 
 impl Pickle {
     /// Maps and reads `path`.
-    pub(super) fn open(path: &Path) -> Result<Pickle> {
+    pub fn open(path: &Path) -> Result<Pickle> {
         let map = npy::map(path)?;
         let name = path.display().to_string();
         let (nodes, root) = Machine::run(&map).map_err(|(at, problem)| {

@@ -1,0 +1,9 @@
+#![no_main]
+//! A whole `.npz` import.
+
+use halograph_graph::import::Format;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    halograph_fuzz::import_files(&Format::Npz { split_index: 0 }, "fuzz.npz", &[("fuzz.npz", data)]);
+});
