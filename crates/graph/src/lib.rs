@@ -15,6 +15,7 @@ pub mod generate;
 pub mod import;
 pub mod io;
 pub mod progress;
+pub mod subgraph;
 
 pub use csr::{Csr, CsrView};
 pub use dataset::Dataset;

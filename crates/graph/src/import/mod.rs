@@ -30,6 +30,7 @@ use crate::dataset::manifest::{Manifest, Metric, Task};
 use crate::dataset::write::{self, Contents, FeatureSource, Labels};
 use crate::error::{Error, Result};
 use crate::progress::Progress;
+use crate::subgraph;
 
 /// The formats we read, each with what only it may be told.
 #[derive(Debug, Clone)]
@@ -266,8 +267,8 @@ struct Kept {
 
 impl Kept {
     fn largest_component(self) -> Kept {
-        let keep = build::largest_component(self.csr.view());
-        let csr = build::induced(self.csr.view(), &keep);
+        let keep = subgraph::largest_component(self.csr.view());
+        let csr = subgraph::induced(self.csr.view(), &keep);
         let labels = match self.labels {
             Labels::Single(labels) => Labels::Single(pick(&keep, &labels)),
             Labels::Multi { classes, flags } => {

@@ -1,0 +1,63 @@
+//! Parts of a graph: components and what a set of vertices induces.
+
+use crate::csr::{Csr, CsrView, Ids};
+
+/// The vertices of the largest (weakly) connected component, ascending; the first of equals.
+pub fn largest_component(csr: CsrView) -> Vec<u32> {
+    let mut parent: Vec<u32> = (0..csr.nodes() as u32).collect();
+    fn root(parent: &mut [u32], mut v: u32) -> u32 {
+        while parent[v as usize] != v {
+            parent[v as usize] = parent[parent[v as usize] as usize];
+            v = parent[v as usize];
+        }
+        v
+    }
+    for v in 0..csr.nodes() {
+        for &u in csr.row(v) {
+            let (a, b) = (root(&mut parent, u), root(&mut parent, v as u32));
+            // The smaller id becomes the root, so the result does not depend on edge order.
+            parent[a.max(b) as usize] = a.min(b);
+        }
+    }
+    let roots: Vec<u32> = (0..csr.nodes() as u32).map(|v| root(&mut parent, v)).collect();
+    let mut sizes = vec![0u32; csr.nodes()];
+    roots.iter().for_each(|&r| sizes[r as usize] += 1);
+    let best = (0..sizes.len()).max_by_key(|&r| (sizes[r], std::cmp::Reverse(r)));
+    (0..csr.nodes() as u32).filter(|&v| Some(roots[v as usize] as usize) == best).collect()
+}
+
+/// The graph that `keep` (ascending ids) induces, renumbered in that order.
+pub fn induced(csr: CsrView, keep: &[u32]) -> Csr {
+    let mut new_id = vec![u32::MAX; csr.nodes()];
+    keep.iter().enumerate().for_each(|(new, &old)| new_id[old as usize] = new as u32);
+    let mut indptr = Vec::with_capacity(keep.len() + 1);
+    let mut indices = Vec::new();
+    indptr.push(0);
+    for &old in keep {
+        let row = csr.row(old as usize).iter().map(|&u| new_id[u as usize]);
+        indices.extend(row.filter(|&u| u != u32::MAX));
+        indptr.push(indices.len() as u64);
+    }
+    Csr { indptr, indices: Ids::Owned(indices) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_component_is_kept_and_renumbered() {
+        // 0 - 1, 2 - 4 - 6, and 3 and 5 alone.
+        let csr = CsrView { indptr: &[0, 1, 2, 3, 3, 5, 5, 6], indices: &[1, 0, 4, 2, 6, 4] };
+        let keep = largest_component(csr);
+        assert_eq!(keep, [2, 4, 6]);
+        let induced = induced(csr, &keep);
+        assert_eq!((&induced.indptr[..], induced.indices.as_slice()), (&[0, 1, 3, 4][..], &[1, 0, 2, 1][..]));
+    }
+
+    #[test]
+    fn without_edges_the_first_vertex_is_as_large_as_any() {
+        assert_eq!(largest_component(CsrView { indptr: &[0, 0, 0, 0], indices: &[] }), [0]);
+        assert!(largest_component(CsrView { indptr: &[0], indices: &[] }).is_empty());
+    }
+}
