@@ -283,7 +283,9 @@ mod tests {
         assert_eq!((report.edges.read, report.edges.stored), (2, 4));
         assert_eq!(data.features().as_slice::<f32>().unwrap(), [1.0, 2.0, 3.0, 4.0, 5.0, 6.5]);
         assert!(matches!(data.labels(), LabelView::Single([1, 0, -1])));
-        assert_eq!(data.split(), [1, 2, 3]);
+        // Node 2 has no label: nothing can be tested on it.
+        assert_eq!(data.split(), [1, 2, 0]);
+        assert_eq!(report.notes, ["1 nodes of the split have no label and were taken out of it"]);
     }
 
     #[test]
@@ -307,7 +309,7 @@ mod tests {
         }
         let error = raw.import(None).err().unwrap().to_string();
         assert!(error.contains("2 ways to split") && error.contains("random, time"), "{error}");
-        assert_eq!(raw.import(Some("time")).unwrap().1.split(), [1, 2, 3]);
+        assert_eq!(raw.import(Some("time")).unwrap().1.split(), [1, 2, 0]);
         assert!(raw.import(Some("size")).err().unwrap().to_string().contains("no scheme \"size\""));
     }
 

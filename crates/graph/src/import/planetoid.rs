@@ -330,7 +330,7 @@ mod tests {
         let x = dataset.features().as_slice::<f32>().unwrap();
         assert_eq!(x, [1.0, 0.0, 0.0, 0.0, 0.0, 2.0, 0.0, 3.0, 0.0, 0.0, 5.0, 0.0]);
         assert!(matches!(dataset.labels(), LabelView::Single([0, 1, -1, 0, -1, 1])));
-        assert_eq!(dataset.split(), [1, 2, 2, 3, 0, 3]);
+        assert_eq!(dataset.split(), [1, 2, 0, 3, 0, 3]);
         assert!(report.notes[0].starts_with("1 nodes"), "{:?}", report.notes);
         assert_eq!((report.edges.read, report.edges.self_loops), (6, 1));
     }
