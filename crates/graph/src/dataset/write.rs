@@ -6,6 +6,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
 use super::manifest::{MANIFEST, Manifest, Metric, Task};
 use super::{FEAT, IDS, INDICES, INDPTR, LABEL, SPLIT};
 use crate::csr::Csr;
@@ -236,9 +238,23 @@ impl Staging {
         })
     }
 
-    /// Moves the finished folder into place, an older dataset out of the way first.
+    /// Moves the finished folder into place. An older dataset there changes places with it in one step, and is
+    /// removed with the hidden name it then has.
     fn commit(self) -> Result<()> {
         sync_folder(&self.folder)?;
+        let exchanged = self.target.join(MANIFEST).exists()
+            && renameat_with(CWD, &self.folder, CWD, &self.target, RenameFlags::EXCHANGE).is_ok();
+        if !exchanged {
+            self.replace()?;
+        }
+        match self.target.parent() {
+            Some(parent) if parent != Path::new("") => sync_folder(parent),
+            _ => sync_folder(Path::new(".")),
+        }
+    }
+
+    /// The same in two steps, for a target that is new or a file system that cannot exchange.
+    fn replace(&self) -> Result<()> {
         let old = self.folder.with_extension("old");
         let replaced = self.target.join(MANIFEST).exists();
         if replaced {
@@ -250,19 +266,14 @@ impl Staging {
             }
             return Err(Error::Io { path: self.target.clone(), action: "create", source });
         }
-        if let Some(parent) = self.target.parent().filter(|p| *p != Path::new("")) {
-            sync_folder(parent)?;
-        }
-        if replaced {
-            fs::remove_dir_all(&old).at(&old, "remove")?;
-        }
-        Ok(())
+        if replaced { fs::remove_dir_all(&old).at(&old, "remove") } else { Ok(()) }
     }
 }
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // After a commit the folder is gone under this name; a failure here has nobody to tell.
+        // After a commit this name is gone, or stands for the dataset that was replaced. A failure here has
+        // nobody to tell.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }

@@ -3,7 +3,7 @@
 //! A pickle is a small program for a stack machine that may call anything in Python. This one knows the opcodes
 //! of protocol 2 that arrays, sparse matrices and adjacency lists are written with, and six names; everything
 //! else is refused by name. Nothing is ever called: a "call" of a known name becomes a record of that name and
-//! its arguments, which [`objects`] interprets.
+//! its arguments, which `objects` interprets.
 //!
 //! Every opcode makes at most one value, containers refer to others by number, and text stays in the mapped file,
 //! so memory is linear in the length of the file however often a value is referred to.
