@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use crate::csr::{Csr, CsrView, Ids};
 use crate::error::{Error, Result};
-use crate::io::npy::Array;
+use crate::io::npy::{Array, DType};
 use crate::progress::{Progress, Unit};
 
 /// Vertex ids are 32 bits wide.
@@ -104,9 +104,12 @@ fn build_from_rows(
 ) -> Result<(Csr, EdgeCounts)> {
     let starts = row_starts(nodes, &indptr, indices.len())?;
     let place = format!("{}, element", indices.name);
+    let signed = indices.header.dtype == DType::I32;
     let ids = column_ids(nodes, indices)?;
     if let Some(bad) = ids.as_slice().iter().position(|&id| id as usize >= nodes) {
-        return Err(out_of_range(&format!("{place} {bad}"), ids.as_slice()[bad] as i32 as i64, nodes));
+        let id = ids.as_slice()[bad];
+        let id = if signed { i64::from(id as i32) } else { i64::from(id) };
+        return Err(out_of_range(&format!("{place} {bad}"), id, nodes));
     }
     let csr = Csr { indptr: starts, indices: ids };
     let counts = EdgeCounts { read: csr.edges(), self_loops: 0, stored: csr.edges() };

@@ -46,9 +46,10 @@ fn io_help(source: &io::Error) -> &'static str {
             "\n  help: free some space or choose another output folder; nothing partial was left behind"
         }
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            "\n  help: choose a folder this user may read and write"
+            "\n  help: check the rights of this user on that path"
         }
         io::ErrorKind::NotFound => "\n  help: check the path",
+        io::ErrorKind::NotADirectory => "\n  help: a folder is needed there, not a file",
         _ => "",
     }
 }

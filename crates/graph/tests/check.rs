@@ -89,6 +89,10 @@ fn every_damage_is_named_and_placed() {
             replace(d.join("indices.npy"), &[12], &indices_with(&[(3, 77)]))
         }),
         ("indices.npy, element 3 (node 1): out-of-range id -1 in a graph of 6 nodes", |d| {
+            let ids: Vec<i32> = indices_with(&[(3, u32::MAX)]).iter().map(|&id| id as i32).collect();
+            replace(d.join("indices.npy"), &[12], &ids)
+        }),
+        ("indices.npy, element 3 (node 1): out-of-range id 4294967295 in a graph of 6 nodes", |d| {
             replace(d.join("indices.npy"), &[12], &indices_with(&[(3, u32::MAX)]))
         }),
         ("indices.npy, element 5 (node 2): unsorted neighbours: 1 after 3", |d| {

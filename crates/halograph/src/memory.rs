@@ -39,13 +39,22 @@ pub fn estimates(manifest: &Manifest) -> Vec<(Shape, u64)> {
     SHAPES.iter().map(|shape| (*shape, estimate(manifest, shape))).collect()
 }
 
+/// Graph, inputs, activations, gradients, attention.
 fn estimate(m: &Manifest, shape: &Shape) -> u64 {
+    // A damaged manifest may claim anything: saturate rather than wrap.
+    let product = |factors: &[u64]| factors.iter().fold(1u64, |n, &f| n.saturating_mul(f));
     const F32: u64 = 4;
     // A directed graph needs its transpose for the backward pass.
-    let graph = (8 * (m.nodes + 1) + 4 * m.edges) * if m.directed { 2 } else { 1 };
-    let inputs = m.nodes * m.features * F32;
-    let activations = m.nodes * F32 * (shape.kept * shape.layers * shape.hidden + m.classes);
-    let gradients = 2 * m.nodes * F32 * shape.hidden.max(m.classes);
-    let attention = 2 * m.edges * shape.heads * shape.layers * F32;
-    graph + inputs + activations + gradients + attention
+    let copies = if m.directed { 2 } else { 1 };
+    let widths = shape.kept * shape.layers * shape.hidden + m.classes;
+    [
+        product(&[copies, 8, m.nodes]),
+        product(&[copies, 4, m.edges]),
+        product(&[F32, m.nodes, m.features]),
+        product(&[F32, m.nodes, widths]),
+        product(&[2 * F32, m.nodes, shape.hidden.max(m.classes)]),
+        product(&[2 * F32, m.edges, shape.heads, shape.layers]),
+    ]
+    .iter()
+    .fold(0, |sum, &bytes| bytes.saturating_add(sum))
 }

@@ -55,7 +55,8 @@ pub fn check(path: &Path, progress: &dyn Progress) -> Result<(Manifest, Vec<Faul
         let broken = row_starts(view(&indptr), manifest.edges);
         if let (Some(indices), true) = (&indices, broken.is_empty()) {
             let graph = CsrView { indptr: view(&indptr), indices: view(indices) };
-            faults.extend(rows(graph, &manifest, progress)?);
+            let signed = indices.header.dtype == DType::I32;
+            faults.extend(rows(graph, signed, &manifest, progress)?);
         }
         faults.extend(broken);
     }
@@ -106,7 +107,7 @@ fn digests(path: &Path, manifest: &Manifest, progress: &dyn Progress) -> Result<
             "the fingerprint does not belong to the counts and digests beside it",
         ));
     }
-    progress.begin("hashing files", Some(manifest.files.values().map(|r| r.bytes).sum()), Unit::Bytes);
+    progress.begin("hashing files", Some(manifest.bytes()), Unit::Bytes);
     for (file, record) in &manifest.files {
         // A missing or unreadable file is reported when it is opened.
         let Ok(map) = npy::map(&path.join(file)) else { continue };
@@ -146,14 +147,15 @@ pub(super) fn row_starts(starts: &[u64], edges: u64) -> Vec<Fault> {
 }
 
 /// Faults inside rows: ids out of range, unsorted, repeated; an undirected edge stored one way only.
-fn rows(graph: CsrView, manifest: &Manifest, progress: &dyn Progress) -> Result<Vec<Fault>> {
+fn rows(graph: CsrView, signed: bool, manifest: &Manifest, progress: &dyn Progress) -> Result<Vec<Fault>> {
     let (n, ids) = (graph.nodes(), graph.indices);
     progress.begin("checking edges", None, Unit::Items);
     let node_of = |element: usize| graph.indptr.partition_point(|&start| start <= element as u64) - 1;
     let position = |element: usize| format!("element {element} (node {})", node_of(element));
     let outside = (0..ids.len()).into_par_iter().filter(|&i| ids[i] as usize >= n);
     let outside = first_of(INDICES, outside, |i| {
-        (position(i), format!("out-of-range id {} in a graph of {n} nodes", ids[i] as i32))
+        let id = if signed { i64::from(ids[i] as i32) } else { i64::from(ids[i]) };
+        (position(i), format!("out-of-range id {id} in a graph of {n} nodes"))
     });
     progress.tick(0)?;
     // Neighbouring elements of one row; `bad` says which pairs are faults.

@@ -33,7 +33,7 @@ pub struct Degrees {
     pub p99: u64,
     /// Largest.
     pub max: u64,
-    /// Nodes without a neighbour.
+    /// Nodes without an edge, in or out.
     pub isolated: u64,
 }
 
@@ -50,15 +50,15 @@ pub struct LabelCounts {
 pub fn info(dataset: &Dataset) -> Info {
     let labels = dataset.labels();
     Info {
-        degrees: degrees(dataset.graph()),
+        degrees: degrees(dataset.graph(), dataset.manifest.directed),
         homophily: homophily(dataset.graph(), labels),
         labels: label_counts(labels, dataset.manifest.classes as usize),
         split: split_counts(dataset.split()),
-        bytes: dataset.manifest.files.values().map(|record| record.bytes).sum(),
+        bytes: dataset.manifest.bytes(),
     }
 }
 
-fn degrees(graph: CsrView) -> Degrees {
+fn degrees(graph: CsrView, directed: bool) -> Degrees {
     let mut all: Vec<u64> = (0..graph.nodes()).map(|v| graph.degree(v)).collect();
     all.par_sort_unstable();
     let at =
@@ -69,8 +69,15 @@ fn degrees(graph: CsrView) -> Degrees {
         mean: graph.indices.len() as f64 / all.len().max(1) as f64,
         p99: at(0.99),
         max: at(1.0),
-        isolated: all.partition_point(|&d| d == 0) as u64,
+        isolated: if directed { isolated(graph) } else { all.partition_point(|&d| d == 0) as u64 },
     }
+}
+
+/// Nodes that no edge starts or ends at.
+fn isolated(graph: CsrView) -> u64 {
+    let mut used: Vec<bool> = (0..graph.nodes()).map(|v| graph.degree(v) > 0).collect();
+    graph.indices.iter().for_each(|&u| used.get_mut(u as usize).into_iter().for_each(|u| *u = true));
+    used.iter().filter(|&&used| !used).count() as u64
 }
 
 /// Edge homophily: the share of edges between labelled nodes whose ends have the same class; for multi-label
@@ -140,9 +147,16 @@ mod tests {
 
     #[test]
     fn degrees_of_a_path() {
-        let d = degrees(PATH);
+        let d = degrees(PATH, false);
         assert_eq!((d.min, d.median, d.max, d.isolated), (0, 1, 2, 1));
         assert_eq!(d.mean, 1.0);
+    }
+
+    #[test]
+    fn the_source_of_a_directed_edge_is_not_isolated() {
+        // 0 -> 1 -> 2, and 3 alone.
+        let path = CsrView { indptr: &[0, 0, 1, 2, 2], indices: &[0, 1] };
+        assert_eq!(degrees(path, true).isolated, 1);
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::FILES;
+use crate::build::MAX_NODES;
 use crate::error::{Error, Result};
 use crate::io::npy::FileRecord;
 
@@ -13,6 +15,24 @@ pub const MANIFEST: &str = "dataset.json";
 /// The version this build writes and reads.
 pub const VERSION: u32 = 1;
 const FORMAT: &str = "halograph-dataset";
+
+/// Most classes that `nodes` nodes may have: ids may have gaps, but a class of a trillion is a mistake.
+pub fn class_limit(nodes: u64) -> u64 {
+    nodes.max(1 << 16)
+}
+
+/// Whether the file `path` is the manifest of a dataset, of whatever version.
+pub(super) fn is_manifest(path: &Path) -> bool {
+    let head = std::fs::read_to_string(path).ok().and_then(|text| serde_json::from_str::<Head>(&text).ok());
+    head.is_some_and(|head| head.format == FORMAT)
+}
+
+/// What every version of the manifest has.
+#[derive(Deserialize)]
+struct Head {
+    format: String,
+    version: u32,
+}
 
 /// What is predicted for a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,12 +98,13 @@ pub struct Manifest {
     pub metric: Metric,
     /// Whether edges keep a direction (otherwise every edge is stored both ways).
     pub directed: bool,
-    /// Where it came from: importer or preset, and the options that shaped it.
+    /// The command that made it, without the paths.
     pub source: String,
     /// Names of the classes, where they have any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub class_names: Vec<String>,
-    /// Digest of everything above and of all files: two datasets are the same if this is.
+    /// Digest of counts, task, metric, direction and all files: equal numbers for an equal task, whatever the
+    /// names.
     pub fingerprint: String,
     /// Length and digest of each file.
     pub files: BTreeMap<String, FileRecord>,
@@ -112,11 +133,6 @@ impl Manifest {
 
     /// Parses and checks `text`, the contents of `path`.
     pub fn parse(path: &Path, text: &str) -> Result<Manifest> {
-        #[derive(Deserialize)]
-        struct Head {
-            format: String,
-            version: u32,
-        }
         let place = &path.display();
         // The head first: another version may well have other fields.
         let head: Head = serde_json::from_str(text).map_err(|e| {
@@ -133,15 +149,42 @@ impl Manifest {
             )
             .help("import the data again with this build, or use the build that made it"));
         }
-        serde_json::from_str(text).map_err(|e| Error::input(place, format!("bad manifest: {e}")))
+        let manifest: Manifest =
+            serde_json::from_str(text).map_err(|e| Error::input(place, format!("bad manifest: {e}")))?;
+        manifest.check().map_err(|problem| Error::input(place, problem))?;
+        Ok(manifest)
+    }
+
+    /// Refuses numbers that no dataset can have and files that are no part of one.
+    fn check(&self) -> Result<(), String> {
+        if self.nodes > MAX_NODES as u64 {
+            return Err(format!("{} nodes, more than the {MAX_NODES} that ids can number", self.nodes));
+        }
+        if self.classes > class_limit(self.nodes) || self.class_names.len() as u64 > self.classes {
+            let names = self.class_names.len();
+            return Err(format!(
+                "{} classes and {names} names of classes for {} nodes",
+                self.classes, self.nodes
+            ));
+        }
+        match self.files.keys().find(|file| !FILES.contains(&file.as_str())) {
+            Some(file) => Err(format!("names the file {file:?}, which is no part of a dataset")),
+            None => Ok(()),
+        }
+    }
+
+    /// Bytes of all files.
+    pub fn bytes(&self) -> u64 {
+        self.files.values().fold(0, |sum, record| record.bytes.saturating_add(sum))
     }
 
     /// Digest of the description and the digests of all files.
     pub fn compute_fingerprint(&self) -> String {
         let mut hash = blake3::Hasher::new();
-        let head =
-            (self.nodes, self.edges, self.features, self.classes, self.task, self.metric, self.directed);
-        hash.update(format!("{}/{} {head:?}\n", self.format, self.version).as_bytes());
+        let counts = [self.nodes, self.edges, self.features, self.classes];
+        let (task, metric) = (self.task, self.metric);
+        let head = format!("{}/{} {counts:?} {task} {metric} {}\n", self.format, self.version, self.directed);
+        hash.update(head.as_bytes());
         for (file, record) in &self.files {
             hash.update(format!("{file} {} {}\n", record.bytes, record.blake3).as_bytes());
         }

@@ -41,6 +41,9 @@ pub const SPLIT: &str = "split.npy";
 /// The user's own ids.
 pub const IDS: &str = "ids.txt";
 
+/// Everything a dataset directory may hold.
+pub const FILES: [&str; 7] = [MANIFEST, INDPTR, INDICES, FEAT, LABEL, SPLIT, IDS];
+
 /// Which part of the split a node belongs to, as stored in `split.npy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -118,12 +121,17 @@ impl Dataset {
 
     /// The user's own ids, if the nodes came with any.
     pub fn ids(&self) -> Result<Option<Vec<String>>> {
-        let path = self.path.join(IDS);
-        match fs::read_to_string(&path) {
-            Ok(text) => Ok(Some(text.lines().map(String::from).collect())),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(Error::Io { path, action: "read", source }),
+        if !self.manifest.files.contains_key(IDS) {
+            return Ok(None);
         }
+        let path = self.path.join(IDS);
+        let text = fs::read_to_string(&path).at(&path, "read")?;
+        let ids: Vec<String> = text.lines().map(String::from).collect();
+        if ids.len() as u64 != self.manifest.nodes {
+            let problem = format!("{} lines for {} nodes", ids.len(), self.manifest.nodes);
+            return Err(Error::input(path.display(), problem));
+        }
+        Ok(Some(ids))
     }
 }
 

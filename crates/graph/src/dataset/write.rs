@@ -4,12 +4,15 @@
 //! Whatever goes wrong before that, the hidden folder is removed and the target is as it was.
 
 use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 
-use super::manifest::{MANIFEST, Manifest, Metric, Task};
-use super::{FEAT, IDS, INDICES, INDPTR, LABEL, SPLIT};
+use super::manifest::{MANIFEST, Manifest, Metric, Task, is_manifest};
+use super::{FEAT, FILES, IDS, INDICES, INDPTR, LABEL, SPLIT};
 use crate::csr::Csr;
 use crate::error::{Error, IoContext, Result};
 use crate::io::npy::{self, FileRecord};
@@ -153,7 +156,9 @@ fn features(staging: &Staging, contents: &Contents, progress: &dyn Progress) -> 
                 place,
                 format!("feature {} of node {} is {}", at % cols, row + at / cols, rows[at]),
             )
-            .help("features must be finite numbers; replace or drop such values before importing"));
+            .help(
+                "features must be finite and fit 32-bit floats; replace or drop such values before importing",
+            ));
         }
         let n = rows.len().checked_div(cols).unwrap_or(0);
         row += n;
@@ -199,7 +204,12 @@ fn text(path: &Path, contents: &str) -> Result<FileRecord> {
 /// The hidden folder in which a dataset grows; removed unless committed.
 struct Staging {
     target: PathBuf,
-    folder: PathBuf,
+    overwrite: bool,
+    folder: tempfile::TempDir,
+    /// Where the target will be listed.
+    parent: PathBuf,
+    /// Folders on the way to the target that were made for it, deepest first.
+    made: Vec<PathBuf>,
 }
 
 impl Staging {
@@ -209,72 +219,93 @@ impl Staging {
             Error::input(target.display(), "not a name for a new directory")
                 .help("give -o a path that ends in a name")
         })?;
+        let prefix = format!(".{}.", name.to_string_lossy());
+        // A link to a dataset stays a link: what it points to is replaced.
+        let target = fs::canonicalize(target).unwrap_or_else(|_| target.to_path_buf());
         let parent = match target.parent() {
-            Some(p) if p != Path::new("") => p,
-            _ => Path::new("."),
+            Some(p) if p != Path::new("") => p.to_path_buf(),
+            _ => PathBuf::from("."),
         };
-        fs::create_dir_all(parent).at(parent, "create")?;
-        let folder = parent.join(format!(".{}.{}.partial", name.to_string_lossy(), std::process::id()));
-        fs::create_dir(&folder).at(&folder, "create")?;
-        Ok(Staging { target: target.to_path_buf(), folder })
+        let made = parent.ancestors().take_while(|p| *p != Path::new("") && !p.exists());
+        let made = made.map(Path::to_path_buf).collect();
+        fs::create_dir_all(&parent).at(&parent, "create")?;
+        // The usual rights of a new folder; a temporary one would be the owner's alone.
+        let folder = tempfile::Builder::new()
+            .prefix(&prefix)
+            .suffix(".partial")
+            .permissions(fs::Permissions::from_mode(0o777))
+            .tempdir_in(&parent)
+            .at(&parent, "write into")?;
+        Ok(Staging { target, overwrite, folder, parent, made })
     }
 
     fn path(&self, file: &str) -> PathBuf {
-        self.folder.join(file)
+        self.folder.path().join(file)
     }
 
     /// Fails early, and by name, when the file system is too small for `bytes`.
     fn need_space(&self, bytes: u64) -> Result<()> {
-        let Ok(stat) = rustix::fs::statvfs(&self.folder) else { return Ok(()) };
+        let Ok(stat) = rustix::fs::statvfs(self.folder.path()) else { return Ok(()) };
         let free = stat.f_bavail.saturating_mul(stat.f_frsize);
         if bytes <= free {
             return Ok(());
         }
         let problem = format!("the dataset needs {bytes} bytes and {free} are free");
-        Err(Error::Io {
-            path: self.target.clone(),
-            action: "write",
-            source: std::io::Error::new(std::io::ErrorKind::StorageFull, problem),
-        })
+        let source = std::io::Error::new(ErrorKind::StorageFull, problem);
+        Err(Error::Io { path: self.target.clone(), action: "write", source })
     }
 
     /// Moves the finished folder into place. An older dataset there changes places with it in one step, and is
-    /// removed with the hidden name it then has.
-    fn commit(self) -> Result<()> {
-        sync_folder(&self.folder)?;
-        let exchanged = self.target.join(MANIFEST).exists()
-            && renameat_with(CWD, &self.folder, CWD, &self.target, RenameFlags::EXCHANGE).is_ok();
-        if !exchanged {
-            self.replace()?;
+    /// then removed under the hidden name.
+    fn commit(mut self) -> Result<()> {
+        sync_folder(self.folder.path())?;
+        // Others may have been here since we began.
+        may_write(&self.target, self.overwrite)?;
+        if self.target.join(MANIFEST).exists() {
+            self.exchange()?
+        } else {
+            self.place()?
         }
-        match self.target.parent() {
-            Some(parent) if parent != Path::new("") => sync_folder(parent),
-            _ => sync_folder(Path::new(".")),
-        }
+        self.made.clear();
+        sync_folder(&self.parent)
     }
 
-    /// The same in two steps, for a target that is new or a file system that cannot exchange.
-    fn replace(&self) -> Result<()> {
-        let old = self.folder.with_extension("old");
-        let replaced = self.target.join(MANIFEST).exists();
-        if replaced {
-            fs::rename(&self.target, &old).at(&self.target, "replace")?;
+    fn exchange(&self) -> Result<()> {
+        let (new, target) = (self.folder.path(), &self.target);
+        if renameat_with(CWD, new, CWD, target, RenameFlags::EXCHANGE).is_ok() {
+            return Ok(());
         }
-        if let Err(source) = fs::rename(&self.folder, &self.target) {
-            if replaced {
-                fs::rename(&old, &self.target).at(&self.target, "restore")?;
+        // A file system that cannot exchange: two steps, and back again if the second fails.
+        let old = new.with_extension("old");
+        fs::rename(target, &old).at(target, "replace")?;
+        if let Err(source) = fs::rename(new, target) {
+            fs::rename(&old, target).at(target, "restore")?;
+            return Err(Error::Io { path: target.to_path_buf(), action: "create", source });
+        }
+        fs::remove_dir_all(&old).at(&old, "remove")
+    }
+
+    /// Takes a free name, and only a free one.
+    fn place(&self) -> Result<()> {
+        let (new, target) = (self.folder.path(), &self.target);
+        // An empty folder is as good as none; one that is not empty stays, and stops us below.
+        let _ = fs::remove_dir(target);
+        match renameat_with(CWD, new, CWD, target, RenameFlags::NOREPLACE) {
+            Ok(()) => Ok(()),
+            Err(Errno::EXIST) => {
+                may_write(target, false)?;
+                Err(Error::Io { path: target.to_path_buf(), action: "create", source: Errno::EXIST.into() })
             }
-            return Err(Error::Io { path: self.target.clone(), action: "create", source });
+            Err(_) => fs::rename(new, target).at(target, "create"),
         }
-        if replaced { fs::remove_dir_all(&old).at(&old, "remove") } else { Ok(()) }
     }
 }
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // After a commit this name is gone, or stands for the dataset that was replaced. A failure here has
-        // nobody to tell.
-        let _ = fs::remove_dir_all(&self.folder);
+        // Folders that were made for nothing go; one that somebody else uses by now is not empty and stays.
+        let _ = fs::remove_dir_all(self.folder.path());
+        self.made.iter().for_each(|folder| drop(fs::remove_dir(folder)));
     }
 }
 
@@ -282,22 +313,31 @@ fn sync_folder(path: &Path) -> Result<()> {
     fs::File::open(path).and_then(|f| f.sync_all()).at(path, "sync")
 }
 
-/// Whether `target` may become a dataset: it is not there, is empty, or is a dataset and `overwrite` is set.
+/// Whether `target` may become a dataset: it is not there, is empty, or is nothing but a dataset and `overwrite`
+/// is set.
 pub fn may_write(target: &Path, overwrite: bool) -> Result<()> {
-    let place = target.display();
-    match fs::read_dir(target).map(Iterator::count) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => {
-            Err(Error::input(place, "is a file, not a directory").help("choose another output path"))
+    let refuse = |problem: String, help: &str| Err(Error::input(target.display(), problem).help(help));
+    let entries = match fs::read_dir(target) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(e) if e.kind() == ErrorKind::NotADirectory => {
+            return refuse("is a file, not a directory".into(), "choose another output path");
         }
-        Err(source) => Err(Error::Io { path: target.to_path_buf(), action: "open", source }),
-        Ok(0) => Ok(()),
-        Ok(_) if !target.join(MANIFEST).exists() => {
-            Err(Error::input(place, "exists and is not a dataset").help("choose another output path"))
-        }
-        Ok(_) if overwrite => Ok(()),
-        Ok(_) => {
-            Err(Error::input(place, "exists already").help("choose another output path, or add --overwrite"))
-        }
+        entries => entries.and_then(Iterator::collect::<std::io::Result<Vec<_>>>).at(target, "open")?,
+    };
+    if entries.is_empty() {
+        return Ok(());
+    }
+    if !is_manifest(&target.join(MANIFEST)) {
+        return refuse("exists and is not a dataset".into(), "choose another output path");
+    }
+    if !overwrite {
+        return refuse("exists already".into(), "choose another output path, or add --overwrite");
+    }
+    match entries.iter().map(|entry| entry.file_name()).find(|name| !FILES.iter().any(|file| name == file)) {
+        None => Ok(()),
+        Some(name) => refuse(
+            format!("holds {name:?}, which is no part of a dataset and would be lost"),
+            "move it away, or choose another output path",
+        ),
     }
 }

@@ -64,6 +64,7 @@ impl<'a> Pairs<'a> {
     /// A round draws as many as are missing, or a multiple of that where most are repeats. One that finds too
     /// many is drawn again, shorter: to leave some out of a sorted list would favour some nodes.
     fn distinct(&self, wanted: u64, progress: &dyn Progress) -> Result<Vec<u64>> {
+        progress.begin("drawing edges", Some(wanted), Unit::Items);
         let most = wanted.max(ROUND);
         let (mut pairs, mut drawn, mut multiple) = (Vec::new(), 0, 1);
         while (pairs.len() as u64) < wanted {
@@ -89,13 +90,13 @@ impl<'a> Pairs<'a> {
 
     /// Candidates `first..first + n`, sorted, without repeats and self-pairs.
     fn round(&self, first: u64, n: u64, progress: &dyn Progress) -> Result<Vec<u64>> {
-        progress.begin("drawing edges", Some(n), Unit::Items);
         let mut pairs = Vec::with_capacity(n as usize);
         while (pairs.len() as u64) < n {
             let len = CHUNK.min(n as usize - pairs.len());
             let from = first + pairs.len() as u64;
             pairs.par_extend((0..len).into_par_iter().map(|i| self.at(from + i as u64)));
-            progress.tick(len as u64)?;
+            // Later rounds draw little, and draw it for pairs that were counted already.
+            progress.tick(if first == 0 { len as u64 } else { 0 })?;
         }
         pairs.par_sort_unstable();
         pairs.dedup();

@@ -224,15 +224,7 @@ pub(super) fn stream_rows(
 pub(super) fn labels(array: &Array) -> Result<Labels> {
     let classes = array.cols();
     if array.header.shape.len() == 2 && classes > 1 {
-        let flag = |(at, &x): (usize, &i64)| match x {
-            0 | 1 => Ok(x as u8),
-            _ => {
-                let place = format!("{}, row {}, column {}", array.name, at / classes, at % classes);
-                Err(Error::input(place, format!("{x} where a multi-label table has 0 or 1")))
-            }
-        };
-        let flags = array.to_i64()?.iter().enumerate().map(flag).collect::<Result<_>>()?;
-        return Ok(Labels::Multi { classes, flags });
+        return flags(array);
     }
     let plain = array.header.shape.len() == 1 || (array.header.shape.len() == 2 && classes == 1);
     if !plain {
@@ -249,6 +241,24 @@ pub(super) fn labels(array: &Array) -> Result<Labels> {
         }
     };
     Ok(Labels::Single(values.iter().enumerate().map(class).collect::<Result<_>>()?))
+}
+
+/// Labels out of N×C flags.
+pub(super) fn flags(array: &Array) -> Result<Labels> {
+    let classes = array.cols();
+    if array.header.shape.len() != 2 {
+        let problem = format!("shape {:?} where flags need N×C", array.header.shape);
+        return Err(Error::input(&array.name, problem));
+    }
+    let flag = |(at, &x): (usize, &i64)| match x {
+        0 | 1 => Ok(x as u8),
+        _ => {
+            let place = format!("{}, row {}, column {}", array.name, at / classes, at % classes);
+            Err(Error::input(place, format!("{x} where a multi-label table has 0 or 1")))
+        }
+    };
+    let flags = array.to_i64()?.iter().enumerate().map(flag).collect::<Result<_>>()?;
+    Ok(Labels::Multi { classes, flags })
 }
 
 /// A ready split: numbers of [`Part`], one a node.

@@ -15,7 +15,7 @@ mod planetoid;
 mod split;
 mod table;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 pub use split::SplitRule;
 pub use table::TableSpec;
@@ -26,7 +26,7 @@ pub use table::panic_expected;
 use crate::build::{self, EdgeCounts, EdgeInput, EdgeOptions};
 use crate::csr::Csr;
 use crate::dataset::Part;
-use crate::dataset::manifest::{Manifest, Metric, Task};
+use crate::dataset::manifest::{Manifest, Metric, Task, class_limit};
 use crate::dataset::write::{self, Contents, FeatureSource, Labels};
 use crate::error::{Error, Result};
 use crate::progress::Progress;
@@ -159,7 +159,29 @@ pub fn import(
 ) -> Result<Report> {
     write::may_write(target, options.overwrite)?;
     let raw = format.read(source, progress)?;
-    finish(format, raw, target, options, progress)
+    let options = match npy::manifest(source)? {
+        Some(manifest) if matches!(format, Format::Npy { .. }) => options.following(&manifest),
+        _ => options.clone(),
+    };
+    finish(format, raw, target, &options, progress)
+}
+
+impl Options {
+    /// The same options for files that were a dataset already: what it is stays as it is.
+    fn following(&self, manifest: &Manifest) -> Options {
+        let edges = EdgeOptions { directed: self.edges.directed || manifest.directed, keep_self_loops: true };
+        Options { edges, metric: self.metric.or(Some(manifest.metric)), ..self.clone() }
+    }
+
+    /// The flags that shaped the result.
+    fn flags(&self) -> String {
+        let flags = [
+            (self.edges.directed, " --directed"),
+            (self.edges.keep_self_loops, " --keep-self-loops"),
+            (self.largest_component, " --largest-component"),
+        ];
+        flags.iter().filter(|(set, _)| *set).map(|(_, flag)| *flag).collect()
+    }
 }
 
 /// The part of an import that does not depend on the format.
@@ -170,6 +192,10 @@ fn finish(
     options: &Options,
     progress: &dyn Progress,
 ) -> Result<Report> {
+    if raw.nodes == 0 || raw.features.cols() == 0 {
+        let problem = format!("{} nodes with {} features each", raw.nodes, raw.features.cols());
+        return Err(Error::input(raw.features.place(0, 0), problem).help("there is nothing to learn from"));
+    }
     let classes = count_classes(&raw)?;
     let metric = choose_metric(options.metric, raw.labels.task(), classes)?;
     let (csr, mut edges) = build::build(raw.nodes, raw.edges, options.edges, progress)?;
@@ -182,6 +208,8 @@ fn finish(
     let (mut split, split_from) = options.split.apply(kept.split, &kept.labels, nodes, options.seed)?;
     let mut notes = raw.notes;
     notes.extend(drop_unlabelled(&mut split, &kept.labels));
+    notes.extend(empty_parts(&split));
+    notes.extend(empty_classes(&kept.labels, classes));
     let contents = Contents {
         name: options.name.clone().unwrap_or(raw.name),
         csr: &kept.csr,
@@ -193,7 +221,7 @@ fn finish(
         split: &split,
         ids: kept.ids.as_deref(),
         metric,
-        source: format!("import {}; split: {split_from}", format.name()),
+        source: format!("import {}{}; split: {split_from}", format.name(), options.flags()),
     };
     let manifest = write::write(target, options.overwrite, &contents, progress)?;
     Ok(Report { manifest, edges, nodes_dropped: raw.nodes - nodes, split: split_from, notes })
@@ -212,6 +240,23 @@ fn drop_unlabelled(split: &mut [u8], labels: &Labels) -> Option<String> {
     (dropped > 0).then(|| format!("{dropped} nodes of the split have no label and were taken out of it"))
 }
 
+/// A split without training, validation or test nodes is allowed, but rarely meant.
+fn empty_parts(split: &[u8]) -> Option<String> {
+    let parts = [(Part::Train, "training"), (Part::Val, "validation"), (Part::Test, "test")];
+    let missing: Vec<&str> =
+        parts.iter().filter(|(part, _)| !split.contains(&(*part as u8))).map(|(_, name)| *name).collect();
+    (!missing.is_empty()).then(|| format!("the split has no {} nodes", missing.join(", no ")))
+}
+
+/// Gaps between class numbers cost memory and time in every layer.
+fn empty_classes(labels: &Labels, classes: usize) -> Option<String> {
+    let Labels::Single(labels) = labels else { return None };
+    let mut seen = vec![false; classes];
+    labels.iter().filter(|&&label| label >= 0).for_each(|&label| seen[label as usize] = true);
+    let empty = seen.iter().filter(|&&seen| !seen).count();
+    (empty > 0).then(|| format!("{empty} of {classes} classes have no node"))
+}
+
 /// Checks every label and gives the number of classes.
 fn count_classes(raw: &RawGraph) -> Result<usize> {
     let place = |node: usize| format!("{}, node {node}", raw.labels_from);
@@ -220,10 +265,13 @@ fn count_classes(raw: &RawGraph) -> Result<usize> {
     let classes = match &raw.labels {
         Labels::Single(labels) if labels.len() != raw.nodes => return Err(rows(labels.len())),
         Labels::Single(labels) => {
-            let limit = (raw.nodes as i64).max(1 << 16);
+            let limit = class_limit(raw.nodes as u64) as i64;
             if let Some(v) = labels.iter().position(|&l| l < -1 || l >= limit) {
-                return Err(Error::input(place(v), format!("class {}", labels[v]))
-                    .help("classes count from 0, and -1 stands for no label"));
+                return Err(Error::input(
+                    place(v),
+                    format!("class {} where {limit} are possible", labels[v]),
+                )
+                .help("classes count from 0, and -1 stands for no label; number them without large gaps"));
             }
             (labels.iter().copied().max().unwrap_or(-1) + 1) as usize
         }
@@ -278,7 +326,12 @@ impl Kept {
             }
         };
         let split = self.split.map(|split| pick(&keep, &split));
-        let ids = self.ids.map(|ids| pick(&keep, &ids));
+        // New numbers need the old ones beside them, or nobody could tell which node is which.
+        let ids = match self.ids {
+            Some(ids) => Some(pick(&keep, &ids)),
+            None if keep.len() < self.csr.nodes() => Some(keep.iter().map(u32::to_string).collect()),
+            None => None,
+        };
         Kept { csr, features: Box::new(KeptFeatures { all: self.features, keep }), labels, split, ids }
     }
 }
@@ -323,8 +376,14 @@ impl FeatureSource for KeptFeatures {
     }
 }
 
-/// The last part of a path, as a name for what is there.
+/// The last part of a path, as a name for what is there: the whole name of a folder, a file's without its type.
 fn name_of(source: &Path) -> String {
-    let absolute: PathBuf = source.canonicalize().unwrap_or_else(|_| source.to_path_buf());
-    absolute.file_stem().map_or("graph".into(), |name| name.to_string_lossy().into_owned())
+    // `.` and `..` have no name of their own.
+    let named = if source.file_name().is_some() {
+        source.to_path_buf()
+    } else {
+        source.canonicalize().unwrap_or_default()
+    };
+    let name = if named.is_dir() { named.file_name() } else { named.file_stem() };
+    name.map_or("graph".into(), |name| name.to_string_lossy().into_owned())
 }

@@ -6,12 +6,16 @@
 //! | features | `feat.npy`, `x.npy` or `features.npy` | N×F |
 //! | labels | `label.npy`, `y.npy` or `labels.npy` | N, N×1, or N×C flags |
 //! | split | `split.npy`, or `train_mask.npy` + `val_mask.npy` + `test_mask.npy` | N |
+//!
+//! A folder that is a dataset already, perhaps with some arrays changed, keeps what its manifest says: direction,
+//! self-loops, task, metric, names.
 
 use std::path::Path;
 
 use super::arrays::{self, DenseFeatures, PairEdges};
 use super::{RawGraph, name_of};
 use crate::build::{EdgeInput, Rows};
+use crate::dataset::{IDS, MANIFEST, Manifest, Task, read_manifest};
 use crate::error::{Error, IoContext, Result};
 use crate::io::npy::Array;
 
@@ -41,18 +45,34 @@ pub(super) fn read(source: &Path, split_index: usize) -> Result<RawGraph> {
         Some(split) => Some(arrays::parts(&split)?),
         None => arrays::masks(&masks, nodes, split_index)?,
     };
+    let manifest = manifest(source)?;
+    let multi = manifest.as_ref().is_some_and(|m| m.task == Task::MultiLabel);
     Ok(RawGraph {
-        name: name_of(source),
+        name: manifest.as_ref().map_or_else(|| name_of(source), |m| m.name.clone()),
         nodes,
         edges,
         features: Box::new(features),
         labels_from: label.name.clone(),
-        labels: arrays::labels(&label)?,
-        class_names: Vec::new(),
+        labels: if multi { arrays::flags(&label)? } else { arrays::labels(&label)? },
+        ids: ids(source, manifest.as_ref())?,
+        class_names: manifest.map(|m| m.class_names).unwrap_or_default(),
         split,
-        ids: None,
         notes: Vec::new(),
     })
+}
+
+/// The manifest of a folder that is a dataset already.
+pub(super) fn manifest(source: &Path) -> Result<Option<Manifest>> {
+    source.join(MANIFEST).exists().then(|| read_manifest(source)).transpose()
+}
+
+fn ids(source: &Path, manifest: Option<&Manifest>) -> Result<Option<Vec<String>>> {
+    if !manifest.is_some_and(|m| m.files.contains_key(IDS)) {
+        return Ok(None);
+    }
+    let path = source.join(IDS);
+    let text = std::fs::read_to_string(&path).at(&path, "read")?;
+    Ok(Some(text.lines().map(String::from).collect()))
 }
 
 /// The first of `names` that exists in `folder`.

@@ -285,7 +285,9 @@ mod tests {
         assert!(matches!(data.labels(), LabelView::Single([1, 0, -1])));
         // Node 2 has no label: nothing can be tested on it.
         assert_eq!(data.split(), [1, 2, 0]);
-        assert_eq!(report.notes, ["1 nodes of the split have no label and were taken out of it"]);
+        let told =
+            ["1 nodes of the split have no label and were taken out of it", "the split has no test nodes"];
+        assert_eq!(report.notes, told);
     }
 
     #[test]

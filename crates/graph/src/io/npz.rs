@@ -44,8 +44,10 @@ impl Npz {
     pub fn open(path: &Path) -> Result<Npz> {
         let name = path.display().to_string();
         let map = npy::map(path)?;
-        let archive = ZipArchive::new(Cursor::new(Mapped(map.clone())))
-            .map_err(|e| Error::input(&name, format!("not an .npz archive: {e}")))?;
+        let archive = ZipArchive::new(Cursor::new(Mapped(map.clone()))).map_err(|e| {
+            Error::input(&name, format!("not an .npz archive: {e}"))
+                .help("was the file cut short? fetch it again")
+        })?;
         if archive.len() > MAX_MEMBERS {
             let problem = format!("{} members; at most {MAX_MEMBERS} are read", archive.len());
             return Err(Error::input(name, problem));

@@ -3,6 +3,7 @@
 mod data;
 mod progress;
 
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -25,6 +26,8 @@ enum Command {
 
 /// Runs one command to its end.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    // Said here, so that no environment variable decides behind the user's back.
+    rayon::ThreadPoolBuilder::new().num_threads(cores()).build_global()?;
     match args.command {
         Command::Data(command) => data::run(command),
     }
@@ -46,10 +49,17 @@ pub fn say(line: &str) {
     eprintln!("{line}");
 }
 
-/// Prints a result to standard output. A closed pipe (`| head`) ends the program quietly.
-pub fn print(text: &str) {
-    use std::io::Write;
-    if writeln!(std::io::stdout(), "{text}").is_err() {
-        std::process::exit(0);
+/// Prints a result to standard output. A reader that has seen enough (`| head`) is no error.
+pub fn print(text: &str) -> anyhow::Result<()> {
+    match writeln!(std::io::stdout(), "{text}") {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
+            Err(Error::Io { path: "standard output".into(), action: "write", source: e }.into())
+        }
+        _ => Ok(()),
     }
+}
+
+/// Cores this process may use.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get())
 }

@@ -1,10 +1,13 @@
 //! Progress on the terminal: a bar where there is one, a line a stage where there is not, silence if asked.
 
+use std::io::IsTerminal;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use halograph_graph::progress::{Progress, Unit};
 use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::cli::say;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
@@ -15,13 +18,10 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// A bar that also stops the work on Ctrl-C; a second Ctrl-C ends the process at once.
+    /// A bar that also stops the work on Ctrl-C or SIGTERM. The work looks often enough to end within seconds, and
+    /// must: ended otherwise, it would leave its hidden folder behind.
     pub fn new(quiet: bool) -> Self {
-        let handler = || {
-            if INTERRUPTED.swap(true, Ordering::Relaxed) {
-                std::process::exit(130);
-            }
-        };
+        let handler = || INTERRUPTED.store(true, Ordering::Relaxed);
         // Fails only where a handler is already set, which then does the same.
         let _ = ctrlc::set_handler(handler);
         Bar { quiet, current: Mutex::new(ProgressBar::hidden()) }
@@ -36,6 +36,9 @@ impl Progress for Bar {
     fn begin(&self, stage: &str, total: Option<u64>, unit: Unit) {
         if self.quiet {
             return;
+        }
+        if !std::io::stderr().is_terminal() {
+            return say(&format!("{stage} …"));
         }
         let count = match unit {
             Unit::Bytes => "{bytes}/{total_bytes}",

@@ -9,7 +9,6 @@
 mod header;
 mod write;
 
-use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -52,13 +51,10 @@ impl Bytes {
 
 /// Maps a whole file into memory, read-only.
 pub fn map(path: &Path) -> Result<Arc<Mmap>> {
-    let file = File::open(path).at(path, "open")?;
-    if file.metadata().at(path, "open")?.is_dir() {
-        return Err(Error::input(path.display(), "is a directory, not a file"));
-    }
+    let file = super::open(path)?;
     // SAFETY: the map is read-only and we never hand out a mutable view. A writer that changes the file under
     // us can change the numbers we read, and one that truncates it ends the process with SIGBUS; that is the
-    // documented contract of a dataset directory (do not write into it while it is in use).
+    // documented contract for datasets and for files being imported: nobody writes into them meanwhile.
     let map = unsafe { Mmap::map(&file) }.at(path, "map")?;
     Ok(Arc::new(map))
 }

@@ -93,7 +93,7 @@ impl Pickle {
         let name = path.display().to_string();
         let (nodes, root) = Machine::run(&map).map_err(|(at, problem)| {
             Error::input(format!("{name}, byte {at}"), problem).help(
-                "only plain Planetoid files are read: no other Python objects, no other protocol than 2",
+                "fetch the file again if it is damaged; only plain Planetoid pickles are read, protocol 2 and no other objects",
             )
         })?;
         Ok(Pickle { name, map, nodes, root })

@@ -26,7 +26,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (manifest, faults) = check(&args.dir, &bar)?;
     drop(bar);
     if args.json {
-        print(&serde_json::to_string(&serde_json::json!({ "ok": faults.is_empty(), "faults": faults }))?);
+        print(&serde_json::to_string(&serde_json::json!({ "ok": faults.is_empty(), "faults": faults }))?)?;
     } else if faults.is_empty() {
         print(&format!(
             "{}: {} nodes, {} edges, {} features, {} classes: no fault found",
@@ -35,9 +35,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             manifest.edges,
             manifest.features,
             manifest.classes
-        ));
+        ))?;
     } else {
-        faults.iter().for_each(|fault| print(&fault.to_string()));
+        faults.iter().try_for_each(|fault| print(&fault.to_string()))?;
         say(&format!("error: {}: {} kinds of faults", args.dir.display(), faults.len()));
         say(
             "  help: import or make the dataset again; a changed array goes in through `halograph data import npy`",

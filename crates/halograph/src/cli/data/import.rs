@@ -7,10 +7,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use halograph_graph::build::EdgeOptions;
 use halograph_graph::dataset::Metric;
 use halograph_graph::import::{Format, Options, Report, SplitRule, import};
+use indicatif::HumanCount;
 
+use super::output::Output;
 use super::tables::{CsvArgs, TableArgs};
-use crate::cli::progress::Bar;
-use crate::cli::{print, say};
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -69,9 +69,8 @@ pub enum Command {
 pub struct Common {
     /// What to import.
     source: PathBuf,
-    /// The dataset directory to make.
-    #[arg(short, long, value_name = "DIR")]
-    out: PathBuf,
+    #[command(flatten)]
+    output: Output,
     /// Keep edge directions instead of storing every edge both ways.
     #[arg(long)]
     directed: bool,
@@ -91,18 +90,6 @@ pub struct Common {
     /// How to score predictions [default: accuracy, or micro-f1 for multi-label data].
     #[arg(long, value_enum)]
     metric: Option<MetricArg>,
-    /// What to call the dataset [default: after the source].
-    #[arg(long)]
-    name: Option<String>,
-    /// Replace an existing dataset.
-    #[arg(long)]
-    overwrite: bool,
-    /// Print the result as one line of JSON.
-    #[arg(long)]
-    json: bool,
-    /// Print no progress and no summary.
-    #[arg(short, long)]
-    quiet: bool,
 }
 
 #[derive(Args)]
@@ -146,37 +133,23 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         split: common.split,
         seed: common.seed,
         metric: common.metric.map(Metric::from),
-        name: common.name,
-        overwrite: common.overwrite,
+        name: common.output.name.clone(),
+        overwrite: common.output.overwrite,
     };
-    let bar = Bar::new(common.quiet || common.json);
-    let report = import(&format, &common.source, &common.out, &options, &bar)?;
-    drop(bar);
-    if common.json {
-        print(&serde_json::to_string(&report)?);
-    } else if !common.quiet {
-        summary(&report).iter().for_each(|line| say(line));
-        print(&common.out.display().to_string());
-    }
+    let report = import(&format, &common.source, &common.output.out, &options, &common.output.bar())?;
+    common.output.tell(&report.manifest, &summary(&report), &report.notes, &report)?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn summary(report: &Report) -> Vec<String> {
-    let m = &report.manifest;
+    let [read, loops, stored] =
+        [report.edges.read, report.edges.self_loops, report.edges.stored].map(HumanCount);
     let mut lines = vec![
-        format!(
-            "{}: {} nodes, {} directed edges, {} features, {} classes",
-            m.name, m.nodes, m.edges, m.features, m.classes
-        ),
-        format!(
-            "edges: {} read, {} self-loops, {} stored",
-            report.edges.read, report.edges.self_loops, report.edges.stored
-        ),
+        format!("edges: {read} read, {loops} of them self-loops; {stored} stored, repeats once"),
         format!("split: {}", report.split),
     ];
     if report.nodes_dropped > 0 {
         lines.push(format!("largest component: {} nodes left out", report.nodes_dropped));
     }
-    lines.extend(report.notes.iter().map(|note| format!("note: {note}")));
     lines
 }

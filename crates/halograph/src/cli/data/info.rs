@@ -24,9 +24,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let dataset = Dataset::open(&args.dir)?;
     let info = info(&dataset);
     if args.json {
-        print(&json(&dataset.manifest, &info).to_string());
+        print(&json(&dataset.manifest, &info).to_string())?;
     } else {
-        lines(&dataset.manifest, &info).iter().for_each(|(key, value)| print(&format!("{key:<12} {value}")));
+        let lines = lines(&dataset.manifest, &info);
+        lines.iter().try_for_each(|(key, value)| print(&format!("{key:<12} {value}")))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,15 +1,14 @@
 //! `halograph data make PRESET -o DIR`
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use halograph_graph::Error;
-use halograph_graph::generate::{self, PRESETS, Preset, Report, Spec, presets};
+use halograph_graph::generate::{self, PRESETS, Preset, Spec, presets};
 use indicatif::HumanCount;
 
-use crate::cli::progress::Bar;
-use crate::cli::{print, say};
+use super::output::Output;
+use crate::cli::cores;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -17,29 +16,16 @@ pub struct Args {
     /// are needed.
     #[arg(value_parser = PossibleValuesParser::new(PRESETS.iter().map(possible)))]
     preset: Option<String>,
-    /// The dataset directory to make.
-    #[arg(short, long, value_name = "DIR")]
-    out: PathBuf,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     shape: Shape,
     /// Seed of everything random; the same seed gives the same bytes.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// What to call the dataset [default: the preset, or "made"].
-    #[arg(long)]
-    name: Option<String>,
     /// Threads to use; they do not change the result [default: all cores].
     #[arg(long, value_name = "T")]
     threads: Option<std::num::NonZeroUsize>,
-    /// Replace an existing dataset.
-    #[arg(long)]
-    overwrite: bool,
-    /// Print the result as one line of JSON.
-    #[arg(long)]
-    json: bool,
-    /// Print no progress and no summary.
-    #[arg(short, long)]
-    quiet: bool,
 }
 
 /// What shapes the graph. Without a preset, values not given are those of `small`.
@@ -130,25 +116,13 @@ impl Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let spec = args.spec()?;
-    let name = args.name.as_deref().or(args.preset.as_deref()).unwrap_or("made");
-    let threads = args.threads.map_or(0, |t| t.get());
+    let output = &args.output;
+    let name = output.name.as_deref().or(args.preset.as_deref()).unwrap_or("made");
+    let threads = args.threads.map_or_else(cores, |t| t.get());
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
-    let bar = Bar::new(args.quiet || args.json);
-    let report = pool.install(|| generate::make(&spec, name, &args.out, args.overwrite, &bar))?;
+    let bar = output.bar();
+    let report = pool.install(|| generate::make(&spec, name, &output.out, output.overwrite, &bar))?;
     drop(bar);
-    if args.json {
-        print(&serde_json::to_string(&report)?);
-    } else if !args.quiet {
-        say(&summary(&report));
-        print(&args.out.display().to_string());
-    }
+    output.tell(&report.manifest, &[format!("split: {}", report.split)], &[], &report)?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn summary(report: &Report) -> String {
-    let m = &report.manifest;
-    format!(
-        "{}: {} nodes, {} directed edges, {} features, {} classes\nsplit: {}",
-        m.name, m.nodes, m.edges, m.features, m.classes, report.split
-    )
 }

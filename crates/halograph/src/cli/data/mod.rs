@@ -4,6 +4,7 @@ mod check;
 mod import;
 mod info;
 mod make;
+mod output;
 mod tables;
 
 use std::process::ExitCode;
