@@ -98,6 +98,8 @@ pub(super) trait Table {
     fn name(&self) -> &str;
     /// Column names.
     fn columns(&self) -> &[String];
+    /// Whether the names are the first line of the file, where there may be data instead.
+    fn names_from_first_line(&self) -> bool;
     /// Which columns look as if they held numbers.
     fn numeric(&self) -> Result<Vec<bool>>;
     /// Rows, if that is known without reading them.

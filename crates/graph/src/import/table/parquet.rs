@@ -79,6 +79,10 @@ impl Table for ParquetTable {
         &self.columns
     }
 
+    fn names_from_first_line(&self) -> bool {
+        false
+    }
+
     /// By type. pandas stores an index it could not leave out as `__index_level_0__`, which nobody means.
     fn numeric(&self) -> Result<Vec<bool>> {
         let numeric = |kind: &Kind| matches!(kind, Kind::Int | Kind::Real | Kind::List);

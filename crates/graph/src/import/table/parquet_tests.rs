@@ -206,7 +206,8 @@ fn bad_cells_are_named_by_row_and_column() {
     let spec = TableSpec { labels: vec!["x1".into()], ..TableSpec::default() };
     let error = folder.fault(spec);
     assert!(error.starts_with("nodes.parquet, row 2, column x1: 6.5 is a number but not a class"), "{error}");
-    let spec = TableSpec { feature_columns: vec!["split".into()], ..TableSpec::default() };
+    let spec =
+        TableSpec { split: Some("x2".into()), feature_columns: vec!["split".into()], ..TableSpec::default() };
     let error = folder.fault(spec);
     assert!(error.starts_with("nodes.parquet, row 0, column split: \"train\" is not a number"), "{error}");
     folder.write("edges", EDGES, Compression::SNAPPY, |group| {

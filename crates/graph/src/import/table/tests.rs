@@ -225,6 +225,63 @@ fn missing_columns_are_named_with_those_that_are_there() {
 }
 
 #[test]
+fn a_first_line_of_numbers_is_not_taken_for_names() {
+    let (edges, nodes) = ("0,1\n1,2\n2,0\n", "id,y,x\n0,1,1\n1,0,2\n2,1,3\n");
+    let positions = TableSpec { src: Some("0".into()), dst: Some("1".into()), ..default() };
+    for spec in [default(), positions] {
+        let error = fault(edges, nodes, spec);
+        assert!(error.starts_with("edges.csv, line 1: numbers where the first line should name"), "{error}");
+        assert!(error.contains("help: add --no-header"), "{error}");
+    }
+    let spec = TableSpec { labels: names(&["1"]), ..default() };
+    let error = fault(EDGES, "0,1,2.5\n1,0,2\n", spec);
+    assert!(error.starts_with("nodes.csv, line 1: numbers") && error.contains("--no-header"), "{error}");
+    // Called by its name, a number is a name.
+    let spec = TableSpec { src: Some("10".into()), dst: Some("20".into()), ..default() };
+    let (report, _) = load("10,20\n0,1\n1,2\n", nodes, spec).unwrap();
+    assert_eq!(report.edges.read, 2);
+}
+
+#[test]
+fn two_ends_are_two_columns() {
+    let nodes = "id,y,x\na,1,1\nb,0,2\n";
+    let error = fault("neighbour,src\na,b\n", nodes, default());
+    assert!(error.starts_with("edges.csv: no column of destinations: none of dst, target, to"), "{error}");
+    assert!(error.contains("choose one with --dst-col; the columns are neighbour, src"), "{error}");
+    let error = fault("to,neighbour\na,b\n", nodes, default());
+    assert!(error.starts_with("edges.csv: no column of sources: none of src, source, from"), "{error}");
+    let same = TableSpec { dst: Some("src".into()), ..default() };
+    let error = fault("neighbour,src\na,b\n", nodes, same);
+    assert!(error.starts_with("edges.csv: column \"src\" is both source and destination"), "{error}");
+    let named = TableSpec { dst: Some("neighbour".into()), ..default() };
+    assert_eq!(load("neighbour,src\na,b\n", nodes, named).unwrap().0.edges.stored, 2);
+}
+
+#[test]
+fn features_are_nothing_else_and_taken_once() {
+    for (columns, message) in [
+        (&["x0", "id"][..], "column \"id\", which is the id"),
+        (&["label"], "column \"label\", which is a label"),
+        (&["2-4"], "column \"split\", which is the split"),
+        (&["x0", "x*"], "column \"x0\", which is a feature already"),
+    ] {
+        let error = fault(EDGES, NODES, TableSpec { feature_columns: names(columns), ..default() });
+        assert!(error.starts_with(&format!("nodes.csv: --feature-cols takes in {message}")), "{error}");
+    }
+}
+
+#[test]
+fn a_column_is_left_out_only_if_no_row_holds_a_number() {
+    let error = fault(EDGES, &NODES.replace("train,1,2", "train,one,2"), default());
+    assert!(error.starts_with("nodes.csv, line 2, column x0: \"one\" is not a number"), "{error}");
+    let words =
+        NODES.replace("train,1,2", "train,,2").replace("val,3", "val,nan").replace("test,5", "test,so");
+    let (report, data) = load(EDGES, &words, default()).unwrap();
+    assert_eq!(features(&data), [2.0, 4.0, 6.5]);
+    assert!(report.notes[0].ends_with("left out: x0"), "{:?}", report.notes);
+}
+
+#[test]
 fn every_prefix_of_the_files_gives_an_answer() {
     for end in 0..NODES.len() {
         let _ = load(EDGES, &NODES[..end], default());
