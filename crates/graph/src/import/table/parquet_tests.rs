@@ -201,6 +201,24 @@ fn a_list_of_numbers_is_as_many_features() {
 }
 
 #[test]
+fn lists_of_unsigned_numbers_are_unsigned() {
+    for (element, expected) in [("int32", 4294967295f32), ("int64", 18446744073709551615f32)] {
+        let folder = with_lists(&[1.0; 2], &[3; 2], &[0, 0]);
+        let unsigned = format!("{element} element (uint_{})", &element[3..]);
+        folder.write("nodes", &LISTS.replace("float element", &unsigned), Compression::SNAPPY, |group| {
+            put::<Int64Type>(group, &[0, 1], None, None);
+            put::<Int32Type>(group, &[0, 1], None, None);
+            match element {
+                "int32" => put::<Int32Type>(group, &[7, -1], Some(&[3; 2]), Some(&[0; 2])),
+                _ => put::<Int64Type>(group, &[7, -1], Some(&[3; 2]), Some(&[0; 2])),
+            }
+        });
+        let (_, data) = folder.import(TableSpec::default()).unwrap();
+        assert_eq!(data.features().as_slice::<f32>().unwrap(), [7.0, expected]);
+    }
+}
+
+#[test]
 fn bad_cells_are_named_by_row_and_column() {
     let folder = Folder::usual(Compression::SNAPPY);
     let spec = TableSpec { labels: vec!["x1".into()], ..TableSpec::default() };
@@ -225,6 +243,34 @@ fn bad_cells_are_named_by_row_and_column() {
     });
     let error = folder.fault(TableSpec::default());
     assert!(error.starts_with("edges.parquet, row 1, column src: text that is not UTF-8"), "{error}");
+}
+
+#[test]
+fn pages_as_large_as_writers_make_them_are_read() {
+    let folder = Folder::usual(Compression::ZSTD(Default::default()));
+    // Equal values without a dictionary: as much as one page takes, in next to no bytes.
+    let count = 400_000;
+    let schema =
+        Arc::new(parse_message_type("message e { required int64 src; required int64 dst; }").unwrap());
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(Default::default()))
+        .set_data_page_row_count_limit(usize::MAX)
+        .set_dictionary_enabled(false);
+    let file = File::create(folder.file("edges")).unwrap();
+    let mut writer = SerializedFileWriter::new(file, schema, Arc::new(properties.build())).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    put::<Int64Type>(&mut group, &vec![0; count], None, None);
+    put::<Int64Type>(&mut group, &vec![1; count], None, None);
+    group.close().unwrap();
+    writer.close().unwrap();
+    assert!(fs::metadata(folder.file("edges")).unwrap().len() < 8000);
+    let table = super::parquet::ParquetTable::open(&folder.file("edges")).unwrap();
+    let mut rows = table.open(&[0, 1]).unwrap();
+    let mut found = 0;
+    while rows.advance().unwrap() {
+        found += 1;
+    }
+    assert_eq!(found, count);
 }
 
 #[test]
