@@ -151,6 +151,11 @@ pub(super) fn read(
 ) -> Result<RawGraph> {
     let [edges, nodes] = locate(source, spec, extensions)?;
     let (edges, nodes) = (open(&edges)?, open(&nodes)?);
+    for table in [&edges, &nodes] {
+        if table.columns().is_empty() {
+            return Err(Error::input(table.name(), "empty: no rows and no columns"));
+        }
+    }
     let ends = columns::edge_ends(&*edges, spec)?;
     let columns = Columns::choose(&*nodes, spec)?;
     let NodeFacts { ids, labels, split } = read_nodes(&*nodes, &columns, progress)?;

@@ -191,6 +191,8 @@ fn bad_cells_are_named_by_line_and_column() {
         ),
         ("b,dog,val,3,4", "b,dog,val,3", "nodes.csv, line 3: 4 fields where the lines before have 5"),
         ("b,dog,val", "b,0.5,val", "nodes.csv, line 3, column label: \"0.5\" is a number but not a class"),
+        ("b,dog,val", "b,-2,val", "nodes.csv, line 3, column label: class -2: classes count from 0"),
+        ("b,dog,val", "b,-2.0,val", "nodes.csv, line 3, column label: class -2: classes count from 0"),
         ("c,cat,test", "c,cat,later", "nodes.csv, line 4, column split: \"later\" is no part of a split"),
         ("c,cat", "a,cat", "nodes.csv, line 4, column id: id \"a\" a second time"),
         ("c,cat", ",cat", "nodes.csv, line 4, column id: no id"),
@@ -279,6 +281,18 @@ fn a_column_is_left_out_only_if_no_row_holds_a_number() {
     let (report, data) = load(EDGES, &words, default()).unwrap();
     assert_eq!(features(&data), [2.0, 4.0, 6.5]);
     assert!(report.notes[0].ends_with("left out: x0"), "{:?}", report.notes);
+}
+
+#[test]
+fn empty_tables_are_named() {
+    let error = fault(EDGES, "id,label,x\n", default());
+    assert!(error.starts_with("nodes.csv: no nodes: a graph needs at least one"), "{error}");
+    assert!(fault("", NODES, default()).starts_with("edges.csv: empty"));
+    let bare = Dialect { header: false, delimiter: None };
+    for (edges, nodes, file) in [("", NODES, "edges.csv"), (EDGES, "", "nodes.csv")] {
+        let error = folder(edges, nodes).import("in", default(), bare).err().unwrap().to_string();
+        assert!(error.ends_with(&format!("{file}: empty: no rows and no columns")), "{error}");
+    }
 }
 
 #[test]
