@@ -138,15 +138,16 @@ pub(super) struct SparseFeatures {
 }
 
 impl SparseFeatures {
-    /// Checks everything but the column ids, which [`SparseFeatures::add_row`] looks at.
+    /// Checks everything, column ids included.
     pub(super) fn new(indptr: &Array, indices: Array, data: Array, [rows, cols]: [usize; 2]) -> Result<Self> {
         if data.len() != indices.len() {
             let problem = format!("{} values for {} column ids", data.len(), indices.len());
             return Err(Error::input(&data.name, problem));
         }
-        // A width is only a claim: allow what the entries could fill, and some columns that nobody uses.
-        if cols > indices.len().saturating_add(1 << 16) {
-            let problem = format!("{} entries in a matrix that claims {cols} columns", indices.len());
+        // A width is only a claim, and every row will be as wide: allow twice what is used, and a little.
+        let used = columns_used(&indices, cols)?;
+        if cols > used.saturating_mul(2).saturating_add(1024) {
+            let problem = format!("a matrix that claims {cols} columns and uses the first {used}");
             return Err(Error::input(&indices.name, problem));
         }
         let indptr = build::row_starts(rows, indptr, indices.len())?;
@@ -173,6 +174,24 @@ impl SparseFeatures {
         }
         Ok(())
     }
+}
+
+/// One more than the largest column id, all of which must be below `cols`.
+fn columns_used(indices: &Array, cols: usize) -> Result<usize> {
+    let mut used = 0;
+    let mut ids = vec![0i64; CHUNK.min(indices.len())];
+    for start in (0..indices.len()).step_by(CHUNK) {
+        let ids = &mut ids[..CHUNK.min(indices.len() - start)];
+        indices.read_i64(start, ids)?;
+        for (k, &id) in ids.iter().enumerate() {
+            let column = usize::try_from(id).ok().filter(|&id| id < cols).ok_or_else(|| {
+                let place = format!("{}, element {}", indices.name, start + k);
+                Error::input(place, format!("feature column {id} of {cols}"))
+            })?;
+            used = used.max(column + 1);
+        }
+    }
+    Ok(used)
 }
 
 /// Room for the entries of one sparse row.
@@ -270,11 +289,13 @@ pub(super) fn parts(array: &Array) -> Result<Vec<u8>> {
     array.to_i64()?.iter().enumerate().map(part).collect()
 }
 
-/// A split out of three masks: N each, or K×N (or N×K) of which number `index` is taken. All three, or none.
+/// A split out of three masks: N each, or K×N (or N×K) of which number `index` is taken. All three, or none. A mask of
+/// N beside others of K×N holds for every index: WikiCS has one test set and twenty ways to train.
 pub(super) fn masks(masks: &[Option<Array>; 3], nodes: usize, index: usize) -> Result<Option<Vec<u8>>> {
     if masks.iter().all(Option::is_none) {
         return Ok(None);
     }
+    let several = masks.iter().flatten().any(|mask| mask.header.shape.len() > 1);
     // Made only once a mask of that length was seen: until then the number of nodes may be a mere claim.
     let mut split = Vec::new();
     for (mask, (part, what)) in
@@ -284,6 +305,7 @@ pub(super) fn masks(masks: &[Option<Array>; 3], nodes: usize, index: usize) -> R
             let there = masks.iter().flatten().next().map_or("", |m| &m.name);
             Error::input(there, format!("there is no {what} mask beside it"))
         })?;
+        let index = if several && mask.header.shape.len() == 1 { 0 } else { index };
         let members = mask_members(mask, nodes, index)?;
         split.resize(nodes, Part::None as u8);
         for v in members {

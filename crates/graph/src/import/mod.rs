@@ -134,6 +134,25 @@ pub struct RawGraph {
     pub notes: Vec<String>,
 }
 
+impl RawGraph {
+    /// Checks that there is a label for each node. Labels are held, so bytes in the files vouch for them; before this
+    /// check the number of nodes may be a mere claim, and nothing of that size may be allocated.
+    fn check_label_rows(&self) -> Result<()> {
+        let rows = match &self.labels {
+            Labels::Single(labels) => labels.len(),
+            Labels::Multi { classes, flags } => flags.len().checked_div(*classes).unwrap_or(0),
+        };
+        if rows != self.nodes {
+            let problem = format!("{rows} labels for {} nodes", self.nodes);
+            return Err(Error::input(&self.labels_from, problem));
+        }
+        if rows == 0 {
+            return Err(Error::input(&self.labels_from, "no nodes: a graph needs at least one"));
+        }
+        Ok(())
+    }
+}
+
 /// What an import did.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Report {
@@ -192,11 +211,11 @@ fn finish(
     options: &Options,
     progress: &dyn Progress,
 ) -> Result<Report> {
-    if raw.nodes == 0 || raw.features.cols() == 0 {
-        let problem = format!("{} nodes with {} features each", raw.nodes, raw.features.cols());
-        return Err(Error::input(raw.features.place(0, 0), problem).help("there is nothing to learn from"));
-    }
     let classes = count_classes(&raw)?;
+    if raw.features.cols() == 0 {
+        return Err(Error::input(raw.features.place(0, 0), "features without a column")
+            .help("there is nothing to learn from"));
+    }
     let metric = choose_metric(options.metric, raw.labels.task(), classes)?;
     let (csr, mut edges) = build::build(raw.nodes, raw.edges, options.edges, progress)?;
     let mut kept = Kept { csr, features: raw.features, labels: raw.labels, split: raw.split, ids: raw.ids };
@@ -260,10 +279,8 @@ fn empty_classes(labels: &Labels, classes: usize) -> Option<String> {
 /// Checks every label and gives the number of classes.
 fn count_classes(raw: &RawGraph) -> Result<usize> {
     let place = |node: usize| format!("{}, node {node}", raw.labels_from);
-    let rows =
-        |found: usize| Error::input(&raw.labels_from, format!("{found} labels for {} nodes", raw.nodes));
+    raw.check_label_rows()?;
     let classes = match &raw.labels {
-        Labels::Single(labels) if labels.len() != raw.nodes => return Err(rows(labels.len())),
         Labels::Single(labels) => {
             let limit = class_limit(raw.nodes as u64) as i64;
             if let Some(v) = labels.iter().position(|&l| l < -1 || l >= limit) {
@@ -274,9 +291,6 @@ fn count_classes(raw: &RawGraph) -> Result<usize> {
                 .help("classes count from 0, and -1 stands for no label; number them without large gaps"));
             }
             (labels.iter().copied().max().unwrap_or(-1) + 1) as usize
-        }
-        Labels::Multi { classes, flags } if Some(flags.len()) != raw.nodes.checked_mul(*classes) => {
-            return Err(rows(flags.len() / (*classes).max(1)));
         }
         Labels::Multi { classes, flags } => {
             if let Some(at) = flags.iter().position(|&x| x > 1) {
@@ -332,7 +346,8 @@ impl Kept {
             None if keep.len() < self.csr.nodes() => Some(keep.iter().map(u32::to_string).collect()),
             None => None,
         };
-        Kept { csr, features: Box::new(KeptFeatures { all: self.features, keep }), labels, split, ids }
+        let features = Box::new(KeptFeatures { all: self.features, nodes: self.csr.nodes(), keep });
+        Kept { csr, features, labels, split, ids }
     }
 }
 
@@ -343,6 +358,8 @@ fn pick<T: Clone>(keep: &[u32], all: &[T]) -> Vec<T> {
 /// Only some rows of a feature source.
 struct KeptFeatures {
     all: Box<dyn FeatureSource>,
+    /// Rows there must be before any is left out; the writer sees only those that are kept.
+    nodes: usize,
     /// Ascending.
     keep: Vec<u32>,
 }
@@ -357,18 +374,30 @@ impl FeatureSource for KeptFeatures {
         if cols == 0 {
             return Ok(());
         }
-        let (mut row, mut next, mut batch) = (0u32, 0, Vec::new());
+        let nodes = self.nodes;
+        let (mut row, mut next, mut batch) = (0, 0, Vec::new());
         self.all.stream(&mut |rows| {
             batch.clear();
             for values in rows.chunks_exact(cols) {
-                if self.keep.get(next) == Some(&row) {
+                if self.keep.get(next).is_some_and(|&v| v as usize == row) {
                     batch.extend_from_slice(values);
                     next += 1;
                 }
                 row += 1;
             }
+            if row > nodes {
+                let problem = format!("more feature rows than the {nodes} nodes of the graph");
+                return Err(Error::input(self.all.place(nodes, 0), problem));
+            }
             sink(&batch)
-        })
+        })?;
+        if row != nodes {
+            return Err(Error::input(
+                self.all.place(row, 0),
+                format!("{row} feature rows for {nodes} nodes"),
+            ));
+        }
+        Ok(())
     }
 
     fn place(&self, row: usize, column: usize) -> String {
@@ -386,4 +415,43 @@ fn name_of(source: &Path) -> String {
     };
     let name = if named.is_dir() { named.file_name() } else { named.file_stem() };
     name.map_or("graph".into(), |name| name.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So many rows of one column.
+    struct Rows(usize);
+
+    impl FeatureSource for Rows {
+        fn cols(&self) -> usize {
+            1
+        }
+
+        fn stream(&self, sink: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()> {
+            (0..self.0).try_for_each(|row| sink(&[row as f32]))
+        }
+
+        fn place(&self, row: usize, _column: usize) -> String {
+            format!("row {row}")
+        }
+    }
+
+    #[test]
+    fn rows_that_are_left_out_are_counted_too() {
+        let stream = |rows: usize| {
+            let features = KeptFeatures { all: Box::new(Rows(rows)), nodes: 4, keep: vec![0, 2] };
+            let mut kept = Vec::new();
+            features.stream(&mut |rows| {
+                kept.extend_from_slice(rows);
+                Ok(())
+            })?;
+            Ok::<_, Error>(kept)
+        };
+        assert_eq!(stream(4).unwrap(), [0.0, 2.0]);
+        assert_eq!(stream(3).unwrap_err().to_string(), "row 3: 3 feature rows for 4 nodes");
+        let error = stream(5).unwrap_err().to_string();
+        assert_eq!(error, "row 4: more feature rows than the 4 nodes of the graph");
+    }
 }

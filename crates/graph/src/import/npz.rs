@@ -291,6 +291,8 @@ mod tests {
             (with(good(), "adj_indptr", npy("|O", false, "(99999999999999,)", b"")), "[adj_indptr]"),
             (with(good(), "attr_shape", list(&[2i64, 3])), "[attr_shape]: 2 feature rows for 3 nodes"),
             (with(good(), "attr_shape", list(&[3i64, 1 << 50])), "claims"),
+            (with(good(), "attr_shape", list(&[3i64, 1031])), "claims 1031 columns and uses the first 3"),
+            (with(good(), "attr_indices", list(&[2i32, 0, -1])), "element 2: feature column -1 of 3"),
             (with(good(), "attr_indices", list(&[2i32, 0, 3])), "element 2: feature column 3 of 3"),
             (with(good(), "attr_data", list(&[1f32])), "1 values for 3 column ids"),
             (with(good(), "attr_data", list(&[1f32, f32::NAN, 0.0])), "row 2, column 0"),
@@ -327,6 +329,29 @@ mod tests {
         }
         let result = imported(&heterophilous_members(), CompressionMethod::Stored, 2, Options::default());
         assert!(result.err().unwrap().to_string().contains("--split-index"));
+    }
+
+    #[test]
+    fn one_test_mask_may_serve_several_splits() {
+        let masks = |name: &'static str, shape: &str, data: &[u8]| (name, npy("|b1", false, shape, data));
+        let mut members = heterophilous_members();
+        members.truncate(3);
+        members.push(masks("train_masks", "(4, 2)", &[1, 0, 0, 1, 0, 0, 0, 0]));
+        members.push(masks("val_masks", "(4, 2)", &[0, 1, 1, 0, 0, 0, 0, 0]));
+        members.push(masks("test_masks", "(4,)", &[0, 0, 1, 1]));
+        for (index, expected) in [(0, [1, 2, 3, 3]), (1, [2, 1, 3, 3])] {
+            let (_, dataset, _dir) =
+                imported(&members, CompressionMethod::Stored, index, Options::default()).unwrap();
+            assert_eq!(dataset.split(), expected);
+        }
+        assert!(imported(&members, CompressionMethod::Stored, 2, Options::default()).is_err());
+        members.truncate(3);
+        for (name, data) in
+            [("train_masks", [1, 0, 0, 0]), ("val_masks", [0, 1, 0, 0]), ("test_masks", [0, 0, 1, 1])]
+        {
+            members.push(masks(name, "(4,)", &data));
+        }
+        assert!(imported(&members, CompressionMethod::Stored, 1, Options::default()).is_err());
     }
 
     #[test]

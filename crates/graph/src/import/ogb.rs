@@ -32,6 +32,7 @@ pub(super) fn read(source: &Path, scheme: Option<&str>, progress: &dyn Progress)
     }
     let mut graph =
         if raw.join("data.npz").exists() { ogb_binary::read(&raw)? } else { read_tables(&raw, progress)? };
+    graph.check_label_rows()?;
     graph.name = name_of(source);
     graph.split = read_split(source, scheme, graph.nodes)?;
     Ok(graph)
@@ -49,9 +50,12 @@ fn read_tables(raw: &Path, progress: &dyn Progress) -> Result<RawGraph> {
         let problem = format!("{} columns where edges have two", edges.table.columns().len());
         return Err(Error::input(edges.table.name(), problem));
     }
-    let features = open(raw, "node-feat").map_err(|e| {
+    let features = open_table(&find(raw, "node-feat").map_err(|e| {
         e.help("halograph trains on node features; datasets without them need some made first")
-    })?;
+    })?)?;
+    if features.columns().is_empty() {
+        return Err(Error::input(features.name(), format!("empty where {nodes} nodes need features")));
+    }
     let columns = (0..features.columns().len()).collect();
     let label = open(raw, "node-label")?;
     let (labels, class_names) = read_labels(&label, nodes, progress)?.finish();
@@ -78,7 +82,11 @@ fn find(folder: &Path, stem: &str) -> Result<PathBuf> {
 }
 
 fn open(folder: &Path, stem: &str) -> Result<CsvTable> {
-    CsvTable::open(&find(folder, stem)?, Dialect { header: false, delimiter: None })
+    open_table(&find(folder, stem)?)
+}
+
+fn open_table(path: &Path) -> Result<CsvTable> {
+    CsvTable::open(path, Dialect { header: false, delimiter: None })
 }
 
 /// A cell that must be a whole number, not negative.
@@ -119,6 +127,10 @@ fn read_labels(table: &CsvTable, nodes: usize, progress: &dyn Progress) -> Resul
     let mut rows = table.open(&columns)?;
     let mut count = 0;
     while rows.advance()? {
+        if count == nodes {
+            let problem = format!("more labels than the {nodes} nodes that num-node-list says");
+            return Err(Error::input(rows.place(), problem));
+        }
         for &k in &columns {
             labels
                 .push(rows.cell(k))
@@ -160,6 +172,10 @@ impl EdgeSource for ListedEdges {
         let mut found = 0;
         let mut rows = self.table.open(&[0, 1])?;
         visit_pairs(&mut *rows, sink, &mut |rows| {
+            if found == self.count {
+                let problem = format!("more edges than the {found} that num-edge-list says");
+                return Err(Error::input(rows.place(), problem));
+            }
             found += 1;
             Ok([self.end(rows, 0)?, self.end(rows, 1)?])
         })?;
@@ -326,6 +342,44 @@ mod tests {
         let error = Raw::new().fault("raw/num-node-list.csv", "3\n4\n");
         assert!(error.contains("num-node-list.csv, line 2: a second number"), "{error}");
         assert!(Raw::new().fault("raw/num-node-list.csv", "99999999999").contains("more than the"));
+    }
+
+    #[test]
+    fn lists_are_not_read_beyond_their_count() {
+        // What follows the surplus row is never looked at.
+        let error = Raw::new().fault("raw/node-label.csv", "1\n0\n1\n0\n0.5\n");
+        assert!(
+            error.ends_with("node-label.csv, line 4: more labels than the 3 nodes that num-node-list says")
+        );
+        let error = Raw::new().fault("raw/edge.csv", "0,1\n1,2\n2,0\nx,y\n");
+        assert!(
+            error.ends_with("edge.csv, line 3: more edges than the 2 that num-edge-list says"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn empty_files_are_named() {
+        let error = Raw::new().fault("raw/node-feat.csv", "");
+        assert!(error.ends_with("node-feat.csv: empty where 3 nodes need features"), "{error}");
+        let error = Raw::new().fault("raw/node-label.csv", "");
+        assert!(error.ends_with("node-label.csv: 0 labels where num-node-list says 3 nodes"), "{error}");
+        let error = Raw::new().fault("raw/num-node-list.csv", "");
+        assert!(error.ends_with("num-node-list.csv: empty where one number is needed"), "{error}");
+        let none = Raw::new();
+        none.put("raw/node-label.csv", "");
+        let error = none.fault("raw/num-node-list.csv", "0");
+        assert!(error.ends_with("node-label.csv: no nodes: a graph needs at least one"), "{error}");
+    }
+
+    #[test]
+    fn advice_fits_the_fault() {
+        let damaged = Raw::new().fault("raw/node-feat.csv", "1,\"2\n");
+        assert!(damaged.contains("never closed\n  help: was the file cut short?"), "{damaged}");
+        let raw = Raw::new();
+        fs::remove_file(raw.0.path().join("in/raw/node-feat.csv")).unwrap();
+        let missing = raw.import(None).err().unwrap().to_string();
+        assert!(missing.contains("node-feat.csv is there\n  help: halograph trains on node"), "{missing}");
     }
 
     #[test]

@@ -43,11 +43,13 @@ fn need(archive: &Npz, raw: &Path, name: &str) -> Result<Array> {
 
 /// Whether the one number of `list` is what was found at `place`.
 fn agree(list: &Array, found: u64, place: &str) -> Result<()> {
-    match list.to_i64()?[..] {
-        [count] if u64::try_from(count) == Ok(found) => Ok(()),
-        [count] => Err(Error::input(&list.name, format!("{count} where {found} are found ({place})"))),
-        _ => Err(Error::input(&list.name, format!("{} numbers where one is needed", list.len()))
-            .help("node-property datasets hold one graph")),
+    if list.len() != 1 {
+        return Err(Error::input(&list.name, format!("{} numbers where one is needed", list.len()))
+            .help("node-property datasets hold one graph"));
+    }
+    match list.to_i64()?[0] {
+        count if u64::try_from(count) == Ok(found) => Ok(()),
+        count => Err(Error::input(&list.name, format!("{count} where {found} are found ({place})"))),
     }
 }
 
@@ -93,6 +95,25 @@ mod tests {
         let labels = [("node_label", array(raw, &[3, 1], &[1f32, f32::NAN, 0.0]))];
         archive(&raw.join("node-label.npz"), &labels);
         read(raw)
+    }
+
+    #[test]
+    fn claims_without_bytes_are_refused_before_room_is_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let (source, nodes) = (folder.path(), 1usize << 62);
+        let raw = source.join("raw");
+        std::fs::create_dir_all(source.join("split/time")).unwrap();
+        std::fs::create_dir(&raw).unwrap();
+        let members = [
+            ("edge_index", array(&raw, &[2, 0], &[0i64; 0])),
+            ("node_feat", array(&raw, &[nodes, 0], &[0f32; 0])),
+            ("num_nodes_list", array(&raw, &[1], &[nodes as i64])),
+            ("num_edges_list", array(&raw, &[1], &[0i64])),
+        ];
+        archive(&raw.join("data.npz"), &members);
+        archive(&raw.join("node-label.npz"), &[("node_label", array(&raw, &[3, 1], &[0f32; 3]))]);
+        let error = super::super::ogb::read(source, None, &crate::progress::Silent).err().unwrap();
+        assert!(error.to_string().ends_with(&format!("[node_label]: 3 labels for {nodes} nodes")), "{error}");
     }
 
     #[test]

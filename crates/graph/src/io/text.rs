@@ -4,7 +4,6 @@
 //! refused after [`MAX_RECORD`]. Every message names file and line.
 
 use std::cell::Cell;
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -12,7 +11,7 @@ use std::rc::Rc;
 use csv::{ErrorKind, StringRecord};
 use flate2::read::MultiGzDecoder;
 
-use crate::error::{Error, IoContext, Result};
+use crate::error::{Error, Result};
 
 /// Longest record, in bytes.
 pub const MAX_RECORD: usize = 16 << 20;
@@ -34,10 +33,15 @@ struct Count {
     lines: Cell<u64>,
     /// Bytes since the last whole record.
     since_record: Cell<usize>,
+    /// Line on which the record under way begins, 0 if none has begun.
+    record_line: Cell<u64>,
+    /// The parser was told that there is no more.
+    ended: Cell<bool>,
 }
 
 /// Hands out a file line by line, so that the parser never holds more than the record it works on needs and the
-/// number of lines handed out is the number of the line it is on.
+/// number of lines handed out is the number of the line it is on. The last line always gets an end: a record that is
+/// ended by nothing but the end of the file is then one whose quote was never closed.
 struct Lines {
     inner: Box<dyn BufRead>,
     at_start: bool,
@@ -54,12 +58,21 @@ impl Read for Lines {
         let bytes = &bytes[..bytes.len().min(buffer.len())];
         let n = bytes.iter().position(|&b| b == b'\n').map_or(bytes.len(), |end| end + 1);
         buffer[..n].copy_from_slice(&bytes[..n]);
+        self.inner.consume(n);
         if n > 0 {
             self.count.lines.set(self.count.lines.get() + u64::from(self.at_start));
             self.count.since_record.set(self.count.since_record.get() + n);
             self.at_start = buffer[n - 1] == b'\n';
+            if self.count.record_line.get() == 0 && buffer[..n].iter().any(|b| !matches!(b, b'\r' | b'\n')) {
+                self.count.record_line.set(self.count.lines.get());
+            }
+        } else if !self.at_start && !buffer.is_empty() {
+            self.at_start = true;
+            buffer[0] = b'\n';
+            return Ok(1);
+        } else {
+            self.count.ended.set(true);
         }
-        self.inner.consume(n);
         Ok(n)
     }
 }
@@ -67,10 +80,7 @@ impl Read for Lines {
 impl Records {
     /// Opens `path`; a name that ends in `.gz` is unpacked on the way. All records must be equally long.
     pub fn open(path: &Path, delimiter: u8) -> Result<Records> {
-        let file = File::open(path).at(path, "open")?;
-        if file.metadata().at(path, "open")?.is_dir() {
-            return Err(Error::input(path.display(), "is a directory, not a file"));
-        }
+        let file = super::open(path)?;
         let gzipped = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gz"));
         let inner: Box<dyn BufRead> = if gzipped {
             Box::new(BufReader::with_capacity(BUFFER, MultiGzDecoder::new(BufReader::new(file))))
@@ -89,7 +99,15 @@ impl Records {
 
     /// The next record, or `None` at the end. Empty lines are passed over.
     pub fn read(&mut self) -> Result<Option<&StringRecord>> {
-        let more = self.reader.read_record(&mut self.record).map_err(|e| self.explain(e))?;
+        self.count.record_line.set(0);
+        let outcome = self.reader.read_record(&mut self.record);
+        let failed = outcome.as_ref().is_err_and(csv::Error::is_io_error);
+        if self.count.ended.get() && !failed && !matches!(outcome, Ok(false)) {
+            let place = format!("{}, line {}", self.path.display(), self.count.record_line.get().max(1));
+            return Err(Error::input(place, "a quote is opened in this record and never closed")
+                .help("was the file cut short? a quote inside a quoted field is written twice"));
+        }
+        let more = outcome.map_err(|e| self.explain(e))?;
         self.count.since_record.set(0);
         Ok(more.then_some(&self.record))
     }
@@ -194,6 +212,23 @@ mod tests {
         assert!(error.ends_with("a.csv, line 3: 1 fields where the lines before have 2"), "{error}");
         let error = read("a.csv", b"1,2\n3,\xff\n").unwrap_err().to_string();
         assert!(error.ends_with("a.csv, line 2, column 1: not UTF-8 text"), "{error}");
+    }
+
+    #[test]
+    fn quotes_must_be_closed() {
+        for (text, line) in [
+            ("1,2\n\n3,\"4", 3),
+            ("1,2\n3,\"4\n", 2),
+            ("1,2\n\"3,4\n5,6\n", 2),
+            ("\"", 1),
+            ("1,2\n3,\"a\"\"", 2),
+        ] {
+            let error = read("a.csv", text.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(&format!("a.csv, line {line}: a quote is opened")), "{text:?}: {error}");
+        }
+        for text in ["1,\"2\"", "1,\"2\"\n", "1,\"2\"\r", "1,2\"", "1,a\"b", "1,\"2\"\n\n\n"] {
+            assert_eq!(read("a.csv", text.as_bytes()).unwrap().len(), 1, "{text:?}");
+        }
     }
 
     #[test]

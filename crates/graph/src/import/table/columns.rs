@@ -3,6 +3,11 @@
 use super::{Table, TableSpec};
 use crate::error::{Error, Result};
 
+/// Usual names of the column of sources.
+const SRC: [&str; 3] = ["src", "source", "from"];
+/// Usual names of the column of destinations.
+const DST: [&str; 3] = ["dst", "target", "to"];
+
 /// Where everything stands in a node table.
 pub(super) struct Columns {
     pub id: usize,
@@ -17,7 +22,9 @@ pub(super) struct Columns {
 impl Columns {
     /// Finds what `spec` names and guesses the rest.
     pub(super) fn choose(table: &dyn Table, spec: &TableSpec) -> Result<Columns> {
-        let id = named_or(table, spec.id.as_deref(), &["id", "node", "node_id"], 0)?;
+        let flags = spec.id.iter().chain(&spec.labels).chain(&spec.split).chain(&spec.feature_columns);
+        expect_names(table, flags)?;
+        let id = named_or_guessed(table, spec.id.as_deref(), &["id", "node", "node_id"])?.unwrap_or(0);
         let labels = match &spec.labels[..] {
             [] => vec![guess(table, &["label", "y", "class"]).ok_or_else(|| {
                 Error::input(table.name(), "no label column: none of label, y, class is there").help(format!(
@@ -27,10 +34,7 @@ impl Columns {
             })?],
             names => names.iter().map(|name| named(table, name)).collect::<Result<_>>()?,
         };
-        let split = match &spec.split {
-            Some(name) => Some(named(table, name)?),
-            None => guess(table, &["split"]),
-        };
+        let split = named_or_guessed(table, spec.split.as_deref(), &["split"])?;
         let mut columns = Columns { id, labels, split, features: Vec::new(), notes: Vec::new() };
         if spec.features.is_none() {
             columns.choose_features(table, &spec.feature_columns)?;
@@ -40,13 +44,15 @@ impl Columns {
 
     fn choose_features(&mut self, table: &dyn Table, wanted: &[String]) -> Result<()> {
         for name in wanted {
-            self.features.extend(matching(table, name)?);
+            for column in matching(table, name)? {
+                self.check_feature(table, column)?;
+                self.features.push(column);
+            }
         }
         if wanted.is_empty() {
-            let taken = |k: &usize| *k == self.id || self.labels.contains(k) || self.split == Some(*k);
             let numeric = table.numeric()?;
-            let (features, others): (Vec<_>, Vec<_>) =
-                (0..table.columns().len()).filter(|k| !taken(k)).partition(|&k| numeric[k]);
+            let free = (0..table.columns().len()).filter(|&k| self.role(k).is_none());
+            let (features, others): (Vec<_>, Vec<_>) = free.partition(|&k| numeric[k]);
             self.features = features;
             if !others.is_empty() {
                 let names: Vec<String> = others.iter().map(|&k| table.columns()[k].clone()).collect();
@@ -59,6 +65,29 @@ impl Columns {
         }
         Ok(())
     }
+
+    /// What a column is besides a feature.
+    fn role(&self, column: usize) -> Option<&'static str> {
+        match column {
+            k if k == self.id => Some("the id"),
+            k if self.labels.contains(&k) => Some("a label"),
+            k if self.split == Some(k) => Some("the split"),
+            _ => None,
+        }
+    }
+
+    /// A label among the features would be learnt from itself, and a column taken twice counts twice.
+    fn check_feature(&self, table: &dyn Table, column: usize) -> Result<()> {
+        let twice = self.features.contains(&column).then_some("a feature already");
+        match self.role(column).or(twice) {
+            None => Ok(()),
+            Some(role) => {
+                let name = &table.columns()[column];
+                let problem = format!("--feature-cols takes in column {name:?}, which is {role}");
+                Err(Error::input(table.name(), problem).help("leave it out"))
+            }
+        }
+    }
 }
 
 /// The columns of sources and destinations in an edge table.
@@ -67,17 +96,47 @@ pub(super) fn edge_ends(table: &dyn Table, spec: &TableSpec) -> Result<[usize; 2
         let problem = format!("one column where edges need two: {}", listing(table.columns()));
         return Err(Error::input(table.name(), problem).help("is the delimiter right?"));
     }
-    Ok([
-        named_or(table, spec.src.as_deref(), &["src", "source", "from"], 0)?,
-        named_or(table, spec.dst.as_deref(), &["dst", "target", "to"], 1)?,
-    ])
+    expect_names(table, spec.src.iter().chain(&spec.dst))?;
+    let src = named_or_guessed(table, spec.src.as_deref(), &SRC)?;
+    let dst = named_or_guessed(table, spec.dst.as_deref(), &DST)?;
+    let missing = |what: &str, names: &[&str], flag: &str| {
+        let problem = format!("no column of {what}: none of {} is there", names.join(", "));
+        let help = format!("choose one with {flag}; the columns are {}", listing(table.columns()));
+        Err(Error::input(table.name(), problem).help(help))
+    };
+    match (src, dst) {
+        (Some(src), Some(dst)) if src == dst => {
+            let problem = format!("column {:?} is both source and destination", table.columns()[src]);
+            Err(Error::input(table.name(), problem).help("choose two with --src-col and --dst-col"))
+        }
+        (Some(src), Some(dst)) => Ok([src, dst]),
+        // Only a table that names neither is read by position: next to a known column, a guess may be that column.
+        (None, None) => Ok([0, 1]),
+        (None, Some(_)) => missing("sources", &SRC, "--src-col"),
+        (Some(_), None) => missing("destinations", &DST, "--dst-col"),
+    }
 }
 
-/// The column the user named, else the first with one of the usual `names`, else number `position`.
-fn named_or(table: &dyn Table, wanted: Option<&str>, names: &[&str], position: usize) -> Result<usize> {
+/// Refuses a first line that should name columns but holds nothing but numbers, unless a flag calls one by its name.
+/// A position is no such name: `0` says nothing about what the first line is.
+fn expect_names<'a>(table: &dyn Table, mut flags: impl Iterator<Item = &'a String>) -> Result<()> {
+    let columns = table.columns();
+    let number = |name: &String| name.parse::<f64>().is_ok();
+    let position = |flag: &str| flag.parse().is_ok_and(|k: usize| k < columns.len());
+    let called = flags.any(|flag| columns.contains(flag) && !position(flag));
+    if !table.names_from_first_line() || called || !columns.iter().all(number) {
+        return Ok(());
+    }
+    let problem = format!("numbers where the first line should name the columns: {}", listing(columns));
+    Err(Error::input(format!("{}, line 1", table.name()), problem)
+        .help("add --no-header if this is data already; otherwise give the columns names"))
+}
+
+/// The column the user named, else the first with one of the usual `names`.
+fn named_or_guessed(table: &dyn Table, wanted: Option<&str>, names: &[&str]) -> Result<Option<usize>> {
     match wanted {
-        Some(name) => named(table, name),
-        None => Ok(guess(table, names).unwrap_or(position)),
+        Some(name) => named(table, name).map(Some),
+        None => Ok(guess(table, names)),
     }
 }
 

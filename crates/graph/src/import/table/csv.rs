@@ -9,6 +9,9 @@ use crate::import::RawGraph;
 use crate::io::text::Records;
 use crate::progress::Progress;
 
+/// Rows by which a column is judged to hold numbers.
+const JUDGED: usize = 1000;
+
 /// How fields are separated and named.
 #[derive(Debug, Clone, Copy)]
 pub struct Dialect {
@@ -90,16 +93,27 @@ impl Table for CsvTable {
         &self.columns
     }
 
-    /// As the first row has it; an empty field counts as a number, so that it is reported and not passed over.
+    fn names_from_first_line(&self) -> bool {
+        self.header
+    }
+
+    /// Only a column of words is none: one number among the first rows makes the words beside it faults to report.
+    /// Empty fields and `nan` say nothing either way; a column of nothing else is reported too, not passed over.
     fn numeric(&self) -> Result<Vec<bool>> {
         let all: Vec<usize> = (0..self.columns.len()).collect();
+        let (mut numbers, mut words) = (vec![false; all.len()], vec![false; all.len()]);
         let mut rows = self.rows(&all)?;
-        let any = rows.advance()?;
-        let number = |k: usize| match rows.cell(k) {
-            Cell::Text(text) => text.parse::<f32>().is_ok(),
-            _ => true,
-        };
-        Ok(all.iter().map(|&k| !any || number(k)).collect())
+        let mut left = JUDGED;
+        while left > 0 && rows.advance()? {
+            left -= 1;
+            for &k in &all {
+                let Cell::Text(text) = rows.cell(k) else { continue };
+                let number = text.parse::<f32>();
+                numbers[k] |= number.as_ref().is_ok_and(|x| x.is_finite());
+                words[k] |= number.is_err();
+            }
+        }
+        Ok(all.iter().map(|&k| numbers[k] || !words[k]).collect())
     }
 
     fn len(&self) -> Option<u64> {

@@ -59,18 +59,22 @@ impl LabelReader {
 
 /// The name of a class; `None` for an empty cell or NaN.
 fn class(cell: Cell) -> Result<Option<String>, String> {
+    let int = |x: i64, name: String| match x {
+        ..-1 => Err(format!("class {x}: classes count from 0, and -1 stands for no label")),
+        _ => Ok(Some(name)),
+    };
     let real = |x: f64| match x {
         x if x.is_nan() => Ok(None),
-        x if x.fract() == 0.0 && x.abs() < 1e15 => Ok(Some((x as i64).to_string())),
+        x if x.fract() == 0.0 && x.abs() < 1e15 => int(x as i64, (x as i64).to_string()),
         _ => Err(format!("{cell} is a number but not a class: classes are whole numbers or names")),
     };
     match cell {
         Cell::Null => Ok(None),
-        Cell::Int(x) => Ok(Some(x.to_string())),
+        Cell::Int(x) => int(x, x.to_string()),
         Cell::Real(x) => real(x),
-        Cell::Text(text) => match text.parse::<f64>() {
-            _ if text.parse::<i64>().is_ok() => Ok(Some(text.to_string())),
-            Ok(x) if !x.is_infinite() => real(x),
+        Cell::Text(text) => match (text.parse(), text.parse::<f64>()) {
+            (Ok(x), _) => int(x, text.to_string()),
+            (_, Ok(x)) if !x.is_infinite() => real(x),
             _ => Ok(Some(text.to_string())),
         },
         Cell::List(_) => Err(format!("{cell} where a class is needed")),

@@ -37,7 +37,7 @@ use super::{RawGraph, name_of};
 use crate::build::EdgeInput;
 use crate::dataset::Part;
 use crate::dataset::write::FeatureSource;
-use crate::error::{Error, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::io::npy::Array;
 use crate::progress::{Progress, Unit};
 
@@ -98,6 +98,8 @@ pub(super) trait Table {
     fn name(&self) -> &str;
     /// Column names.
     fn columns(&self) -> &[String];
+    /// Whether the names are the first line of the file, where there may be data instead.
+    fn names_from_first_line(&self) -> bool;
     /// Which columns look as if they held numbers.
     fn numeric(&self) -> Result<Vec<bool>>;
     /// Rows, if that is known without reading them.
@@ -126,7 +128,7 @@ fn find(folder: &Path, stem: &str, extensions: &[&str]) -> Result<PathBuf> {
 
 /// The edge table and the node table that `source` stands for.
 fn locate(source: &Path, spec: &TableSpec, extensions: &[&str]) -> Result<[PathBuf; 2]> {
-    let folder = source.is_dir();
+    let folder = std::fs::metadata(source).at(source, "open")?.is_dir();
     let edges = if folder { find(source, "edges", extensions)? } else { source.to_path_buf() };
     let nodes = match &spec.nodes {
         Some(nodes) => nodes.clone(),
@@ -149,6 +151,11 @@ pub(super) fn read(
 ) -> Result<RawGraph> {
     let [edges, nodes] = locate(source, spec, extensions)?;
     let (edges, nodes) = (open(&edges)?, open(&nodes)?);
+    for table in [&edges, &nodes] {
+        if table.columns().is_empty() {
+            return Err(Error::input(table.name(), "empty: no rows and no columns"));
+        }
+    }
     let ends = columns::edge_ends(&*edges, spec)?;
     let columns = Columns::choose(&*nodes, spec)?;
     let NodeFacts { ids, labels, split } = read_nodes(&*nodes, &columns, progress)?;

@@ -12,8 +12,8 @@ use super::thrift::{I32, LIST, Reader, STRUCT};
 type Result<T> = std::result::Result<T, String>;
 
 const MAGIC: &[u8] = b"PAR1";
-/// A page may always unpack to this many bytes…
-const MIN_PAGE: u64 = 32 << 20;
+/// A page may always unpack to this many bytes: writers aim at 1 MiB…
+const MIN_PAGE: u64 = 4 << 20;
 /// …and to this many times its packed size, which is as far as gzip goes.
 const MAX_RATIO: u64 = 1100;
 /// A column chunk may always hold this many values…
@@ -211,6 +211,19 @@ mod tests {
         for file in [&b""[..], b"PAR1", b"\xff\xff\xff\x7fPAR1", b"\x00\x00\x00\x00PARE"] {
             assert!(check_footer(file).is_err());
         }
+    }
+
+    #[test]
+    fn a_page_may_claim_no_more_than_its_bytes_could_hold() {
+        use parquet::schema::types::{ColumnDescriptor, ColumnPath, Type as Schema};
+        let leaf = Schema::primitive_type_builder("x", Type::INT64).build().unwrap();
+        let column = ColumnDescriptor::new(leaf.into(), 0, 0, ColumnPath::from("x"));
+        let chunk = ColumnChunkMetaData::builder(column.into()).build().unwrap();
+        let page = |unpacked: u64, packed: u64| {
+            PageHeader { unpacked: Some(unpacked), ..PageHeader::default() }.check(packed, &chunk)
+        };
+        assert!(page(4 << 20, 100).is_ok() && page(100 << 20, 1 << 20).is_ok());
+        assert!(page(8 << 20, 100).unwrap_err().contains("claims to unpack to 8388608"));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use parquet::schema::types::ColumnDescriptor;
 
 use super::parquet_column::{Column, Kind, decode};
 use super::{Cell, Rows, Table, TableSpec, pages};
-use crate::error::{Error, IoContext, Result};
+use crate::error::{Error, Result};
 use crate::import::RawGraph;
 use crate::io::npy;
 use crate::progress::Progress;
@@ -65,7 +65,7 @@ fn column_name(column: &ColumnDescriptor) -> String {
 fn open_file(path: &Path, name: &str) -> Result<(SerializedFileReader<File>, Arc<Mmap>)> {
     let map = npy::map(path)?;
     pages::check_footer(&map).map_err(|problem| Error::input(name, problem))?;
-    let file = File::open(path).at(path, "open")?;
+    let file = crate::io::open(path)?;
     let reader = decode(|| SerializedFileReader::new(file)).map_err(|problem| Error::input(name, problem))?;
     Ok((reader, map))
 }
@@ -77,6 +77,10 @@ impl Table for ParquetTable {
 
     fn columns(&self) -> &[String] {
         &self.columns
+    }
+
+    fn names_from_first_line(&self) -> bool {
+        false
     }
 
     /// By type. pandas stores an index it could not leave out as `__index_level_0__`, which nobody means.

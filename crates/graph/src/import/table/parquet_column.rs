@@ -120,6 +120,12 @@ impl Column {
         let values = decode(|| read_values(reader, n, &mut levels)).map_err(|problem| (0, problem))?;
         self.rows = levels.rows(n, self.present, self.kind == Kind::List)?;
         self.values = match (self.kind, self.integers, values) {
+            (Kind::List, ConvertedType::UINT_32, Values::Ints(x)) => {
+                Values::Lists(x.into_iter().map(|x| x as u32 as f32).collect())
+            }
+            (Kind::List, ConvertedType::UINT_64, Values::Ints(x)) => {
+                Values::Lists(x.into_iter().map(|x| x as u64 as f32).collect())
+            }
             (Kind::List, _, Values::Ints(x)) => Values::Lists(x.into_iter().map(|x| x as f32).collect()),
             (Kind::List, _, Values::Reals(x)) => Values::Lists(x.into_iter().map(|x| x as f32).collect()),
             (_, ConvertedType::UINT_32, Values::Ints(x)) => {

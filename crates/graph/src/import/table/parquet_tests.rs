@@ -201,12 +201,31 @@ fn a_list_of_numbers_is_as_many_features() {
 }
 
 #[test]
+fn lists_of_unsigned_numbers_are_unsigned() {
+    for (element, expected) in [("int32", 4294967295f32), ("int64", 18446744073709551615f32)] {
+        let folder = with_lists(&[1.0; 2], &[3; 2], &[0, 0]);
+        let unsigned = format!("{element} element (uint_{})", &element[3..]);
+        folder.write("nodes", &LISTS.replace("float element", &unsigned), Compression::SNAPPY, |group| {
+            put::<Int64Type>(group, &[0, 1], None, None);
+            put::<Int32Type>(group, &[0, 1], None, None);
+            match element {
+                "int32" => put::<Int32Type>(group, &[7, -1], Some(&[3; 2]), Some(&[0; 2])),
+                _ => put::<Int64Type>(group, &[7, -1], Some(&[3; 2]), Some(&[0; 2])),
+            }
+        });
+        let (_, data) = folder.import(TableSpec::default()).unwrap();
+        assert_eq!(data.features().as_slice::<f32>().unwrap(), [7.0, expected]);
+    }
+}
+
+#[test]
 fn bad_cells_are_named_by_row_and_column() {
     let folder = Folder::usual(Compression::SNAPPY);
     let spec = TableSpec { labels: vec!["x1".into()], ..TableSpec::default() };
     let error = folder.fault(spec);
     assert!(error.starts_with("nodes.parquet, row 2, column x1: 6.5 is a number but not a class"), "{error}");
-    let spec = TableSpec { feature_columns: vec!["split".into()], ..TableSpec::default() };
+    let spec =
+        TableSpec { split: Some("x2".into()), feature_columns: vec!["split".into()], ..TableSpec::default() };
     let error = folder.fault(spec);
     assert!(error.starts_with("nodes.parquet, row 0, column split: \"train\" is not a number"), "{error}");
     folder.write("edges", EDGES, Compression::SNAPPY, |group| {

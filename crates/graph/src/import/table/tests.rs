@@ -191,6 +191,8 @@ fn bad_cells_are_named_by_line_and_column() {
         ),
         ("b,dog,val,3,4", "b,dog,val,3", "nodes.csv, line 3: 4 fields where the lines before have 5"),
         ("b,dog,val", "b,0.5,val", "nodes.csv, line 3, column label: \"0.5\" is a number but not a class"),
+        ("b,dog,val", "b,-2,val", "nodes.csv, line 3, column label: class -2: classes count from 0"),
+        ("b,dog,val", "b,-2.0,val", "nodes.csv, line 3, column label: class -2: classes count from 0"),
         ("c,cat,test", "c,cat,later", "nodes.csv, line 4, column split: \"later\" is no part of a split"),
         ("c,cat", "a,cat", "nodes.csv, line 4, column id: id \"a\" a second time"),
         ("c,cat", ",cat", "nodes.csv, line 4, column id: no id"),
@@ -222,6 +224,75 @@ fn missing_columns_are_named_with_those_that_are_there() {
     assert!(error.contains("one column where edges need two"), "{error}");
     let error = fault(EDGES, "id,label\na,1\nb,1\nc,0\n", default());
     assert!(error.contains("no column of features"), "{error}");
+}
+
+#[test]
+fn a_first_line_of_numbers_is_not_taken_for_names() {
+    let (edges, nodes) = ("0,1\n1,2\n2,0\n", "id,y,x\n0,1,1\n1,0,2\n2,1,3\n");
+    let positions = TableSpec { src: Some("0".into()), dst: Some("1".into()), ..default() };
+    for spec in [default(), positions] {
+        let error = fault(edges, nodes, spec);
+        assert!(error.starts_with("edges.csv, line 1: numbers where the first line should name"), "{error}");
+        assert!(error.contains("help: add --no-header"), "{error}");
+    }
+    let spec = TableSpec { labels: names(&["1"]), ..default() };
+    let error = fault(EDGES, "0,1,2.5\n1,0,2\n", spec);
+    assert!(error.starts_with("nodes.csv, line 1: numbers") && error.contains("--no-header"), "{error}");
+    // Called by its name, a number is a name.
+    let spec = TableSpec { src: Some("10".into()), dst: Some("20".into()), ..default() };
+    let (report, _) = load("10,20\n0,1\n1,2\n", nodes, spec).unwrap();
+    assert_eq!(report.edges.read, 2);
+}
+
+#[test]
+fn two_ends_are_two_columns() {
+    let nodes = "id,y,x\na,1,1\nb,0,2\n";
+    let error = fault("neighbour,src\na,b\n", nodes, default());
+    assert!(error.starts_with("edges.csv: no column of destinations: none of dst, target, to"), "{error}");
+    assert!(error.contains("choose one with --dst-col; the columns are neighbour, src"), "{error}");
+    let error = fault("to,neighbour\na,b\n", nodes, default());
+    assert!(error.starts_with("edges.csv: no column of sources: none of src, source, from"), "{error}");
+    let same = TableSpec { dst: Some("src".into()), ..default() };
+    let error = fault("neighbour,src\na,b\n", nodes, same);
+    assert!(error.starts_with("edges.csv: column \"src\" is both source and destination"), "{error}");
+    let named = TableSpec { dst: Some("neighbour".into()), ..default() };
+    assert_eq!(load("neighbour,src\na,b\n", nodes, named).unwrap().0.edges.stored, 2);
+}
+
+#[test]
+fn features_are_nothing_else_and_taken_once() {
+    for (columns, message) in [
+        (&["x0", "id"][..], "column \"id\", which is the id"),
+        (&["label"], "column \"label\", which is a label"),
+        (&["2-4"], "column \"split\", which is the split"),
+        (&["x0", "x*"], "column \"x0\", which is a feature already"),
+    ] {
+        let error = fault(EDGES, NODES, TableSpec { feature_columns: names(columns), ..default() });
+        assert!(error.starts_with(&format!("nodes.csv: --feature-cols takes in {message}")), "{error}");
+    }
+}
+
+#[test]
+fn a_column_is_left_out_only_if_no_row_holds_a_number() {
+    let error = fault(EDGES, &NODES.replace("train,1,2", "train,one,2"), default());
+    assert!(error.starts_with("nodes.csv, line 2, column x0: \"one\" is not a number"), "{error}");
+    let words =
+        NODES.replace("train,1,2", "train,,2").replace("val,3", "val,nan").replace("test,5", "test,so");
+    let (report, data) = load(EDGES, &words, default()).unwrap();
+    assert_eq!(features(&data), [2.0, 4.0, 6.5]);
+    assert!(report.notes[0].ends_with("left out: x0"), "{:?}", report.notes);
+}
+
+#[test]
+fn empty_tables_are_named() {
+    let error = fault(EDGES, "id,label,x\n", default());
+    assert!(error.starts_with("nodes.csv: no nodes: a graph needs at least one"), "{error}");
+    assert!(fault("", NODES, default()).starts_with("edges.csv: empty"));
+    let bare = Dialect { header: false, delimiter: None };
+    for (edges, nodes, file) in [("", NODES, "edges.csv"), (EDGES, "", "nodes.csv")] {
+        let error = folder(edges, nodes).import("in", default(), bare).err().unwrap().to_string();
+        assert!(error.ends_with(&format!("{file}: empty: no rows and no columns")), "{error}");
+    }
 }
 
 #[test]
