@@ -246,34 +246,6 @@ fn bad_cells_are_named_by_row_and_column() {
 }
 
 #[test]
-fn pages_as_large_as_writers_make_them_are_read() {
-    let folder = Folder::usual(Compression::ZSTD(Default::default()));
-    // Equal values without a dictionary: as much as one page takes, in next to no bytes.
-    let count = 400_000;
-    let schema =
-        Arc::new(parse_message_type("message e { required int64 src; required int64 dst; }").unwrap());
-    let properties = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(Default::default()))
-        .set_data_page_row_count_limit(usize::MAX)
-        .set_dictionary_enabled(false);
-    let file = File::create(folder.file("edges")).unwrap();
-    let mut writer = SerializedFileWriter::new(file, schema, Arc::new(properties.build())).unwrap();
-    let mut group = writer.next_row_group().unwrap();
-    put::<Int64Type>(&mut group, &vec![0; count], None, None);
-    put::<Int64Type>(&mut group, &vec![1; count], None, None);
-    group.close().unwrap();
-    writer.close().unwrap();
-    assert!(fs::metadata(folder.file("edges")).unwrap().len() < 8000);
-    let table = super::parquet::ParquetTable::open(&folder.file("edges")).unwrap();
-    let mut rows = table.open(&[0, 1]).unwrap();
-    let mut found = 0;
-    while rows.advance().unwrap() {
-        found += 1;
-    }
-    assert_eq!(found, count);
-}
-
-#[test]
 fn every_prefix_is_an_error() {
     let folder = Folder::usual(Compression::SNAPPY);
     let bytes = fs::read(folder.file("nodes")).unwrap();
