@@ -15,6 +15,9 @@ use crate::error::{Error, Result};
 
 /// Longest record, in bytes.
 pub const MAX_RECORD: usize = 16 << 20;
+/// Longest record that goes on after the end of a line. Tables may be wide, but text in quotes is not: a lost quote
+/// would take in the rest of the file.
+const MAX_QUOTED: usize = 1 << 20;
 const BUFFER: usize = 1 << 16;
 
 /// A file of separated fields, front to back. Fields are trimmed; quotes, CRLF and a byte-order mark are understood.
@@ -35,6 +38,8 @@ struct Count {
     since_record: Cell<usize>,
     /// Line on which the record under way begins, 0 if none has begun.
     record_line: Cell<u64>,
+    /// The record under way was given up as too long.
+    endless: Cell<bool>,
     /// The parser was told that there is no more.
     ended: Cell<bool>,
 }
@@ -50,8 +55,10 @@ struct Lines {
 
 impl Read for Lines {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.count.since_record.get() > MAX_RECORD {
-            let problem = format!("more than {MAX_RECORD} bytes without an end of line (or of a quote)");
+        let limit = if self.at_start { MAX_QUOTED } else { MAX_RECORD };
+        if self.count.since_record.get() > limit {
+            self.count.endless.set(true);
+            let problem = format!("more than {limit} bytes without an end of line (or of a quote)");
             return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
         }
         let bytes = self.inner.fill_buf()?;
@@ -103,9 +110,11 @@ impl Records {
         let outcome = self.reader.read_record(&mut self.record);
         let failed = outcome.as_ref().is_err_and(csv::Error::is_io_error);
         if self.count.ended.get() && !failed && !matches!(outcome, Ok(false)) {
-            let place = format!("{}, line {}", self.path.display(), self.count.record_line.get().max(1));
-            return Err(Error::input(place, "a quote is opened in this record and never closed")
-                .help("was the file cut short? a quote inside a quoted field is written twice"));
+            return Err(Error::input(
+                self.record_place(),
+                "a quote is opened in this record and never closed",
+            )
+            .help("was the file cut short? a quote inside a quoted field is written twice"));
         }
         let more = outcome.map_err(|e| self.explain(e))?;
         self.count.since_record.set(0);
@@ -120,6 +129,11 @@ impl Records {
     /// Line on which the record read last ends, counted from 1.
     pub fn line(&self) -> u64 {
         self.count.lines.get()
+    }
+
+    /// Where the record under way begins.
+    fn record_place(&self) -> String {
+        format!("{}, line {}", self.path.display(), self.count.record_line.get().max(1))
     }
 
     fn explain(&self, error: csv::Error) -> Error {
@@ -139,9 +153,8 @@ impl Records {
     fn explain_io(&self, place: String, source: io::Error) -> Error {
         use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
         match source.kind() {
-            _ if self.count.since_record.get() > MAX_RECORD => {
-                Error::input(place, source).help("is this a text file with the right delimiter?")
-            }
+            _ if self.count.endless.get() => Error::input(self.record_place(), source)
+                .help("is this a text file with the right delimiter?"),
             InvalidData | InvalidInput | UnexpectedEof if self.gzipped => {
                 Error::input(place, format!("damaged or truncated gzip data ({source})"))
                     .help("fetch or pack the file again")
@@ -235,8 +248,11 @@ mod tests {
     fn endless_records_are_refused() {
         let packed = gzip(&vec![b'7'; 4 * MAX_RECORD]);
         assert!(read("a.csv.gz", &packed).unwrap_err().to_string().contains("without an end of line"));
-        let mut quoted = b"\"".to_vec();
-        quoted.extend(b"1\n".repeat(MAX_RECORD));
-        assert!(read("a.csv", &quoted).unwrap_err().to_string().contains("without an end of line"));
+        let mut quoted = b"1\n\"".to_vec();
+        quoted.extend(b"1\n".repeat(MAX_QUOTED));
+        let error = read("a.csv", &quoted).unwrap_err().to_string();
+        assert!(error.contains("a.csv, line 2: more than 1048576 bytes without an end of line"), "{error}");
+        let wide = [vec![b'7'; 2 * MAX_QUOTED], b"\n8\n".to_vec()].concat();
+        assert_eq!(read("a.csv", &wide).unwrap().len(), 2);
     }
 }
