@@ -1,0 +1,17 @@
+//! Layers of graph neural networks, each with a hand-written backward. Nothing here knows of ranks or files.
+//!
+//! - [`layer`]: the contract: three steps forward, three steps back, over one block of edges;
+//! - [`param`]: parameters under PyG's names, and how they are drawn;
+//! - [`matrix`]: row-major matrices.
+
+pub mod gcn;
+pub mod layer;
+pub mod matrix;
+pub mod param;
+mod propagate;
+#[cfg(test)]
+mod testing;
+
+pub use layer::{FinishGrad, Layer, Pass, Project};
+pub use matrix::Matrix;
+pub use param::{Param, Scope};
