@@ -9,6 +9,7 @@ pub mod layer;
 pub mod matrix;
 pub mod param;
 mod propagate;
+pub mod sage;
 #[cfg(test)]
 mod testing;
 
