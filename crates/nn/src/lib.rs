@@ -1,12 +1,14 @@
 //! Layers of graph neural networks, each with a hand-written backward. Nothing here knows of ranks or files.
 //!
 //! - [`layer`]: the contract: three steps forward, three steps back, over one block of edges;
+//! - [`norm`]: LayerNorm and BatchNorm;
 //! - [`param`]: parameters under PyG's names, and how they are drawn;
 //! - [`matrix`]: row-major matrices.
 
 pub mod gcn;
 pub mod layer;
 pub mod matrix;
+pub mod norm;
 pub mod param;
 mod propagate;
 pub mod sage;
