@@ -8,6 +8,7 @@ use rayon::prelude::*;
 
 use crate::Real;
 pub use crate::layer_norm::{EPS, affine, affine_backward};
+use crate::rows::{add_column_sums, sum_over_rows};
 
 /// Share of a new batch in the running statistics, as in PyTorch.
 pub const MOMENTUM: f64 = 0.1;
@@ -29,13 +30,14 @@ impl<T: Real> Moments<T> {
         let (mut mean, mut squares) = (vec![T::zero(); width], vec![T::zero(); width]);
         let count = x.len().checked_div(width).unwrap_or(0);
         if count > 0 {
-            x.chunks_exact(width).for_each(|x| mean.iter_mut().zip(x).for_each(|(m, &x)| *m += x));
+            add_column_sums(x, &mut mean);
             mean.iter_mut().for_each(|m| *m /= T::of(count as f64));
-            for x in x.chunks_exact(width) {
-                for (c, &x) in x.iter().enumerate() {
-                    squares[c] += (x - mean[c]) * (x - mean[c]);
+            sum_over_rows(count, &mut squares, |run, squares| {
+                for i in run.start * width..run.end * width {
+                    let apart = x[i] - mean[i % width];
+                    squares[i % width] += apart * apart;
                 }
-            }
+            });
         }
         Moments { count: count as u64, mean, squares }
     }

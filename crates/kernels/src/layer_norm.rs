@@ -6,6 +6,7 @@
 use rayon::prelude::*;
 
 use crate::Real;
+use crate::rows::sum_over_rows;
 
 /// Added to the variance, as in PyTorch.
 pub const EPS: f64 = 1e-5;
@@ -50,12 +51,17 @@ pub fn affine_backward<T: Real>(normal: &[T], grad: &[T], weight_grad: &mut [T],
     if width == 0 {
         return;
     }
-    for (normal, grad) in normal.chunks_exact(width).zip(grad.chunks_exact(width)) {
-        for (c, &g) in grad.iter().enumerate() {
-            weight_grad[c] += g * normal[c];
-            bias_grad[c] += g;
+    let mut sums = vec![T::zero(); 2 * width];
+    sum_over_rows(grad.len() / width, &mut sums, |run, sums| {
+        let run = run.start * width..run.end * width;
+        let (along, plain) = sums.split_at_mut(width);
+        for (i, &g) in run.clone().zip(&grad[run]) {
+            along[i % width] += g * normal[i];
+            plain[i % width] += g;
         }
-    }
+    });
+    weight_grad.iter_mut().zip(&sums[..width]).for_each(|(g, &s)| *g += s);
+    bias_grad.iter_mut().zip(&sums[width..]).for_each(|(g, &s)| *g += s);
 }
 
 /// The backward of both steps with respect to `x`: turns the gradient of the output into that of the input.
