@@ -334,4 +334,10 @@ mod tests {
         }
         assert_close(evaluate(&layer, &x).data(), want.data(), 1e-12);
     }
+
+    #[test]
+    fn a_first_layer_needs_less() {
+        check_as_first(layer(Heads::Concat));
+        check_as_first(layer(Heads::Mean));
+    }
 }

@@ -179,4 +179,9 @@ mod tests {
     fn theta_falls_with_depth() {
         assert_eq!(layer::<f64>().theta, 1.25f64.ln());
     }
+
+    #[test]
+    fn a_first_layer_needs_less() {
+        check_as_first(layer());
+    }
 }

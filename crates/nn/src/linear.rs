@@ -140,4 +140,9 @@ mod tests {
         check_owners(layer());
         assert_same(&outcome(layer::<f32>()), &outcome(layer::<f64>()), 1e-5);
     }
+
+    #[test]
+    fn a_first_layer_needs_less() {
+        check_as_first(layer());
+    }
 }

@@ -178,4 +178,10 @@ mod tests {
         let want = ["conv.lin_l.weight", "conv.lin_l.bias", "conv.lin_r.weight", "norm.weight", "norm.bias"];
         assert_eq!(names, want);
     }
+
+    #[test]
+    fn a_first_layer_needs_less() {
+        check_as_first(layer(Project::First));
+        check_as_first(layer(Project::Last));
+    }
 }

@@ -174,6 +174,25 @@ pub fn check_gradients<L: Layer<f64>>(mut layer: L) {
     }
 }
 
+/// A first layer, whose input needs no gradient, must give its parameters the same gradients by a shorter way.
+#[track_caller]
+pub fn check_as_first<L: Layer<f64>>(mut layer: L) {
+    scramble(&mut layer);
+    let (block, x, initial) = (whole(), input(0), input(1));
+    let want = run(&mut layer, &block, &x, &training(&initial));
+    layer.params_mut().into_iter().for_each(|p| p.grad.fill(0.0));
+
+    let pass = Pass { input_gradient: false, ..training(&initial) };
+    let (output, mut cache) = forward(&layer, &block, &x, &pass);
+    let grad = loss_weights(output.rows(), output.cols());
+    let finished = layer.finish_backward(&block, grad, &pass, &mut cache);
+    if layer.trains_messages() {
+        let grad = layer.aggregate_backward(&block, finished.aggregated, &pass, &mut cache);
+        assert!(layer.prepare_backward(grad, &pass, &mut cache).is_none(), "nobody wants it");
+    }
+    layer.params().iter().zip(&want.params).for_each(|(p, want)| assert_close(&p.grad, want, 0.0));
+}
+
 fn differences(len: usize, mut loss: impl FnMut(usize, f64) -> f64) -> Vec<f64> {
     const STEP: f64 = 1e-5;
     (0..len).map(|i| (loss(i, STEP) - loss(i, -STEP)) / (2.0 * STEP)).collect()
