@@ -7,6 +7,7 @@
 //!
 //! Nothing here prints or exits: long work reports to a [`Progress`] observer, failures are [`Error`]s.
 
+pub mod block;
 pub mod build;
 pub mod csr;
 pub mod dataset;

@@ -1,0 +1,111 @@
+//! Element-wise non-linearities and their backwards.
+
+use rayon::prelude::*;
+
+use crate::Real;
+
+/// A non-linearity, applied in place.
+///
+/// The backward reads the *output*: each of these keeps the sign of its input, so no second copy of it is
+/// needed. At 0 the derivative is that of the negative side, as in PyTorch.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Activation {
+    /// `x`.
+    #[default]
+    Identity,
+    /// `max(x, 0)`.
+    Relu,
+    /// `x` above 0, `exp(x) - 1` below.
+    Elu,
+    /// `x` above 0, `slope * x` below; the slope must be positive.
+    LeakyRelu(f64),
+}
+
+impl Activation {
+    /// The value at `x`.
+    #[inline]
+    pub fn at<T: Real>(self, x: T) -> T {
+        match self {
+            Activation::Identity => x,
+            _ if x > T::zero() => x,
+            // Not a maximum, which would hide a NaN.
+            Activation::Relu => x * T::zero(),
+            Activation::Elu => x.exp_m1(),
+            Activation::LeakyRelu(slope) => x * T::of(slope),
+        }
+    }
+
+    /// The derivative, where the value is `y`.
+    #[inline]
+    pub fn slope_at<T: Real>(self, y: T) -> T {
+        match self {
+            Activation::Identity => T::one(),
+            _ if y > T::zero() => T::one(),
+            Activation::Relu => T::zero(),
+            Activation::Elu => y + T::one(),
+            Activation::LeakyRelu(slope) => T::of(slope),
+        }
+    }
+
+    /// Replaces every `x` by its value.
+    pub fn forward<T: Real>(self, x: &mut [T]) {
+        if self != Activation::Identity {
+            x.par_iter_mut().for_each(|x| *x = self.at(*x));
+        }
+    }
+
+    /// Multiplies `grad` by the derivative, where `output` is what [`Activation::forward`] gave.
+    pub fn backward<T: Real>(self, output: &[T], grad: &mut [T]) {
+        assert_eq!(output.len(), grad.len(), "a gradient for every output");
+        if self != Activation::Identity {
+            grad.par_iter_mut().zip(output).for_each(|(g, &y)| *g *= self.slope_at(y));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_close, assert_gradient, dot, noise};
+
+    const ALL: [Activation; 4] =
+        [Activation::Identity, Activation::Relu, Activation::Elu, Activation::LeakyRelu(0.2)];
+
+    #[test]
+    fn values_are_the_closed_forms() {
+        let x = [-2.0f64, -0.5, 0.0, 3.0];
+        let want = [
+            x,
+            [0.0, 0.0, 0.0, 3.0],
+            [(-2.0f64).exp() - 1.0, (-0.5f64).exp() - 1.0, 0.0, 3.0],
+            [-0.4, -0.1, 0.0, 3.0],
+        ];
+        for (activation, want) in ALL.into_iter().zip(want) {
+            let mut y = x;
+            activation.forward(&mut y);
+            assert_close(&y, &want, 1e-15);
+        }
+    }
+
+    #[test]
+    fn gradients_agree_with_differences() {
+        let (x, g) = (noise(1, 40), noise(2, 40));
+        for activation in ALL {
+            let value = |x: &[f64]| {
+                let mut y = x.to_vec();
+                activation.forward(&mut y);
+                y
+            };
+            let mut grad = g.clone();
+            activation.backward(&value(&x), &mut grad);
+            assert_gradient(&x, &grad, |x| dot(&g, &value(x)));
+        }
+    }
+
+    #[test]
+    fn a_nan_is_not_hidden() {
+        for activation in ALL {
+            assert!(activation.at(f32::NAN).is_nan(), "{activation:?}");
+        }
+    }
+}

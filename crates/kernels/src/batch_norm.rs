@@ -1,0 +1,180 @@
+//! Batch normalisation: every column to mean 0 and variance 1, then an affine map.
+//!
+//! Ioffe, Szegedy, *Batch Normalization* (2015): `y = (x - mean) / sqrt(var + eps) * w + b`, with mean and biased
+//! variance over all rows. Rows may be spread over ranks, so everything that is a sum over rows is a step of its
+//! own: [`Moments`] of parts are merged, and the two sums of the backward are added up, before they are used.
+
+use rayon::prelude::*;
+
+use crate::Real;
+pub use crate::layer_norm::{EPS, affine, affine_backward};
+use crate::rows::{add_column_sums, sum_over_rows};
+
+/// Share of a new batch in the running statistics, as in PyTorch.
+pub const MOMENTUM: f64 = 0.1;
+
+/// Row count, and mean and sum of squared deviations of every column.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Moments<T> {
+    /// Number of rows.
+    pub count: u64,
+    /// Mean of each column.
+    pub mean: Vec<T>,
+    /// Sum of squared deviations from the mean.
+    pub squares: Vec<T>,
+}
+
+impl<T: Real> Moments<T> {
+    /// The moments of `x` (rows x `width`), in two passes.
+    pub fn of(x: &[T], width: usize) -> Self {
+        let (mut mean, mut squares) = (vec![T::zero(); width], vec![T::zero(); width]);
+        let count = x.len().checked_div(width).unwrap_or(0);
+        if count > 0 {
+            add_column_sums(x, &mut mean);
+            mean.iter_mut().for_each(|m| *m /= T::of(count as f64));
+            sum_over_rows(count, &mut squares, |run, squares| {
+                for i in run.start * width..run.end * width {
+                    let apart = x[i] - mean[i % width];
+                    squares[i % width] += apart * apart;
+                }
+            });
+        }
+        Moments { count: count as u64, mean, squares }
+    }
+
+    /// The moments of both sets of rows together (Chan, Golub, LeVeque 1979).
+    pub fn merge(&mut self, other: &Self) {
+        let count = self.count + other.count;
+        if other.count == 0 {
+            return;
+        }
+        let share = T::of(other.count as f64 / count as f64);
+        let cross = share * T::of(self.count as f64);
+        for c in 0..self.mean.len() {
+            let apart = other.mean[c] - self.mean[c];
+            self.mean[c] += share * apart;
+            self.squares[c] += other.squares[c] + cross * apart * apart;
+        }
+        self.count = count;
+    }
+
+    /// `1 / sqrt(var + eps)` of each column, with the biased variance.
+    pub fn scales(&self) -> Vec<T> {
+        let n = T::of(self.count.max(1) as f64);
+        self.squares.iter().map(|&s| (s / n + T::of(EPS)).sqrt().recip()).collect()
+    }
+
+    /// Moves running statistics a step of [`MOMENTUM`] towards these, with the unbiased variance.
+    /// Fewer than two rows have none, and leave them alone.
+    pub fn update_running(&self, mean: &mut [T], variance: &mut [T]) {
+        if self.count < 2 {
+            return;
+        }
+        let (keep, take) = (T::of(1.0 - MOMENTUM), T::of(MOMENTUM));
+        let n = T::of((self.count - 1) as f64);
+        for c in 0..mean.len() {
+            mean[c] = keep * mean[c] + take * self.mean[c];
+            variance[c] = keep * variance[c] + take * (self.squares[c] / n);
+        }
+    }
+}
+
+/// `x̂ = (x - mean) * scale`, in place.
+pub fn normalize<T: Real>(x: &mut [T], mean: &[T], scale: &[T]) {
+    let width = mean.len();
+    if width == 0 {
+        return;
+    }
+    x.par_chunks_mut(width).for_each(|x| {
+        for (c, x) in x.iter_mut().enumerate() {
+            *x = (*x - mean[c]) * scale[c];
+        }
+    });
+}
+
+/// Row sums a backward through batch statistics needs, over all rows of all ranks; [`affine_backward`] gives them.
+#[derive(Debug, Clone, Copy)]
+pub struct GradSums<'a, T> {
+    /// Number of rows.
+    pub count: u64,
+    /// `Σ g * x̂` of each column.
+    pub along: &'a [T],
+    /// `Σ g` of each column.
+    pub plain: &'a [T],
+}
+
+/// The backward with respect to `x`: turns the gradient of the output into that of the input.
+///
+/// `dx = w * scale * (g - Σg / n - x̂ * Σ(g x̂) / n)`; without `sums` (running statistics, constants) `w * scale * g`.
+pub fn backward<T: Real>(normal: &[T], scale: &[T], weight: &[T], sums: Option<GradSums<T>>, grad: &mut [T]) {
+    let width = weight.len();
+    if width == 0 {
+        return;
+    }
+    grad.par_chunks_mut(width).zip(normal.par_chunks(width)).for_each(|(grad, normal)| {
+        for (c, g) in grad.iter_mut().enumerate() {
+            let shared = sums
+                .map_or(T::zero(), |s| (s.plain[c] + normal[c] * s.along[c]) / T::of(s.count.max(1) as f64));
+            *g = weight[c] * scale[c] * (*g - shared);
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_close, assert_gradient, dot, noise};
+
+    const WIDTH: usize = 3;
+    const ROWS: usize = 7;
+
+    fn forward(x: &[f64], weight: &[f64]) -> Vec<f64> {
+        let moments = Moments::of(x, WIDTH);
+        let mut normal = x.to_vec();
+        normalize(&mut normal, &moments.mean, &moments.scales());
+        let mut out = vec![0.0; x.len()];
+        affine(&normal, weight, &[0.0; WIDTH], &mut out);
+        out
+    }
+
+    #[test]
+    fn moments_of_parts_merge_into_those_of_the_whole() {
+        let x = noise::<f64>(1, ROWS * WIDTH);
+        let whole = Moments::of(&x, WIDTH);
+        for cut in 0..=ROWS {
+            let mut parts = Moments::of(&x[..cut * WIDTH], WIDTH);
+            parts.merge(&Moments::of(&x[cut * WIDTH..], WIDTH));
+            assert_eq!(parts.count, whole.count);
+            assert_close(&parts.mean, &whole.mean, 1e-14);
+            assert_close(&parts.squares, &whole.squares, 1e-14);
+        }
+    }
+
+    #[test]
+    fn statistics_are_the_closed_forms() {
+        let moments = Moments::of(&[1.0f64, 2.0, 6.0], 1);
+        assert_close(&moments.mean, &[3.0], 1e-15);
+        assert_close(&moments.scales(), &[1.0 / (14.0 / 3.0 + EPS).sqrt()], 1e-15);
+        let (mut mean, mut variance) = (vec![0.0], vec![1.0]);
+        moments.update_running(&mut mean, &mut variance);
+        assert_close(&mean, &[0.3], 1e-15);
+        assert_close(&variance, &[0.9 + 0.1 * 7.0], 1e-15);
+    }
+
+    #[test]
+    fn gradients_agree_with_differences() {
+        let (x, g) = (noise::<f64>(1, ROWS * WIDTH), noise::<f64>(2, ROWS * WIDTH));
+        let weight = noise::<f64>(3, WIDTH);
+        let moments = Moments::of(&x, WIDTH);
+        let scale = moments.scales();
+        let mut normal = x.clone();
+        normalize(&mut normal, &moments.mean, &scale);
+        let (mut along, mut plain) = (vec![0.0; WIDTH], vec![0.0; WIDTH]);
+        affine_backward(&normal, &g, &mut along, &mut plain);
+        let mut dx = g.clone();
+        let sums = GradSums { count: moments.count, along: &along, plain: &plain };
+        backward(&normal, &scale, &weight, Some(sums), &mut dx);
+        assert_gradient(&x, &dx, |x| dot(&g, &forward(x, &weight)));
+        assert_gradient(&weight, &along, |weight| dot(&g, &forward(&x, weight)));
+    }
+}

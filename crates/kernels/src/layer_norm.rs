@@ -1,0 +1,129 @@
+//! Layer normalisation: every row to mean 0 and variance 1, then an affine map.
+//!
+//! Ba, Kiros, Hinton, *Layer Normalization* (2016):
+//! `y = (x - mean(x)) / sqrt(var(x) + eps) * w + b`, with the biased variance over the columns of a row.
+
+use rayon::prelude::*;
+
+use crate::Real;
+use crate::rows::sum_over_rows;
+
+/// Added to the variance, as in PyTorch.
+pub const EPS: f64 = 1e-5;
+
+/// Normalises `x` (rows x `width`) in place without the affine map, giving `x̂`; returns
+/// `1 / sqrt(var + eps)` of each row. Both are what [`backward`] needs.
+pub fn normalize<T: Real>(x: &mut [T], width: usize) -> Vec<T> {
+    if width == 0 {
+        return Vec::new();
+    }
+    x.par_chunks_mut(width)
+        .map(|x| {
+            let n = T::of(width as f64);
+            let mean = x.iter().copied().sum::<T>() / n;
+            x.iter_mut().for_each(|x| *x -= mean);
+            let variance = x.iter().map(|&x| x * x).sum::<T>() / n;
+            let scale = (variance + T::of(EPS)).sqrt().recip();
+            x.iter_mut().for_each(|x| *x *= scale);
+            scale
+        })
+        .collect()
+}
+
+/// `out = x̂ * weight + bias`, row by row.
+pub fn affine<T: Real>(normal: &[T], weight: &[T], bias: &[T], out: &mut [T]) {
+    assert_eq!(normal.len(), out.len(), "matrices of one size");
+    let width = weight.len();
+    if width == 0 {
+        return;
+    }
+    out.par_chunks_mut(width).zip(normal.par_chunks(width)).for_each(|(out, normal)| {
+        for (c, o) in out.iter_mut().enumerate() {
+            *o = normal[c] * weight[c] + bias[c];
+        }
+    });
+}
+
+/// The backward of [`affine`] with respect to its parameters: `weight_grad += Σ_r g * x̂`, `bias_grad += Σ_r g`.
+pub fn affine_backward<T: Real>(normal: &[T], grad: &[T], weight_grad: &mut [T], bias_grad: &mut [T]) {
+    assert_eq!(normal.len(), grad.len(), "matrices of one size");
+    let width = weight_grad.len();
+    if width == 0 {
+        return;
+    }
+    let mut sums = vec![T::zero(); 2 * width];
+    sum_over_rows(grad.len() / width, &mut sums, |run, sums| {
+        let run = run.start * width..run.end * width;
+        let (along, plain) = sums.split_at_mut(width);
+        for (i, &g) in run.clone().zip(&grad[run]) {
+            along[i % width] += g * normal[i];
+            plain[i % width] += g;
+        }
+    });
+    weight_grad.iter_mut().zip(&sums[..width]).for_each(|(g, &s)| *g += s);
+    bias_grad.iter_mut().zip(&sums[width..]).for_each(|(g, &s)| *g += s);
+}
+
+/// The backward of both steps with respect to `x`: turns the gradient of the output into that of the input.
+///
+/// With `u = g * w`: `dx = scale * (u - mean(u) - x̂ * mean(u * x̂))`, means over the columns of a row.
+pub fn backward<T: Real>(normal: &[T], scales: &[T], weight: &[T], grad: &mut [T]) {
+    assert_eq!(normal.len(), grad.len(), "matrices of one size");
+    let width = weight.len();
+    if width == 0 {
+        return;
+    }
+    let n = T::of(width as f64);
+    grad.par_chunks_mut(width).zip(normal.par_chunks(width)).zip(scales).for_each(
+        |((grad, normal), &scale)| {
+            grad.iter_mut().zip(weight).for_each(|(g, &w)| *g *= w);
+            let mean = grad.iter().copied().sum::<T>() / n;
+            let along = grad.iter().zip(normal).map(|(&g, &x)| g * x).sum::<T>() / n;
+            grad.iter_mut().zip(normal).for_each(|(g, &x)| *g = scale * (*g - mean - x * along));
+        },
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_close, assert_gradient, dot, noise};
+
+    const WIDTH: usize = 6;
+    const ROWS: usize = 4;
+
+    fn forward(x: &[f64], weight: &[f64], bias: &[f64]) -> Vec<f64> {
+        let mut normal = x.to_vec();
+        normalize(&mut normal, WIDTH);
+        let mut out = vec![0.0; x.len()];
+        affine(&normal, weight, bias, &mut out);
+        out
+    }
+
+    #[test]
+    fn a_row_of_two_is_known_in_closed_form() {
+        let mut x = [1.0f64, 5.0];
+        let scales = normalize(&mut x, 2);
+        let scale = 1.0 / (4.0 + EPS).sqrt();
+        assert_close(&x, &[-2.0 * scale, 2.0 * scale], 1e-15);
+        assert_close(&scales, &[scale], 1e-15);
+        let mut out = [0.0; 2];
+        affine(&x, &[10.0, 3.0], &[1.0, -1.0], &mut out);
+        assert_close(&out, &[1.0 - 20.0 * scale, 6.0 * scale - 1.0], 1e-14);
+    }
+
+    #[test]
+    fn gradients_agree_with_differences() {
+        let (x, g) = (noise::<f64>(1, ROWS * WIDTH), noise::<f64>(2, ROWS * WIDTH));
+        let (weight, bias) = (noise::<f64>(3, WIDTH), noise::<f64>(4, WIDTH));
+        let mut normal = x.clone();
+        let scales = normalize(&mut normal, WIDTH);
+        let (mut dw, mut db) = (vec![0.0; WIDTH], vec![0.0; WIDTH]);
+        affine_backward(&normal, &g, &mut dw, &mut db);
+        let mut dx = g.clone();
+        backward(&normal, &scales, &weight, &mut dx);
+        assert_gradient(&x, &dx, |x| dot(&g, &forward(x, &weight, &bias)));
+        assert_gradient(&weight, &dw, |weight| dot(&g, &forward(&x, weight, &bias)));
+        assert_gradient(&bias, &db, |bias| dot(&g, &forward(&x, &weight, bias)));
+    }
+}

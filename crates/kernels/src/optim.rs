@@ -1,0 +1,153 @@
+//! Optimiser steps on one parameter, with PyTorch's semantics, and clipping of gradients.
+
+use rayon::prelude::*;
+
+use crate::Real;
+
+/// Adam and AdamW (Kingma, Ba 2015; Loshchilov, Hutter 2019).
+#[derive(Debug, Clone, Copy)]
+pub struct Adam {
+    /// Learning rate.
+    pub lr: f64,
+    /// Decay of the two moments.
+    pub betas: [f64; 2],
+    /// Added to the root of the second moment.
+    pub eps: f64,
+    /// Weight decay.
+    pub weight_decay: f64,
+    /// Whether the decay shrinks the parameter directly (AdamW) or is added to its gradient (Adam).
+    pub decoupled: bool,
+}
+
+impl Default for Adam {
+    fn default() -> Self {
+        Adam { lr: 1e-3, betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.0, decoupled: false }
+    }
+}
+
+impl Adam {
+    /// Step number `step`, counted from 1. `first` and `second` are the moments, zero before the first step.
+    ///
+    /// `m = β₁ m + (1 - β₁) g`, `v = β₂ v + (1 - β₂) g²`,
+    /// `p -= lr / (1 - β₁ᵗ) * m / (√v / √(1 - β₂ᵗ) + eps)`.
+    pub fn step<T: Real>(&self, step: u64, value: &mut [T], grad: &[T], first: &mut [T], second: &mut [T]) {
+        assert!(step > 0, "steps count from 1");
+        assert!([grad.len(), first.len(), second.len()] == [value.len(); 3], "state of the parameter's size");
+        let correction = self.betas.map(|b| 1.0 - b.powf(step as f64));
+        let [beta1, beta2] = self.betas.map(T::of);
+        let rate = T::of(self.lr / correction[0]);
+        let root = T::of(correction[1].sqrt());
+        let shrink = if self.decoupled { T::of(1.0 - self.lr * self.weight_decay) } else { T::one() };
+        let pull = if self.decoupled { T::zero() } else { T::of(self.weight_decay) };
+        let moments = first.par_iter_mut().zip(second);
+        value.par_iter_mut().zip(grad).zip(moments).for_each(|((p, &g), (m, v))| {
+            let g = g + pull * *p;
+            *m = beta1 * *m + (T::one() - beta1) * g;
+            *v = beta2 * *v + (T::one() - beta2) * g * g;
+            *p = *p * shrink - rate * *m / (v.sqrt() / root + T::of(self.eps));
+        });
+    }
+}
+
+/// Stochastic gradient descent with momentum.
+#[derive(Debug, Clone, Copy)]
+pub struct Sgd {
+    /// Learning rate.
+    pub lr: f64,
+    /// Share of the last step's direction that is kept.
+    pub momentum: f64,
+    /// Weight decay, added to the gradient.
+    pub weight_decay: f64,
+}
+
+impl Sgd {
+    /// One step: `b = momentum * b + g`, `p -= lr * b`. The buffer `b` is zero before the first step.
+    pub fn step<T: Real>(&self, value: &mut [T], grad: &[T], buffer: &mut [T]) {
+        assert!([grad.len(), buffer.len()] == [value.len(); 2], "state of the parameter's size");
+        let [lr, momentum, decay] = [self.lr, self.momentum, self.weight_decay].map(T::of);
+        value.par_iter_mut().zip(grad).zip(buffer).for_each(|((p, &g), b)| {
+            *b = momentum * *b + g + decay * *p;
+            *p -= lr * *b;
+        });
+    }
+}
+
+/// Scales all gradients together so that their common 2-norm is at most `max`; returns the norm before.
+pub fn clip_norm<T: Real>(grads: &mut [&mut [T]], max: f64) -> f64 {
+    let squares = grads.iter().flat_map(|g| g.iter()).map(|g| g.wide() * g.wide());
+    let norm = squares.sum::<f64>().sqrt();
+    // PyTorch's guard against division by zero.
+    let scale = max / (norm + 1e-6);
+    if scale < 1.0 {
+        grads.iter_mut().for_each(|g| g.par_iter_mut().for_each(|g| *g *= T::of(scale)));
+    }
+    norm
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::assert_close;
+
+    const GRADS: [f64; 3] = [0.5, -1.0, 2.0];
+
+    /// Three steps of one number by the textbook, with bias-corrected moments.
+    fn textbook(adam: Adam) -> f64 {
+        let (mut p, mut m, mut v) = (1.0, 0.0, 0.0);
+        for (t, g) in (1..).zip(GRADS) {
+            let mut g = g;
+            if adam.decoupled {
+                p -= adam.lr * adam.weight_decay * p;
+            } else {
+                g += adam.weight_decay * p;
+            }
+            m = adam.betas[0] * m + (1.0 - adam.betas[0]) * g;
+            v = adam.betas[1] * v + (1.0 - adam.betas[1]) * g * g;
+            let (m_hat, v_hat) = (m / (1.0 - adam.betas[0].powi(t)), v / (1.0 - adam.betas[1].powi(t)));
+            p -= adam.lr * m_hat / (v_hat.sqrt() + adam.eps);
+        }
+        p
+    }
+
+    #[test]
+    fn adam_and_adamw_follow_the_textbook() {
+        for decoupled in [false, true] {
+            let adam = Adam { lr: 0.1, weight_decay: 0.3, decoupled, ..Adam::default() };
+            let (mut p, mut m, mut v) = ([1.0], [0.0], [0.0]);
+            for (t, g) in (1..).zip(GRADS) {
+                adam.step(t, &mut p, &[g], &mut m, &mut v);
+            }
+            assert_close(&p, &[textbook(adam)], 1e-14);
+        }
+    }
+
+    #[test]
+    fn adams_first_step_is_the_learning_rate() {
+        let adam = Adam { lr: 0.1, ..Adam::default() };
+        let (mut p, mut m, mut v) = ([0.0, 0.0], [0.0; 2], [0.0; 2]);
+        adam.step(1, &mut p, &[3.0, -0.02], &mut m, &mut v);
+        assert_close(&p, &[-0.1, 0.1], 1e-6);
+    }
+
+    #[test]
+    fn momentum_accumulates() {
+        let sgd = Sgd { lr: 0.1, momentum: 0.9, weight_decay: 0.0 };
+        let (mut p, mut b) = ([0.0], [0.0]);
+        (0..3).for_each(|_| sgd.step(&mut p, &[1.0], &mut b));
+        assert_close(&p, &[-0.1 * (1.0 + 1.9 + 2.71)], 1e-14);
+
+        let sgd = Sgd { lr: 0.1, momentum: 0.0, weight_decay: 0.5 };
+        let (mut p, mut b) = ([2.0], [0.0]);
+        sgd.step(&mut p, &[1.0], &mut b);
+        assert_close(&p, &[1.8], 1e-14);
+    }
+
+    #[test]
+    fn clipping_scales_all_gradients_together_or_not_at_all() {
+        let (mut a, mut b) = ([3.0f64], [0.0, 4.0]);
+        assert_eq!(clip_norm(&mut [&mut a, &mut b], 10.0), 5.0);
+        assert_eq!((a, b), ([3.0], [0.0, 4.0]));
+        assert_eq!(clip_norm(&mut [&mut a, &mut b], 1.0), 5.0);
+        assert_close(&[a[0], b[1]], &[0.6, 0.8], 1e-6);
+    }
+}

@@ -1,0 +1,137 @@
+//! Copying rows out of a matrix and adding them back.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use crate::Real;
+
+/// Rows that are summed one after the other.
+const RUN: usize = 1024;
+
+/// `out[i] = x[rows[i]]`.
+pub fn gather<T: Real>(x: &[T], width: usize, rows: &[u32], out: &mut [T]) {
+    assert_eq!(out.len(), rows.len() * width, "one row of output an index");
+    if width == 0 {
+        return;
+    }
+    out.par_chunks_mut(width)
+        .zip(rows)
+        .for_each(|(out, &r)| out.copy_from_slice(&x[r as usize * width..(r as usize + 1) * width]));
+}
+
+/// `out[rows[i]] += x[i]`, in the order of `i`: the backward of [`gather`]. Indices may repeat.
+pub fn scatter_add<T: Real>(x: &[T], width: usize, rows: &[u32], out: &mut [T]) {
+    assert_eq!(x.len(), rows.len() * width, "one row of input an index");
+    if width == 0 {
+        return;
+    }
+    for (x, &r) in x.chunks_exact(width).zip(rows) {
+        let out = &mut out[r as usize * width..(r as usize + 1) * width];
+        out.iter_mut().zip(x).for_each(|(o, &x)| *o += x);
+    }
+}
+
+/// `out[i] += scale[i] * x[i]` by rows; `scale` absent means 1.
+pub fn add_scaled<T: Real>(x: &[T], width: usize, scale: Option<&[T]>, out: &mut [T]) {
+    assert_eq!(x.len(), out.len(), "matrices of one size");
+    if width == 0 {
+        return;
+    }
+    out.par_chunks_mut(width).zip(x.par_chunks(width)).enumerate().for_each(|(r, (out, x))| {
+        let scale = scale.map_or(T::one(), |s| s[r]);
+        out.iter_mut().zip(x).for_each(|(o, &x)| *o += scale * x);
+    });
+}
+
+/// `x[i] += row` for every row of `x`: a bias.
+pub fn add_row<T: Real>(x: &mut [T], row: &[T]) {
+    if row.is_empty() {
+        return;
+    }
+    x.par_chunks_mut(row.len()).for_each(|x| x.iter_mut().zip(row).for_each(|(x, &b)| *x += b));
+}
+
+/// `sums += Σ_i x[i]`: the backward of [`add_row`] with respect to the row.
+pub fn add_column_sums<T: Real>(x: &[T], sums: &mut [T]) {
+    let width = sums.len();
+    if width == 0 {
+        return;
+    }
+    sum_over_rows(x.len() / width, sums, |run, sums| {
+        for x in x[run.start * width..run.end * width].chunks_exact(width) {
+            sums.iter_mut().zip(x).for_each(|(s, &x)| *s += x);
+        }
+    });
+}
+
+/// Adds up what `add` gives for runs of rows, `sums += Σ_runs add(run)`, run by run in their order.
+///
+/// Runs have a fixed length: the number of threads cannot change a sum, and rounding errors grow with the length of a
+/// run and the number of runs instead of with their product.
+pub fn sum_over_rows<T: Real>(rows: usize, sums: &mut [T], add: impl Fn(Range<usize>, &mut [T]) + Sync) {
+    let width = sums.len();
+    let parts: Vec<Vec<T>> = (0..rows.div_ceil(RUN))
+        .into_par_iter()
+        .map(|i| {
+            let mut part = vec![T::zero(); width];
+            add(i * RUN..rows.min((i + 1) * RUN), &mut part);
+            part
+        })
+        .collect();
+    for part in parts {
+        sums.iter_mut().zip(part).for_each(|(s, p)| *s += p);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_gradient, dot, noise};
+
+    #[test]
+    fn gather_reads_and_scatter_adds_back() {
+        let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+        let rows = [2, 0, 2];
+        let mut out = [0.0; 6];
+        gather(&x, 2, &rows, &mut out);
+        assert_eq!(out, [5.0, 6.0, 1.0, 2.0, 5.0, 6.0]);
+
+        let g = noise(1, 6);
+        let mut grad = vec![0.0; 6];
+        scatter_add(&g, 2, &rows, &mut grad);
+        assert_gradient(&x, &grad, |x| {
+            let mut out = [0.0; 6];
+            gather(x, 2, &rows, &mut out);
+            dot(&g, &out)
+        });
+    }
+
+    #[test]
+    fn a_bias_reaches_every_row_and_its_gradient_is_the_column_sum() {
+        let mut x = [1.0, 2.0, 3.0, 4.0];
+        add_row(&mut x, &[10.0, 20.0]);
+        assert_eq!(x, [11.0, 22.0, 13.0, 24.0]);
+        let mut sums = [1.0, 0.0];
+        add_column_sums(&x, &mut sums);
+        assert_eq!(sums, [25.0, 46.0]);
+    }
+
+    #[test]
+    fn long_sums_keep_single_precision() {
+        // Equal terms are the worst case, all rounded the same way: one by one they are off by 4e-2. The bound for
+        // runs is (1024 + 3907) / 2^24 = 3e-4.
+        let mut sum = [0.0f32];
+        add_column_sums(&vec![0.1; 4_000_000], &mut sum);
+        assert!((sum[0] as f64 / 400_000.0 - 1.0).abs() < 3e-4, "{}", sum[0]);
+    }
+
+    #[test]
+    fn rows_are_added_under_their_scale() {
+        let mut out = [1.0, 1.0, 1.0, 1.0];
+        add_scaled(&[1.0, 2.0, 3.0, 4.0], 2, Some(&[10.0, 0.0]), &mut out);
+        assert_eq!(out, [11.0, 21.0, 1.0, 1.0]);
+        add_scaled(&[1.0, 2.0, 3.0, 4.0], 2, None, &mut out);
+        assert_eq!(out, [12.0, 23.0, 4.0, 5.0]);
+    }
+}

@@ -1,0 +1,198 @@
+//! Graph convolution.
+//!
+//! Kipf, Welling, *Semi-Supervised Classification with Graph Convolutional Networks* (2017); PyG's `GCNConv`.
+//!
+//! ```text
+//! out[v] = Σ_{u in N(v) ∪ {v}} W x[u] / √(d̂(u) d̂(v)) + b          d̂ = in-degree with the self-loop
+//! ```
+//!
+//! Input rows x `inputs` → rows x `outputs`. Parameters: `lin.weight` (outputs x inputs), `bias` (outputs).
+//! A stored self-loop is not doubled.
+
+use std::sync::Arc;
+
+use halograph_graph::block::Block;
+use halograph_kernels::{Real, rows};
+
+use crate::layer::{FinishGrad, Layer, Pass, Project};
+use crate::matrix::Matrix;
+use crate::param::{Param, Scope};
+use crate::propagate::Propagation;
+
+/// A graph convolution.
+#[derive(Debug, Clone)]
+pub struct Gcn<T> {
+    weight: Param<T>,
+    bias: Param<T>,
+    project_first: bool,
+    dropout: f64,
+}
+
+/// What the backward of a [`Gcn`] needs.
+#[derive(Debug, Default)]
+pub struct GcnCache<T> {
+    propagation: Propagation<T>,
+    /// What was multiplied by the weight: the dropped-out input, or the aggregate.
+    factor: Arc<Matrix<T>>,
+}
+
+impl<T: Real> Gcn<T> {
+    /// A layer drawn from `scope` that drops its input with probability `dropout`.
+    pub fn new(scope: &Scope, inputs: usize, outputs: usize, project: Project, dropout: f64) -> Self {
+        Gcn {
+            weight: scope.glorot("lin.weight", &[outputs, inputs]),
+            bias: scope.constant("bias", &[outputs], 0.0),
+            project_first: project.is_first(inputs, outputs),
+            dropout,
+        }
+    }
+}
+
+impl<T: Real> Layer<T> for Gcn<T> {
+    type Cache = GcnCache<T>;
+
+    fn message_width(&self) -> usize {
+        self.weight.shape[if self.project_first { 0 } else { 1 }]
+    }
+
+    fn trains_messages(&self) -> bool {
+        self.project_first
+    }
+
+    fn prepare(&self, mut input: Arc<Matrix<T>>, pass: &Pass<T>, cache: &mut GcnCache<T>) -> Arc<Matrix<T>> {
+        pass.drop_input(&mut input, self.dropout);
+        if !self.project_first {
+            return input;
+        }
+        cache.factor = input;
+        Arc::new(self.weight.project(cache.factor.mat()))
+    }
+
+    fn aggregate(
+        &self,
+        block: &Block,
+        messages: Arc<Matrix<T>>,
+        _: &Pass<T>,
+        cache: &mut GcnCache<T>,
+    ) -> Matrix<T> {
+        cache.propagation = Propagation::symmetric(block);
+        cache.propagation.forward(block, &messages)
+    }
+
+    fn finish(&self, _: &Block, aggregated: Matrix<T>, _: &Pass<T>, cache: &mut GcnCache<T>) -> Matrix<T> {
+        let mut out = if self.project_first {
+            aggregated
+        } else {
+            cache.factor = Arc::new(aggregated);
+            self.weight.project(cache.factor.mat())
+        };
+        rows::add_row(out.data_mut(), &self.bias.value);
+        out
+    }
+
+    fn finish_backward(
+        &mut self,
+        _: &Block,
+        grad: Matrix<T>,
+        _: &Pass<T>,
+        cache: &mut GcnCache<T>,
+    ) -> FinishGrad<T> {
+        rows::add_column_sums(grad.data(), &mut self.bias.grad);
+        if self.project_first {
+            return FinishGrad { aggregated: grad, initial: None };
+        }
+        self.weight.add_grad(cache.factor.mat(), &grad);
+        FinishGrad { aggregated: self.weight.project_back(&grad), initial: None }
+    }
+
+    fn aggregate_backward(
+        &mut self,
+        block: &Block,
+        grad: Matrix<T>,
+        _: &Pass<T>,
+        cache: &mut GcnCache<T>,
+    ) -> Matrix<T> {
+        cache.propagation.backward(block, &grad)
+    }
+
+    fn prepare_backward(
+        &mut self,
+        mut grad: Matrix<T>,
+        pass: &Pass<T>,
+        cache: &mut GcnCache<T>,
+    ) -> Option<Matrix<T>> {
+        if self.project_first {
+            self.weight.add_grad(cache.factor.mat(), &grad);
+        }
+        if !pass.input_gradient {
+            return None;
+        }
+        if self.project_first {
+            grad = self.weight.project_back(&grad);
+        }
+        pass.drop_gradient(&mut grad, self.dropout);
+        Some(grad)
+    }
+
+    fn params(&self) -> Vec<&Param<T>> {
+        vec![&self.bias, &self.weight]
+    }
+
+    fn params_mut(&mut self) -> Vec<&mut Param<T>> {
+        vec![&mut self.bias, &mut self.weight]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::*;
+
+    fn layer<T: Real>(project: Project) -> Gcn<T> {
+        Gcn::new(&Scope::new(1), 3, 2, project, 0.4)
+    }
+
+    #[test]
+    fn gradients_agree_with_differences_in_both_orders() {
+        check_gradients(layer(Project::First));
+        check_gradients(layer(Project::Last));
+    }
+
+    #[test]
+    fn both_orders_and_both_precisions_agree() {
+        assert_same(&outcome(layer::<f64>(Project::First)), &outcome(layer::<f64>(Project::Last)), 1e-12);
+        assert_same(&outcome(layer::<f32>(Project::Auto)), &outcome(layer::<f64>(Project::Auto)), 1e-5);
+    }
+
+    #[test]
+    fn two_owners_give_what_one_gives() {
+        check_owners(layer(Project::First));
+        check_owners(layer(Project::Last));
+    }
+
+    #[test]
+    fn values_are_the_formulas() {
+        let mut layer = layer::<f64>(Project::Last);
+        scramble(&mut layer);
+        let (graph, x) = (test_graph(), input(0));
+        let degree = |v: usize| graph[v].iter().filter(|&&u| u as usize != v).count() as f64 + 1.0;
+        let mut want = Matrix::zeros(graph.len(), 2);
+        for (v, row) in graph.iter().enumerate() {
+            let others = row.iter().map(|&u| u as usize).filter(|&u| u != v);
+            for u in others.chain([v]) {
+                for o in 0..2 {
+                    let wx: f64 = (0..3).map(|i| layer.weight.value[o * 3 + i] * x.run(u..u + 1)[i]).sum();
+                    want.run_mut(v..v + 1)[o] += wx / (degree(u) * degree(v)).sqrt();
+                }
+            }
+        }
+        rows::add_row(want.data_mut(), &layer.bias.value);
+        assert_close(evaluate(&layer, &x).data(), want.data(), 1e-12);
+    }
+
+    #[test]
+    fn a_first_layer_needs_less() {
+        check_as_first(layer(Project::First));
+        check_as_first(layer(Project::Last));
+    }
+}

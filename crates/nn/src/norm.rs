@@ -1,0 +1,243 @@
+//! Normalisation between layers, under PyG's names: `norms.i.weight` (LayerNorm in node mode), `norms.i.module.weight`
+//! (BatchNorm).
+//!
+//! Rows x width → rows x width. LayerNorm is row-wise. BatchNorm is not: its statistics are over all rows of all ranks,
+//! so its forward and backward stop where those sums are made, for the caller to add up.
+
+use halograph_kernels::batch_norm::{self, GradSums, Moments};
+use halograph_kernels::{Real, layer_norm};
+
+use crate::matrix::Matrix;
+use crate::param::{Param, Scope};
+
+/// Every row to mean 0 and variance 1, then `* weight + bias`.
+#[derive(Debug, Clone)]
+pub struct LayerNorm<T> {
+    weight: Param<T>,
+    bias: Param<T>,
+}
+
+/// What the backward of a norm needs: the normalised rows, and what each row (LayerNorm) or column (BatchNorm) was
+/// multiplied by.
+#[derive(Debug, Default)]
+pub struct NormCache<T> {
+    normal: Matrix<T>,
+    scales: Vec<T>,
+}
+
+impl<T: Real> LayerNorm<T> {
+    /// The identity of its affine map: weight 1, bias 0.
+    pub fn new(scope: &Scope, width: usize) -> Self {
+        LayerNorm {
+            weight: scope.constant("weight", &[width], 1.0),
+            bias: scope.constant("bias", &[width], 0.0),
+        }
+    }
+
+    /// Normalises `x`.
+    pub fn forward(&self, mut x: Matrix<T>, cache: &mut NormCache<T>) -> Matrix<T> {
+        let cols = x.cols();
+        cache.scales = layer_norm::normalize(x.data_mut(), cols);
+        let mut out = Matrix::zeros(x.rows(), cols);
+        layer_norm::affine(x.data(), &self.weight.value, &self.bias.value, out.data_mut());
+        cache.normal = x;
+        out
+    }
+
+    /// From the gradient of the output to that of the input; adds to the gradients of parameters.
+    pub fn backward(&mut self, mut grad: Matrix<T>, cache: &NormCache<T>) -> Matrix<T> {
+        let normal = cache.normal.data();
+        layer_norm::affine_backward(normal, grad.data(), &mut self.weight.grad, &mut self.bias.grad);
+        layer_norm::backward(normal, &cache.scales, &self.weight.value, grad.data_mut());
+        grad
+    }
+
+    /// All parameters.
+    pub fn params(&self) -> Vec<&Param<T>> {
+        vec![&self.weight, &self.bias]
+    }
+
+    /// All parameters.
+    pub fn params_mut(&mut self) -> Vec<&mut Param<T>> {
+        vec![&mut self.weight, &mut self.bias]
+    }
+}
+
+/// Every column to mean 0 and variance 1, then `* weight + bias`.
+///
+/// Training, on each rank: [`Moments::of`] its rows, merge those of all ranks, [`BatchNorm::forward`] with the result;
+/// [`BatchNorm::gradient_sums`], add those of all ranks, [`BatchNorm::backward`] with the result.
+#[derive(Debug, Clone)]
+pub struct BatchNorm<T> {
+    weight: Param<T>,
+    bias: Param<T>,
+    /// Running mean of the columns, for evaluation: `module.running_mean`.
+    pub running_mean: Vec<T>,
+    /// Running variance of the columns: `module.running_var`.
+    pub running_var: Vec<T>,
+    /// Number of training forwards: `module.num_batches_tracked`.
+    pub batches: u64,
+}
+
+/// The sums over rows that a backward through batch statistics needs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NormSums<T> {
+    /// Number of rows.
+    pub count: u64,
+    /// `Σ g * x̂` of each column.
+    pub along: Vec<T>,
+    /// `Σ g` of each column.
+    pub plain: Vec<T>,
+}
+
+impl<T: Real> BatchNorm<T> {
+    /// Weight 1, bias 0, running mean 0 and variance 1.
+    pub fn new(scope: &Scope, width: usize) -> Self {
+        let scope = scope.child("module");
+        BatchNorm {
+            weight: scope.constant("weight", &[width], 1.0),
+            bias: scope.constant("bias", &[width], 0.0),
+            running_mean: vec![T::zero(); width],
+            running_var: vec![T::one(); width],
+            batches: 0,
+        }
+    }
+
+    /// Normalises `x` in training, by the `moments` of all rows of all ranks, and moves the running statistics.
+    pub fn forward(&mut self, x: Matrix<T>, moments: &Moments<T>, cache: &mut NormCache<T>) -> Matrix<T> {
+        moments.update_running(&mut self.running_mean, &mut self.running_var);
+        self.batches += 1;
+        cache.scales = moments.scales();
+        let (normal, out) = self.apply(x, &moments.mean, &cache.scales);
+        cache.normal = normal;
+        out
+    }
+
+    /// Normalises `x` by the running statistics.
+    pub fn evaluate(&self, x: Matrix<T>) -> Matrix<T> {
+        let scale = |&v: &T| (v + T::of(batch_norm::EPS)).sqrt().recip();
+        let scales: Vec<T> = self.running_var.iter().map(scale).collect();
+        self.apply(x, &self.running_mean, &scales).1
+    }
+
+    fn apply(&self, mut x: Matrix<T>, mean: &[T], scales: &[T]) -> (Matrix<T>, Matrix<T>) {
+        batch_norm::normalize(x.data_mut(), mean, scales);
+        let mut out = Matrix::zeros(x.rows(), x.cols());
+        batch_norm::affine(x.data(), &self.weight.value, &self.bias.value, out.data_mut());
+        (x, out)
+    }
+
+    /// This rank's share of the sums for [`BatchNorm::backward`]. They are the gradients of the parameters as well, and
+    /// are added to them: as everywhere, a rank's gradients are of its own rows, to be summed over ranks once.
+    pub fn gradient_sums(&mut self, grad: &Matrix<T>, cache: &NormCache<T>) -> NormSums<T> {
+        let width = self.weight.value.len();
+        let mut sums = NormSums {
+            count: grad.rows() as u64,
+            along: vec![T::zero(); width],
+            plain: vec![T::zero(); width],
+        };
+        batch_norm::affine_backward(cache.normal.data(), grad.data(), &mut sums.along, &mut sums.plain);
+        let add = |grad: &mut [T], sums: &[T]| grad.iter_mut().zip(sums).for_each(|(g, &s)| *g += s);
+        add(&mut self.weight.grad, &sums.along);
+        add(&mut self.bias.grad, &sums.plain);
+        sums
+    }
+
+    /// From the gradient of the output to that of the input, given the `sums` over all rows of all ranks.
+    pub fn backward(&self, mut grad: Matrix<T>, sums: &NormSums<T>, cache: &NormCache<T>) -> Matrix<T> {
+        let sums = GradSums { count: sums.count, along: &sums.along, plain: &sums.plain };
+        let normal = cache.normal.data();
+        batch_norm::backward(normal, &cache.scales, &self.weight.value, Some(sums), grad.data_mut());
+        grad
+    }
+
+    /// All parameters.
+    pub fn params(&self) -> Vec<&Param<T>> {
+        vec![&self.weight, &self.bias]
+    }
+
+    /// All parameters.
+    pub fn params_mut(&mut self) -> Vec<&mut Param<T>> {
+        vec![&mut self.weight, &mut self.bias]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{INPUTS, assert_close, input};
+
+    fn scrambled(params: Vec<&mut Param<f64>>) {
+        for (i, p) in params.into_iter().enumerate() {
+            p.value = input::<f64>(20 + i as u64).data()[..INPUTS].to_vec();
+        }
+    }
+
+    fn differences(
+        x: &Matrix<f64>,
+        g: &Matrix<f64>,
+        mut forward: impl FnMut(Matrix<f64>) -> Matrix<f64>,
+    ) -> Vec<f64> {
+        let mut loss = |i: usize, step: f64| {
+            let mut x = x.clone();
+            x.data_mut()[i] += step;
+            forward(x).data().iter().zip(g.data()).map(|(o, g)| o * g).sum::<f64>()
+        };
+        (0..x.data().len()).map(|i| (loss(i, 1e-5) - loss(i, -1e-5)) / 2e-5).collect()
+    }
+
+    #[test]
+    fn layer_norms_input_gradient_agrees_with_differences() {
+        let mut norm = LayerNorm::new(&Scope::new(1).child("norms").child(0), INPUTS);
+        assert_eq!(norm.params()[0].name, "norms.0.weight");
+        scrambled(norm.params_mut());
+        let (x, g) = (input(0), input(1));
+        let mut cache = NormCache::default();
+        norm.forward(x.clone(), &mut cache);
+        let grad = norm.backward(g.clone(), &cache);
+        assert_close(grad.data(), &differences(&x, &g, |x| norm.forward(x, &mut NormCache::default())), 1e-6);
+    }
+
+    #[test]
+    fn batch_norm_over_two_ranks_is_batch_norm_over_all_rows() {
+        let mut norm = BatchNorm::new(&Scope::new(1).child("norms").child(0), INPUTS);
+        assert_eq!(norm.params()[1].name, "norms.0.module.bias");
+        scrambled(norm.params_mut());
+        let (x, g) = (input::<f64>(0), input::<f64>(1));
+        let half = |m: &Matrix<f64>, rows: std::ops::Range<usize>| {
+            Matrix::new(rows.len(), INPUTS, m.run(rows).to_vec())
+        };
+        let ranks = [0..3, 3..x.rows()];
+
+        let mut moments = Moments::of(x.run(ranks[0].clone()), INPUTS);
+        moments.merge(&Moments::of(x.run(ranks[1].clone()), INPUTS));
+        let mut caches = [NormCache::default(), NormCache::default()];
+        let mut sums = [0, 1].map(|r| {
+            norm.forward(half(&x, ranks[r].clone()), &moments, &mut caches[r]);
+            norm.gradient_sums(&half(&g, ranks[r].clone()), &caches[r])
+        });
+        let [total, other] = &mut sums;
+        total.count += other.count;
+        total.along.iter_mut().zip(&other.along).for_each(|(t, o)| *t += o);
+        total.plain.iter_mut().zip(&other.plain).for_each(|(t, o)| *t += o);
+        let grad: Vec<f64> = (0..2)
+            .flat_map(|r| norm.backward(half(&g, ranks[r].clone()), &sums[0], &caches[r]).data().to_vec())
+            .collect();
+        let whole = |x: Matrix<f64>| {
+            let moments = Moments::of(x.data(), INPUTS);
+            norm.clone().forward(x, &moments, &mut NormCache::default())
+        };
+        assert_close(&grad, &differences(&x, &g, whole), 1e-6);
+        assert_close(&norm.weight.grad, &sums[0].along, 1e-14);
+    }
+
+    #[test]
+    fn evaluation_uses_running_statistics() {
+        let mut norm = BatchNorm::<f64>::new(&Scope::new(1), 1);
+        let x = Matrix::new(3, 1, vec![1.0, 2.0, 6.0]);
+        norm.forward(x.clone(), &Moments::of(x.data(), 1), &mut NormCache::default());
+        assert_eq!(norm.batches, 1);
+        let scale = 1.0 / (0.9 + 0.7 + batch_norm::EPS).sqrt();
+        assert_close(norm.evaluate(x).data(), &[0.7 * scale, 1.7 * scale, 5.7 * scale], 1e-14);
+    }
+}

@@ -1,0 +1,118 @@
+//! Parameters: named and shaped as PyG's, drawn by name.
+
+use std::ops::Range;
+
+use halograph_kernels::Real;
+use halograph_kernels::gemm::{Mat, gemm};
+use halograph_kernels::keyed::Key;
+
+use crate::matrix::Matrix;
+
+/// A trainable array and its gradient. Backwards *add* to `grad`; whoever steps clears it.
+#[derive(Debug, Clone)]
+pub struct Param<T> {
+    /// Name in the state dict: `convs.0.lin.weight`.
+    pub name: String,
+    /// Shape as PyG's.
+    pub shape: Vec<usize>,
+    /// Values, row-major.
+    pub value: Vec<T>,
+    /// Gradient of the loss.
+    pub grad: Vec<T>,
+}
+
+impl<T: Real> Param<T> {
+    fn mat(&self) -> Mat<'_, T> {
+        Mat::new(&self.value, self.shape[0], self.shape[1])
+    }
+
+    /// `x * Wᵀ` for a weight W of outputs x inputs.
+    pub fn project(&self, x: Mat<T>) -> Matrix<T> {
+        Matrix::product(x, self.mat().t())
+    }
+
+    /// The backward of [`Param::project`] with respect to the weight: `dW += gᵀ * x`.
+    pub fn add_grad(&mut self, x: Mat<T>, grad: &Matrix<T>) {
+        gemm(T::one(), grad.mat().t(), x, T::one(), &mut self.grad);
+    }
+
+    /// The backward of [`Param::project`] with respect to `x`: `g * W`.
+    pub fn project_back(&self, grad: &Matrix<T>) -> Matrix<T> {
+        Matrix::product(grad.mat(), self.mat())
+    }
+}
+
+/// Where parameters of a part of a model come from: a prefix of names and the seed they are drawn with.
+///
+/// A value is a function of (seed, full name, position), so neither the order of construction nor other
+/// parameters change it.
+#[derive(Debug, Clone)]
+pub struct Scope {
+    prefix: String,
+    seed: u64,
+}
+
+impl Scope {
+    /// The scope of a whole model.
+    pub fn new(seed: u64) -> Self {
+        Scope { prefix: String::new(), seed }
+    }
+
+    /// A part by its name: a field, or a number in a list.
+    #[must_use]
+    pub fn child(&self, part: impl std::fmt::Display) -> Scope {
+        Scope { prefix: format!("{}{part}.", self.prefix), seed: self.seed }
+    }
+
+    /// Uniform in ±√(6 / (rows + columns)), rows and columns being the last two axes (Glorot, Bengio 2010).
+    pub fn glorot<T: Real>(&self, name: &str, shape: &[usize]) -> Param<T> {
+        let sides: usize = shape[shape.len() - 2..].iter().sum();
+        self.uniform(name, shape, (6.0 / sides as f64).sqrt())
+    }
+
+    /// Uniform in ±1/√`inputs`, for weights and biases alike: Kaiming's with a = √5, PyTorch's default.
+    pub fn kaiming<T: Real>(&self, name: &str, shape: &[usize], inputs: usize) -> Param<T> {
+        self.uniform(name, shape, 1.0 / (inputs.max(1) as f64).sqrt())
+    }
+
+    /// All `value`.
+    pub fn constant<T: Real>(&self, name: &str, shape: &[usize], value: f64) -> Param<T> {
+        self.param(name, shape, |_| value)
+    }
+
+    fn uniform<T: Real>(&self, name: &str, shape: &[usize], bound: f64) -> Param<T> {
+        let key = Key::new(self.seed, &format!("init {}{name}", self.prefix));
+        self.param(name, shape, |i| bound * (2.0 * key.unit(i) - 1.0))
+    }
+
+    fn param<T: Real>(&self, name: &str, shape: &[usize], value: impl Fn(u64) -> f64) -> Param<T> {
+        let all: Range<u64> = 0..shape.iter().product::<usize>() as u64;
+        let grad = vec![T::zero(); all.end as usize];
+        let value = all.map(|i| T::of(value(i))).collect();
+        Param { name: format!("{}{name}", self.prefix), shape: shape.to_vec(), value, grad }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_depend_on_seed_and_full_name_only() {
+        let scope = Scope::new(1).child("convs").child(0);
+        let weight = |scope: &Scope| scope.glorot::<f64>("lin.weight", &[4, 3]);
+        assert_eq!(weight(&scope).name, "convs.0.lin.weight");
+        assert_eq!(weight(&scope).value, weight(&scope).value);
+        assert_ne!(weight(&scope).value, weight(&Scope::new(1).child("convs").child(1)).value);
+        assert_ne!(weight(&scope).value, weight(&Scope::new(2).child("convs").child(0)).value);
+    }
+
+    #[test]
+    fn bounds_are_pytorchs() {
+        let spread = |p: Param<f64>| p.value.iter().fold(0.0f64, |m, x| m.max(x.abs()));
+        let glorot = spread(Scope::new(1).glorot("w", &[1, 60, 40]));
+        assert!(glorot < 0.06f64.sqrt() && glorot > 0.99 * 0.06f64.sqrt(), "{glorot}");
+        let kaiming = spread(Scope::new(1).kaiming("w", &[50, 25], 25));
+        assert!(kaiming < 0.2 && kaiming > 0.198, "{kaiming}");
+    }
+}

@@ -1,0 +1,77 @@
+//! The linear aggregations: fixed weights on edges that are a product of a source and a destination factor.
+//!
+//! `out[v] = d[v] * Σ_{u -> v} s[u] * x[u] + own[v] * x[v]`, for destinations v.
+
+use halograph_graph::block::Block;
+use halograph_kernels::Real;
+use halograph_kernels::aggregate::{Weights, aggregate};
+use halograph_kernels::rows::add_scaled;
+
+use crate::matrix::Matrix;
+
+/// The factors of a linear aggregation over one block.
+#[derive(Debug, Default)]
+pub(crate) struct Propagation<T> {
+    source: Option<Vec<T>>,
+    destination: Vec<T>,
+    /// Weight of a self-loop that is not stored; absent if there are none.
+    own: Option<Vec<T>>,
+}
+
+impl<T: Real> Propagation<T> {
+    /// Symmetric normalisation with self-loops: `Σ_{u in N(v) ∪ {v}} x[u] / √(d̂(u) d̂(v))`, `d̂ = degree + 1`.
+    pub(crate) fn symmetric(block: &Block) -> Self {
+        let source: Vec<T> = block.degrees().iter().map(|&d| T::of(1.0 / (d as f64 + 1.0).sqrt())).collect();
+        let destination = source[block.destinations()].to_vec();
+        let own = without_stored_loops(block, destination.iter().map(|&s| s * s).collect());
+        Propagation { source: Some(source), destination, own: Some(own) }
+    }
+
+    /// The mean over a row's edges; 0 without edges.
+    pub(crate) fn mean(block: &Block) -> Self {
+        let pattern = block.pattern();
+        let inverse = |r: usize| T::of(1.0 / pattern.row(r).len().max(1) as f64);
+        Propagation { source: None, destination: (0..pattern.rows()).map(inverse).collect(), own: None }
+    }
+
+    /// The mean over a row's edges and a self-loop, which is not doubled where it is stored.
+    pub(crate) fn mean_with_self(block: &Block) -> Self {
+        let pattern = block.pattern();
+        let mut counts: Vec<usize> = (0..pattern.rows()).map(|r| pattern.row(r).len() + 1).collect();
+        block.loops().iter().for_each(|&r| counts[r as usize] -= 1);
+        let destination: Vec<T> = counts.into_iter().map(|c| T::of(1.0 / c as f64)).collect();
+        let own = without_stored_loops(block, destination.clone());
+        Propagation { source: None, destination, own: Some(own) }
+    }
+
+    fn weights(&self) -> Weights<'_, T> {
+        Weights { source: self.source.as_deref(), destination: Some(&self.destination), entry: None }
+    }
+
+    /// Source rows to destination rows.
+    pub(crate) fn forward(&self, block: &Block, x: &Matrix<T>) -> Matrix<T> {
+        assert_eq!(x.rows(), block.sources(), "a message from every source row");
+        let mut out = Matrix::zeros(block.destinations().len(), x.cols());
+        aggregate(block.pattern(), self.weights(), x.data(), x.cols(), out.data_mut());
+        if let Some(own) = &self.own {
+            add_scaled(x.run(block.destinations()), x.cols(), Some(own), out.data_mut());
+        }
+        out
+    }
+
+    /// Gradients of destination rows to gradients of source rows.
+    pub(crate) fn backward(&self, block: &Block, grad: &Matrix<T>) -> Matrix<T> {
+        let mut out = Matrix::zeros(block.sources(), grad.cols());
+        let weights = self.weights().transposed();
+        aggregate(block.transpose(), weights, grad.data(), grad.cols(), out.data_mut());
+        if let Some(own) = &self.own {
+            add_scaled(grad.data(), grad.cols(), Some(own), out.run_mut(block.destinations()));
+        }
+        out
+    }
+}
+
+fn without_stored_loops<T: Real>(block: &Block, mut own: Vec<T>) -> Vec<T> {
+    block.loops().iter().for_each(|&r| own[r as usize] = T::zero());
+    own
+}

@@ -1,0 +1,229 @@
+//! GraphSAGE with the mean aggregator.
+//!
+//! Hamilton, Ying, Leskovec, *Inductive Representation Learning on Large Graphs* (2017); PyG's `SAGEConv`.
+//!
+//! ```text
+//! out[v] = W_l mean_{u in N(v)} x[u] + b_l + W_r x[v]          the mean of nothing is 0
+//! ```
+//!
+//! Input rows x `inputs` → rows x `outputs`. Parameters: `lin_l.weight` (outputs x inputs), `lin_l.bias` (outputs),
+//! `lin_r.weight` (outputs x inputs). PipeGCN's variant also counts v itself in the mean.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use halograph_graph::block::Block;
+use halograph_kernels::{Real, rows};
+
+use crate::layer::{FinishGrad, Layer, Pass, Project};
+use crate::matrix::Matrix;
+use crate::param::{Param, Scope};
+use crate::propagate::Propagation;
+
+/// A GraphSAGE layer.
+#[derive(Debug, Clone)]
+pub struct Sage<T> {
+    neighbours: Param<T>,
+    bias: Param<T>,
+    own: Param<T>,
+    self_in_mean: bool,
+    project_first: bool,
+    dropout: f64,
+}
+
+/// What the backward of a [`Sage`] needs.
+#[derive(Debug, Default)]
+pub struct SageCache<T> {
+    propagation: Propagation<T>,
+    /// Owned rows of the dropped-out input.
+    input: Arc<Matrix<T>>,
+    /// The mean, if it is projected after it is taken.
+    mean: Matrix<T>,
+    /// Gradient of the input through the self term, in these owned rows.
+    own: (Range<usize>, Matrix<T>),
+}
+
+impl<T: Real> Sage<T> {
+    /// A layer drawn from `scope` that drops its input with probability `dropout`.
+    pub fn new(scope: &Scope, inputs: usize, outputs: usize, project: Project, dropout: f64) -> Self {
+        Sage {
+            neighbours: scope.kaiming("lin_l.weight", &[outputs, inputs], inputs),
+            bias: scope.kaiming("lin_l.bias", &[outputs], inputs),
+            own: scope.kaiming("lin_r.weight", &[outputs, inputs], inputs),
+            self_in_mean: false,
+            project_first: project.is_first(inputs, outputs),
+            dropout,
+        }
+    }
+
+    /// Counts a vertex among its own neighbours, as PipeGCN does.
+    #[must_use]
+    pub fn with_self_in_mean(self) -> Self {
+        Sage { self_in_mean: true, ..self }
+    }
+}
+
+impl<T: Real> Layer<T> for Sage<T> {
+    type Cache = SageCache<T>;
+
+    fn message_width(&self) -> usize {
+        self.neighbours.shape[if self.project_first { 0 } else { 1 }]
+    }
+
+    fn trains_messages(&self) -> bool {
+        self.project_first
+    }
+
+    fn prepare(&self, mut input: Arc<Matrix<T>>, pass: &Pass<T>, cache: &mut SageCache<T>) -> Arc<Matrix<T>> {
+        pass.drop_input(&mut input, self.dropout);
+        cache.input = input.clone();
+        if self.project_first { Arc::new(self.neighbours.project(input.mat())) } else { input }
+    }
+
+    fn aggregate(
+        &self,
+        block: &Block,
+        messages: Arc<Matrix<T>>,
+        _: &Pass<T>,
+        cache: &mut SageCache<T>,
+    ) -> Matrix<T> {
+        let propagation = if self.self_in_mean { Propagation::mean_with_self } else { Propagation::mean };
+        cache.propagation = propagation(block);
+        cache.propagation.forward(block, &messages)
+    }
+
+    fn finish(
+        &self,
+        block: &Block,
+        aggregated: Matrix<T>,
+        _: &Pass<T>,
+        cache: &mut SageCache<T>,
+    ) -> Matrix<T> {
+        let mut out = self.own.project(cache.input.mat_of(block.destinations()));
+        if self.project_first {
+            out.add_at(0, &aggregated);
+        } else {
+            cache.mean = aggregated;
+            out.add_at(0, &self.neighbours.project(cache.mean.mat()));
+        }
+        rows::add_row(out.data_mut(), &self.bias.value);
+        out
+    }
+
+    fn finish_backward(
+        &mut self,
+        block: &Block,
+        grad: Matrix<T>,
+        pass: &Pass<T>,
+        cache: &mut SageCache<T>,
+    ) -> FinishGrad<T> {
+        rows::add_column_sums(grad.data(), &mut self.bias.grad);
+        self.own.add_grad(cache.input.mat_of(block.destinations()), &grad);
+        if pass.input_gradient {
+            cache.own = (block.destinations(), self.own.project_back(&grad));
+        }
+        if self.project_first {
+            return FinishGrad { aggregated: grad, initial: None };
+        }
+        self.neighbours.add_grad(cache.mean.mat(), &grad);
+        FinishGrad { aggregated: self.neighbours.project_back(&grad), initial: None }
+    }
+
+    fn aggregate_backward(
+        &mut self,
+        block: &Block,
+        grad: Matrix<T>,
+        _: &Pass<T>,
+        cache: &mut SageCache<T>,
+    ) -> Matrix<T> {
+        cache.propagation.backward(block, &grad)
+    }
+
+    fn prepare_backward(
+        &mut self,
+        mut grad: Matrix<T>,
+        pass: &Pass<T>,
+        cache: &mut SageCache<T>,
+    ) -> Option<Matrix<T>> {
+        if self.project_first {
+            self.neighbours.add_grad(cache.input.mat(), &grad);
+        }
+        if !pass.input_gradient {
+            return None;
+        }
+        if self.project_first {
+            grad = self.neighbours.project_back(&grad);
+        }
+        grad.add_at(cache.own.0.start, &cache.own.1);
+        pass.drop_gradient(&mut grad, self.dropout);
+        Some(grad)
+    }
+
+    fn params(&self) -> Vec<&Param<T>> {
+        vec![&self.neighbours, &self.bias, &self.own]
+    }
+
+    fn params_mut(&mut self) -> Vec<&mut Param<T>> {
+        vec![&mut self.neighbours, &mut self.bias, &mut self.own]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::*;
+
+    fn layer<T: Real>(project: Project) -> Sage<T> {
+        Sage::new(&Scope::new(1), 3, 2, project, 0.4)
+    }
+
+    #[test]
+    fn gradients_agree_with_differences_in_both_orders() {
+        for project in [Project::First, Project::Last] {
+            check_gradients(layer(project));
+            check_gradients(layer(project).with_self_in_mean());
+        }
+    }
+
+    #[test]
+    fn both_orders_and_both_precisions_agree() {
+        assert_same(&outcome(layer::<f64>(Project::First)), &outcome(layer::<f64>(Project::Last)), 1e-12);
+        assert_same(&outcome(layer::<f32>(Project::Auto)), &outcome(layer::<f64>(Project::Auto)), 1e-5);
+    }
+
+    #[test]
+    fn two_owners_give_what_one_gives() {
+        check_owners(layer(Project::First));
+        check_owners(layer(Project::Last).with_self_in_mean());
+    }
+
+    #[test]
+    fn values_are_the_formulas() {
+        for self_in_mean in [false, true] {
+            let mut layer = Sage { self_in_mean, ..layer::<f64>(Project::Last) };
+            scramble(&mut layer);
+            let (graph, x) = (test_graph(), input(0));
+            let mut want = Matrix::zeros(graph.len(), 2);
+            for (v, row) in graph.iter().enumerate() {
+                let mut row = row.clone();
+                if self_in_mean && !row.contains(&(v as u32)) {
+                    row.push(v as u32);
+                }
+                for (o, out) in want.run_mut(v..v + 1).iter_mut().enumerate() {
+                    let times = |w: &Param<f64>, u: usize| -> f64 {
+                        (0..3).map(|i| w.value[o * 3 + i] * x.run(u..u + 1)[i]).sum()
+                    };
+                    let sum: f64 = row.iter().map(|&u| times(&layer.neighbours, u as usize)).sum();
+                    *out = sum / row.len().max(1) as f64 + layer.bias.value[o] + times(&layer.own, v);
+                }
+            }
+            assert_close(evaluate(&layer, &x).data(), want.data(), 1e-12);
+        }
+    }
+
+    #[test]
+    fn a_first_layer_needs_less() {
+        check_as_first(layer(Project::First));
+        check_as_first(layer(Project::Last));
+    }
+}
