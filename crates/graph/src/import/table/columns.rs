@@ -63,6 +63,12 @@ impl Columns {
             let help = "name them with --feature-cols, or an array with --features FILE.npy";
             return Err(Error::input(table.name(), "no column of features").help(help));
         }
+        if wanted.is_empty() {
+            // A guess is told: an index column without a name looks like any other number.
+            let names: Vec<String> =
+                self.features.iter().map(|&k| format!("{:?}", table.columns()[k])).collect();
+            self.notes.push(format!("{}: taken as features: {}", table.name(), listing(&names)));
+        }
         Ok(())
     }
 
@@ -94,7 +100,9 @@ impl Columns {
 pub(super) fn edge_ends(table: &dyn Table, spec: &TableSpec) -> Result<[usize; 2]> {
     if table.columns().len() < 2 {
         let problem = format!("one column where edges need two: {}", listing(table.columns()));
-        return Err(Error::input(table.name(), problem).help("is the delimiter right?"));
+        return Err(
+            Error::input(table.name(), problem).help("is the delimiter right? choose one with --delimiter")
+        );
     }
     expect_names(table, spec.src.iter().chain(&spec.dst))?;
     let src = named_or_guessed(table, spec.src.as_deref(), &SRC)?;
