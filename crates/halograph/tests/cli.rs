@@ -268,6 +268,12 @@ fn a_dataset_imported_again_stays_what_it_is() {
     let after = manifest(&["data", "import", "npy", text(&one), "-o", text(&two), "--json"]);
     assert_eq!(before, after);
     assert_eq!(fs::read_to_string(two.join("ids.txt")).unwrap(), "a\nb\nc\n");
+    fs::write(one.join("ids.txt"), "a\n").unwrap();
+    let again = path("three");
+    for flags in [&[][..], &["--largest-component"]] {
+        let args = [&["data", "import", "npy", text(&one), "-o", text(&again)], flags].concat();
+        assert!(fails(2, &args).contains("ids.txt: 1 lines for 3 nodes"));
+    }
 }
 
 #[test]

@@ -124,14 +124,7 @@ impl Dataset {
         if !self.manifest.files.contains_key(IDS) {
             return Ok(None);
         }
-        let path = self.path.join(IDS);
-        let text = fs::read_to_string(&path).at(&path, "read")?;
-        let ids: Vec<String> = text.lines().map(String::from).collect();
-        if ids.len() as u64 != self.manifest.nodes {
-            let problem = format!("{} lines for {} nodes", ids.len(), self.manifest.nodes);
-            return Err(Error::input(path.display(), problem));
-        }
-        Ok(Some(ids))
+        read_ids(&self.path, self.manifest.nodes as usize).map(Some)
     }
 }
 
@@ -158,6 +151,17 @@ pub fn read_manifest(path: &Path) -> Result<Manifest> {
     }
     let text = fs::read_to_string(&file).at(&file, "read")?;
     Manifest::parse(&file, &text)
+}
+
+/// Reads the ids of `nodes` nodes from the folder `path`.
+pub(crate) fn read_ids(path: &Path, nodes: usize) -> Result<Vec<String>> {
+    let file = path.join(IDS);
+    let text = fs::read_to_string(&file).at(&file, "read")?;
+    let ids: Vec<String> = text.lines().map(String::from).collect();
+    if ids.len() != nodes {
+        return Err(Error::input(file.display(), format!("{} lines for {nodes} nodes", ids.len())));
+    }
+    Ok(ids)
 }
 
 /// The shape and the types that `manifest` asks of an array.

@@ -178,10 +178,8 @@ pub fn import(
 ) -> Result<Report> {
     write::may_write(target, options.overwrite)?;
     let raw = format.read(source, progress)?;
-    let options = match npy::manifest(source)? {
-        Some(manifest) if matches!(format, Format::Npy { .. }) => options.following(&manifest),
-        _ => options.clone(),
-    };
+    let manifest = if matches!(format, Format::Npy { .. }) { npy::manifest(source)? } else { None };
+    let options = manifest.map_or_else(|| options.clone(), |manifest| options.following(&manifest));
     finish(format, raw, target, &options, progress)
 }
 

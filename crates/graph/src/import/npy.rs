@@ -15,7 +15,7 @@ use std::path::Path;
 use super::arrays::{self, DenseFeatures, PairEdges};
 use super::{RawGraph, name_of};
 use crate::build::{EdgeInput, Rows};
-use crate::dataset::{IDS, MANIFEST, Manifest, Task, read_manifest};
+use crate::dataset::{IDS, MANIFEST, Manifest, Task, read_ids, read_manifest};
 use crate::error::{Error, IoContext, Result};
 use crate::io::npy::Array;
 
@@ -54,7 +54,7 @@ pub(super) fn read(source: &Path, split_index: usize) -> Result<RawGraph> {
         features: Box::new(features),
         labels_from: label.name.clone(),
         labels: if multi { arrays::flags(&label)? } else { arrays::labels(&label)? },
-        ids: ids(source, manifest.as_ref())?,
+        ids: ids(source, manifest.as_ref(), nodes)?,
         class_names: manifest.map(|m| m.class_names).unwrap_or_default(),
         split,
         notes: Vec::new(),
@@ -66,13 +66,8 @@ pub(super) fn manifest(source: &Path) -> Result<Option<Manifest>> {
     source.join(MANIFEST).exists().then(|| read_manifest(source)).transpose()
 }
 
-fn ids(source: &Path, manifest: Option<&Manifest>) -> Result<Option<Vec<String>>> {
-    if !manifest.is_some_and(|m| m.files.contains_key(IDS)) {
-        return Ok(None);
-    }
-    let path = source.join(IDS);
-    let text = std::fs::read_to_string(&path).at(&path, "read")?;
-    Ok(Some(text.lines().map(String::from).collect()))
+fn ids(source: &Path, manifest: Option<&Manifest>, nodes: usize) -> Result<Option<Vec<String>>> {
+    manifest.filter(|m| m.files.contains_key(IDS)).map(|_| read_ids(source, nodes)).transpose()
 }
 
 /// The first of `names` that exists in `folder`.
