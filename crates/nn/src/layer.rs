@@ -22,6 +22,7 @@ use halograph_graph::block::Block;
 use halograph_kernels::Real;
 use halograph_kernels::dropout::dropout;
 use halograph_kernels::keyed::Key;
+use serde::{Deserialize, Serialize};
 
 use crate::matrix::Matrix;
 use crate::param::Param;
@@ -142,7 +143,7 @@ pub trait Layer<T: Real> {
         cache: &mut Self::Cache,
     ) -> Option<Matrix<T>>;
 
-    /// All parameters, in the order of PyG's state dict.
+    /// All parameters.
     fn params(&self) -> Vec<&Param<T>>;
 
     /// All parameters.
@@ -150,7 +151,8 @@ pub trait Layer<T: Real> {
 }
 
 /// On which side of the aggregation a linear layer multiplies by its weight.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Project {
     /// Where rows are narrower.
     #[default]

@@ -2,24 +2,30 @@
 //!
 //! - [`layer`]: the contract: three steps forward, three steps back, over one block of edges;
 //! - [`gcn`], [`sage`], [`gat`], [`gcnii`], [`residual`] (ResGCN+), [`linear`]: the layers, a file each;
+//! - [`model`]: whole models, as lists of stages; [`erased`]: layers of a kind known at run time;
 //! - [`norm`]: LayerNorm and BatchNorm;
 //! - [`param`]: parameters under PyG's names, and how they are drawn;
+//! - [`state`]: state dicts, as safetensors bytes;
 //! - [`matrix`]: row-major matrices.
 
+pub mod erased;
 pub mod gat;
 pub mod gcn;
 pub mod gcnii;
 pub mod layer;
 pub mod linear;
 pub mod matrix;
+pub mod model;
 pub mod norm;
 pub mod param;
 mod propagate;
 pub mod residual;
 pub mod sage;
+pub mod state;
 #[cfg(test)]
 mod testing;
 
 pub use layer::{FinishGrad, Layer, Pass, Project};
 pub use matrix::Matrix;
+pub use model::{Model, Spec};
 pub use param::{Param, Scope};

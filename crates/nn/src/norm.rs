@@ -103,6 +103,12 @@ impl<T: Real> BatchNorm<T> {
         }
     }
 
+    /// Names of the running statistics in a state dict: mean, variance, number of batches.
+    pub(crate) fn buffer_names(&self) -> [String; 3] {
+        let module = self.weight.name.trim_end_matches("weight");
+        ["running_mean", "running_var", "num_batches_tracked"].map(|buffer| format!("{module}{buffer}"))
+    }
+
     /// Normalises `x` in training, by the `moments` of all rows of all ranks, and moves the running statistics.
     pub fn forward(&mut self, x: Matrix<T>, moments: &Moments<T>, cache: &mut NormCache<T>) -> Matrix<T> {
         moments.update_running(&mut self.running_mean, &mut self.running_var);

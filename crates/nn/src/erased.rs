@@ -1,0 +1,141 @@
+//! Layers whose kind is known at run time only, so that a model can be a list.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use halograph_graph::block::Block;
+use halograph_kernels::Real;
+
+use crate::layer::{FinishGrad, Layer, Pass};
+use crate::matrix::Matrix;
+use crate::param::Param;
+
+/// Some layer.
+pub type AnyLayer<T> = Box<dyn ErasedLayer<T> + Send + Sync>;
+
+/// The cache of some layer, made by the layer when it first needs one.
+#[derive(Default)]
+pub struct AnyCache(Option<Box<dyn Any + Send>>);
+
+impl AnyCache {
+    fn of<C: Default + Send + 'static>(&mut self) -> &mut C {
+        let cache = self.0.get_or_insert_with(|| Box::<C>::default());
+        cache.downcast_mut().expect("a cache serves one layer")
+    }
+}
+
+/// [`Layer`] without its associated type. Every layer has it; use it through [`AnyLayer`], which is a layer itself.
+pub trait ErasedLayer<T> {
+    #[doc(hidden)]
+    fn message_width(&self) -> usize;
+    #[doc(hidden)]
+    fn trains_messages(&self) -> bool;
+    #[doc(hidden)]
+    fn prepare(&self, input: Arc<Matrix<T>>, pass: &Pass<T>, cache: &mut AnyCache) -> Arc<Matrix<T>>;
+    #[doc(hidden)]
+    fn aggregate(
+        &self,
+        block: &Block,
+        messages: Arc<Matrix<T>>,
+        pass: &Pass<T>,
+        cache: &mut AnyCache,
+    ) -> Matrix<T>;
+    #[doc(hidden)]
+    fn finish(&self, block: &Block, aggregated: Matrix<T>, pass: &Pass<T>, cache: &mut AnyCache)
+    -> Matrix<T>;
+    #[doc(hidden)]
+    fn finish_backward(
+        &mut self,
+        block: &Block,
+        grad: Matrix<T>,
+        pass: &Pass<T>,
+        cache: &mut AnyCache,
+    ) -> FinishGrad<T>;
+    #[doc(hidden)]
+    fn aggregate_backward(
+        &mut self,
+        block: &Block,
+        grad: Matrix<T>,
+        pass: &Pass<T>,
+        cache: &mut AnyCache,
+    ) -> Matrix<T>;
+    #[doc(hidden)]
+    fn prepare_backward(
+        &mut self,
+        grad: Matrix<T>,
+        pass: &Pass<T>,
+        cache: &mut AnyCache,
+    ) -> Option<Matrix<T>>;
+    #[doc(hidden)]
+    fn params(&self) -> Vec<&Param<T>>;
+    #[doc(hidden)]
+    fn params_mut(&mut self) -> Vec<&mut Param<T>>;
+}
+
+/// Both directions at once: every layer is erased by calling it, every erased layer is a layer by calling what it hides.
+macro_rules! forward {
+    (
+        shared { $(fn $name:ident($($arg:ident: $type:ty),*) -> $out:ty;)* }
+        exclusive { $(fn $name_mut:ident($($arg_mut:ident: $type_mut:ty),*) -> $out_mut:ty;)* }
+    ) => {
+        impl<T: Real, L: Layer<T>> ErasedLayer<T> for L
+        where
+            L::Cache: 'static,
+        {
+            fn message_width(&self) -> usize {
+                Layer::message_width(self)
+            }
+            fn trains_messages(&self) -> bool {
+                Layer::trains_messages(self)
+            }
+            fn params(&self) -> Vec<&Param<T>> {
+                Layer::params(self)
+            }
+            fn params_mut(&mut self) -> Vec<&mut Param<T>> {
+                Layer::params_mut(self)
+            }
+            $(fn $name(&self, $($arg: $type,)* pass: &Pass<T>, cache: &mut AnyCache) -> $out {
+                Layer::$name(self, $($arg,)* pass, cache.of())
+            })*
+            $(fn $name_mut(&mut self, $($arg_mut: $type_mut,)* pass: &Pass<T>, cache: &mut AnyCache) -> $out_mut {
+                Layer::$name_mut(self, $($arg_mut,)* pass, cache.of())
+            })*
+        }
+
+        impl<T: Real> Layer<T> for AnyLayer<T> {
+            type Cache = AnyCache;
+
+            fn message_width(&self) -> usize {
+                (**self).message_width()
+            }
+            fn trains_messages(&self) -> bool {
+                (**self).trains_messages()
+            }
+            fn params(&self) -> Vec<&Param<T>> {
+                (**self).params()
+            }
+            fn params_mut(&mut self) -> Vec<&mut Param<T>> {
+                (**self).params_mut()
+            }
+            $(fn $name(&self, $($arg: $type,)* pass: &Pass<T>, cache: &mut AnyCache) -> $out {
+                (**self).$name($($arg,)* pass, cache)
+            })*
+            $(fn $name_mut(&mut self, $($arg_mut: $type_mut,)* pass: &Pass<T>, cache: &mut AnyCache) -> $out_mut {
+                (**self).$name_mut($($arg_mut,)* pass, cache)
+            })*
+        }
+    };
+}
+
+forward! {
+    shared {
+        fn prepare(input: Arc<Matrix<T>>) -> Arc<Matrix<T>>;
+        fn aggregate(block: &Block, messages: Arc<Matrix<T>>) -> Matrix<T>;
+        fn finish(block: &Block, aggregated: Matrix<T>) -> Matrix<T>;
+    }
+    exclusive {
+        fn finish_backward(block: &Block, grad: Matrix<T>) -> FinishGrad<T>;
+        fn aggregate_backward(block: &Block, grad: Matrix<T>) -> Matrix<T>;
+        fn prepare_backward(grad: Matrix<T>) -> Option<Matrix<T>>;
+    }
+}

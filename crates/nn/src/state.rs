@@ -1,0 +1,155 @@
+//! State dicts: named arrays, as safetensors bytes and back.
+//!
+//! Weights are a state dict under PyG's names; checkpoints are one too, with more in it.
+
+use std::collections::BTreeMap;
+
+use halograph_graph::error::{Error, Result};
+use halograph_kernels::Real;
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+
+use crate::model::Model;
+
+/// One array: its shape and its values in little-endian bytes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tensor {
+    /// Axes; none for a single number.
+    pub shape: Vec<usize>,
+    dtype: Dtype,
+    bytes: Vec<u8>,
+}
+
+impl Tensor {
+    /// Real numbers.
+    pub fn real<T: Real>(shape: &[usize], values: &[T]) -> Self {
+        assert_eq!(shape.iter().product::<usize>(), values.len(), "values fill the shape");
+        Tensor { shape: shape.to_vec(), dtype: dtype_of::<T>(), bytes: bytemuck::cast_slice(values).to_vec() }
+    }
+
+    /// One whole number.
+    pub fn count(value: u64) -> Self {
+        Tensor { shape: Vec::new(), dtype: Dtype::I64, bytes: (value as i64).to_le_bytes().to_vec() }
+    }
+
+    /// The real numbers, if that is what these are; converted if they are of the other precision.
+    pub fn to_real<T: Real>(&self) -> Option<Vec<T>> {
+        let each = |size: usize, read: fn(&[u8]) -> f64| {
+            Some(self.bytes.chunks_exact(size).map(|b| T::of(read(b))).collect())
+        };
+        match self.dtype {
+            Dtype::F32 => each(4, |b| f32::from_le_bytes(b.try_into().expect("4 bytes")) as f64),
+            Dtype::F64 => each(8, |b| f64::from_le_bytes(b.try_into().expect("8 bytes"))),
+            _ => None,
+        }
+    }
+
+    /// The whole number, if that is what this is.
+    pub fn to_count(&self) -> Option<u64> {
+        let bytes = self.bytes.as_slice().try_into().ok().filter(|_| self.dtype == Dtype::I64)?;
+        u64::try_from(i64::from_le_bytes(bytes)).ok()
+    }
+}
+
+fn dtype_of<T: Real>() -> Dtype {
+    if size_of::<T>() == 4 { Dtype::F32 } else { Dtype::F64 }
+}
+
+/// Arrays by name.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct State(pub BTreeMap<String, Tensor>);
+
+impl State {
+    /// As the bytes of a safetensors file: the same state, the same bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let view = |t: &'_ Tensor| (t.dtype, t.shape.clone());
+        let views = self.0.iter().map(|(name, t)| {
+            let (dtype, shape) = view(t);
+            (name, TensorView::new(dtype, shape, &t.bytes).expect("shape and bytes were made together"))
+        });
+        safetensors::serialize(views, None).expect("views of whole arrays serialise")
+    }
+
+    /// From the bytes of a safetensors file; `place` names it in errors.
+    pub fn from_bytes(place: &str, bytes: &[u8]) -> Result<Self> {
+        let damaged = |e| Error::input(place, format!("not a safetensors file: {e}"));
+        let tensors = SafeTensors::deserialize(bytes).map_err(damaged)?;
+        let owned = |(name, t): (String, TensorView)| {
+            (name, Tensor { shape: t.shape().to_vec(), dtype: t.dtype(), bytes: t.data().to_vec() })
+        };
+        Ok(State(tensors.tensors().into_iter().map(owned).collect()))
+    }
+
+    /// Adds all of `other` under names that begin with `prefix`.
+    pub fn insert_all(&mut self, prefix: &str, other: State) {
+        self.0.extend(other.0.into_iter().map(|(name, tensor)| (format!("{prefix}{name}"), tensor)));
+    }
+
+    /// Those whose names begin with `prefix`, without it.
+    #[must_use]
+    pub fn part(&self, prefix: &str) -> State {
+        let strip =
+            |(name, tensor): (&String, &Tensor)| Some((name.strip_prefix(prefix)?.into(), tensor.clone()));
+        State(self.0.iter().filter_map(strip).collect())
+    }
+
+    /// The real numbers under `name`, which must have `shape`.
+    pub fn real<T: Real>(&self, place: &str, name: &str, shape: &[usize]) -> Result<Vec<T>> {
+        let tensor = self.get(place, name)?;
+        if tensor.shape != shape {
+            let problem = format!("{name} has shape {:?} where the model has {shape:?}", tensor.shape);
+            return Err(Error::input(place, problem).help("these are the weights of a model of another size"));
+        }
+        tensor.to_real().ok_or_else(|| Error::input(place, format!("{name} does not hold real numbers")))
+    }
+
+    /// The whole number under `name`.
+    pub fn count(&self, place: &str, name: &str) -> Result<u64> {
+        let number = self.get(place, name)?.to_count();
+        number.ok_or_else(|| Error::input(place, format!("{name} is not a whole number")))
+    }
+
+    fn get(&self, place: &str, name: &str) -> Result<&Tensor> {
+        self.0.get(name).ok_or_else(|| {
+            Error::input(place, format!("{name} is missing"))
+                .help("these are the weights of another kind of model")
+        })
+    }
+}
+
+impl<T: Real> Model<T> {
+    /// All weights and running statistics, as PyG names and shapes them.
+    pub fn state(&self) -> State {
+        let params = self.params().map(|p| (p.name.clone(), Tensor::real(&p.shape, &p.value)));
+        let norms = self.batch_norms().flat_map(|norm| {
+            let width = [norm.running_mean.len()];
+            let [mean, var, batches] = norm.buffer_names();
+            [
+                (mean, Tensor::real(&width, &norm.running_mean)),
+                (var, Tensor::real(&width, &norm.running_var)),
+                (batches, Tensor::count(norm.batches)),
+            ]
+        });
+        State(params.chain(norms).collect())
+    }
+
+    /// Takes all weights and running statistics from `state`, which must hold exactly those of this model.
+    pub fn load(&mut self, place: &str, state: &State) -> Result<()> {
+        let own = self.state();
+        if let Some(name) = state.0.keys().find(|name| !own.0.contains_key(*name)) {
+            return Err(Error::input(place, format!("{name} is not in this model"))
+                .help("these are the weights of another kind of model"));
+        }
+        for p in self.params_mut() {
+            p.value = state.real(place, &p.name, &p.shape)?;
+        }
+        for norm in self.batch_norms_mut() {
+            let width = [norm.running_mean.len()];
+            let [mean, var, batches] = norm.buffer_names();
+            norm.running_mean = state.real(place, &mean, &width)?;
+            norm.running_var = state.real(place, &var, &width)?;
+            norm.batches = state.count(place, &batches)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,183 @@
+//! Everything that decides a training run, with nothing left open: the resolved configuration.
+//!
+//! Serialised, it is the tables `[data]`, `[model]` and `[train]` of a TOML file and of `run.json`.
+
+use std::collections::BTreeMap;
+
+use halograph_graph::error::{Error, Result};
+use halograph_nn::model::{Kind, Spec};
+use serde::{Deserialize, Serialize};
+
+/// What a run does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// What is done to the data before training.
+    pub data: DataConfig,
+    /// The model.
+    pub model: Spec,
+    /// The training.
+    pub train: TrainConfig,
+}
+
+/// What is done to the data before training.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DataConfig {
+    /// How features are scaled.
+    pub normalize: Normalize,
+    /// Whether training sees training nodes only, validation these and its own, and testing all.
+    pub inductive: bool,
+}
+
+/// How features are scaled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Normalize {
+    /// Not at all.
+    None,
+    /// Every row divided by the sum of its absolute values, as for the citation graphs.
+    Rows,
+    /// Every column to mean 0 and variance 1 over the training rows.
+    Columns,
+}
+
+/// Which optimiser steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OptimizerKind {
+    /// Adam; weight decay is added to gradients, as in PyTorch.
+    Adam,
+    /// AdamW; weight decay shrinks weights.
+    Adamw,
+    /// Gradient descent with momentum.
+    Sgd,
+}
+
+/// How the learning rate changes over epochs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ScheduleKind {
+    /// Not at all.
+    Constant,
+    /// Half a cosine, from `lr` to 0 after the last epoch.
+    Cosine,
+    /// Multiplied by `step_factor` every `step_epochs` epochs.
+    Step,
+}
+
+/// In which numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    /// Single.
+    F32,
+    /// Double.
+    F64,
+}
+
+/// How the work is spread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StrategyKind {
+    /// Not at all: one process computes every row.
+    Single,
+}
+
+/// The training.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrainConfig {
+    /// How the work is spread.
+    pub strategy: StrategyKind,
+    /// Passes over the training nodes.
+    pub epochs: u64,
+    /// Which optimiser.
+    pub optimizer: OptimizerKind,
+    /// Learning rate.
+    pub lr: f64,
+    /// Momentum (SGD).
+    pub momentum: f64,
+    /// Weight decay of every parameter that `weight_decay_for` does not name.
+    pub weight_decay: f64,
+    /// Weight decay of parameters by the beginning of their names (`"convs.0"`); the longest that fits counts.
+    pub weight_decay_for: BTreeMap<String, f64>,
+    /// Largest norm of all gradients together; 0 for no limit.
+    pub clip: f64,
+    /// How the learning rate changes.
+    pub schedule: ScheduleKind,
+    /// Epochs between steps of the step schedule.
+    pub step_epochs: u64,
+    /// What a step multiplies the learning rate by.
+    pub step_factor: f64,
+    /// Epochs without a better validation score after which training stops; 0 for never.
+    pub patience: u64,
+    /// Epochs between evaluations.
+    pub eval_every: u64,
+    /// Seed of initial weights and of everything that is dropped.
+    pub seed: u64,
+    /// In which numbers.
+    pub precision: Precision,
+    /// Threads; 0 for all cores.
+    pub threads: usize,
+    /// Seconds between checkpoints; there is one at the end in any case.
+    pub checkpoint_seconds: f64,
+}
+
+impl Config {
+    /// What is done when nothing more than the kind of the model is said.
+    pub fn new(kind: Kind) -> Self {
+        Config {
+            data: DataConfig { normalize: Normalize::None, inductive: false },
+            model: Spec::new(kind),
+            train: TrainConfig {
+                strategy: StrategyKind::Single,
+                epochs: 100,
+                optimizer: OptimizerKind::Adam,
+                lr: 0.01,
+                momentum: 0.9,
+                weight_decay: 0.0,
+                weight_decay_for: BTreeMap::new(),
+                clip: 0.0,
+                schedule: ScheduleKind::Constant,
+                step_epochs: 100,
+                step_factor: 0.5,
+                patience: 0,
+                eval_every: 1,
+                seed: 0,
+                precision: Precision::F32,
+                threads: 0,
+                checkpoint_seconds: 60.0,
+            },
+        }
+    }
+
+    /// Refuses values that make no sense, naming the key.
+    pub fn check(&self) -> Result<()> {
+        self.model.check()?;
+        let train = &self.train;
+        for (key, value) in
+            [("epochs", train.epochs), ("eval_every", train.eval_every), ("step_epochs", train.step_epochs)]
+        {
+            require(value > 0, key, value, "at least 1")?;
+        }
+        require(train.lr.is_finite() && train.lr > 0.0, "lr", train.lr, "a positive number")?;
+        require((0.0..1.0).contains(&train.momentum), "momentum", train.momentum, "from 0 up to 1")?;
+        let positive = train.step_factor.is_finite() && train.step_factor > 0.0;
+        require(positive, "step_factor", train.step_factor, "a positive number")?;
+        let at_least_zero = [
+            ("weight_decay", train.weight_decay),
+            ("clip", train.clip),
+            ("checkpoint_seconds", train.checkpoint_seconds),
+        ];
+        let decays = train.weight_decay_for.values().map(|&decay| ("weight_decay_for", decay));
+        for (key, value) in at_least_zero.into_iter().chain(decays) {
+            require(value.is_finite() && value >= 0.0, key, value, "0 or more")?;
+        }
+        Ok(())
+    }
+}
+
+fn require(holds: bool, key: &str, value: impl std::fmt::Display, want: &str) -> Result<()> {
+    if holds { Ok(()) } else { Err(Error::input(format!("train.{key}"), format!("{value}: must be {want}"))) }
+}

@@ -1,0 +1,95 @@
+//! What a run tells while it goes on: one typed stream, for a progress bar, a metrics file, a plot.
+
+use halograph_nn::model::Kind;
+use serde::{Deserialize, Serialize};
+
+/// One epoch: a line of `metrics.jsonl`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Epoch {
+    /// Counted from 1.
+    pub epoch: u64,
+    /// Training loss, before the epoch's step and with dropout.
+    pub loss: f64,
+    /// Learning rate of the step.
+    pub lr: f64,
+    /// Seconds of forward, backward and step; evaluation and checkpoints not counted.
+    pub seconds: f64,
+    /// Scores after the step, in epochs that evaluate.
+    #[serde(default, skip_serializing_if = "Option::is_none", flatten)]
+    pub scores: Option<Scores>,
+}
+
+/// Scores of one evaluation; an absent one has no nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Scores {
+    /// On training nodes.
+    pub train: Option<f64>,
+    /// On validation nodes.
+    pub val: Option<f64>,
+    /// On test nodes.
+    pub test: Option<f64>,
+    /// Loss on validation nodes.
+    pub val_loss: Option<f64>,
+}
+
+/// The evaluation whose weights are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Best {
+    /// After this epoch.
+    pub epoch: u64,
+    /// Its scores.
+    pub scores: Scores,
+    /// Seconds of training up to it, evaluations and checkpoints not counted.
+    pub seconds: f64,
+}
+
+/// What happens.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event<'a> {
+    /// Everything is loaded; epoch `from` (counted from 1) is next.
+    Started {
+        /// What is trained.
+        model: Kind,
+        /// Numbers it learns.
+        parameters: u64,
+        /// First epoch to come.
+        from: u64,
+        /// Last epoch, unless it stops early.
+        epochs: u64,
+    },
+    /// An epoch is over.
+    Epoch {
+        /// Its record.
+        record: &'a Epoch,
+        /// The best evaluation so far.
+        best: Option<&'a Best>,
+    },
+    /// A checkpoint after this epoch is whole.
+    Checkpoint {
+        /// The epoch.
+        epoch: u64,
+    },
+}
+
+/// Watches a run and may ask it to stop.
+pub trait Observer {
+    /// Something happened.
+    fn on(&mut self, event: &Event);
+
+    /// Whether the run should save its state and stop.
+    fn interrupted(&self) -> bool {
+        false
+    }
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ending {
+    /// All epochs were trained.
+    Finished,
+    /// The validation score did not get better for `patience` epochs.
+    StoppedEarly,
+    /// The observer asked; the state is saved.
+    Interrupted,
+}
