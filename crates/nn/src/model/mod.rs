@@ -149,7 +149,7 @@ impl Build<'_> {
             Stage::new(Box::new(layer)).with_norm(norm).with_activation(activation)
         });
         let last = self.dense(&self.root.child("lins").child(1), hidden, self.outputs, dropout);
-        let first = first.with_activation(activation).as_initial();
+        let first = first.with_activation(activation).into_initial();
         std::iter::once(first).chain(middle).chain([last]).collect()
     }
 

@@ -68,7 +68,7 @@ impl<T: Real> Stage<T> {
         Stage { activation, ..self }
     }
 
-    pub(super) fn as_initial(self) -> Self {
+    pub(super) fn into_initial(self) -> Self {
         Stage { is_initial: true, ..self }
     }
 
