@@ -2,6 +2,10 @@
 //!
 //! This crate is the facade: the libraries under one name, and what stands between them and the command line.
 
+pub mod config;
 pub mod memory;
+pub mod tensorboard;
 
 pub use halograph_graph as graph;
+pub use halograph_nn as nn;
+pub use halograph_train as train;

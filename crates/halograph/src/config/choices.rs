@@ -1,0 +1,71 @@
+//! The words a key may have, asked of the types themselves, so that there is no second list.
+
+use std::fmt::Display;
+
+use halograph_nn::Project;
+use halograph_nn::model::{ActivationKind, Kind, NormKind};
+use halograph_train::config::{Normalize, OptimizerKind, Precision, ScheduleKind, StrategyKind};
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
+
+/// What the key, dotted, may be, if it is one of a few words; nothing otherwise.
+pub fn choices(key: &str) -> &'static [&'static str] {
+    match key {
+        "data.normalize" => variants::<Normalize>(),
+        "model.kind" => variants::<Kind>(),
+        "model.norm" => variants::<NormKind>(),
+        "model.activation" => variants::<ActivationKind>(),
+        "model.project" => variants::<Project>(),
+        "train.strategy" => variants::<StrategyKind>(),
+        "train.optimizer" => variants::<OptimizerKind>(),
+        "train.schedule" => variants::<ScheduleKind>(),
+        "train.precision" => variants::<Precision>(),
+        _ => &[],
+    }
+}
+
+/// The names of an enumeration, as it is written.
+fn variants<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
+    T::deserialize(Probe).err().map_or(&[], |names| names.0)
+}
+
+/// Gives no value, but answers with the names it was asked for.
+struct Probe;
+
+#[derive(Debug)]
+struct Names(&'static [&'static str]);
+
+impl Display for Names {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(&self.0.join(", "))
+    }
+}
+
+impl std::error::Error for Names {}
+
+impl Error for Names {
+    fn custom<M: Display>(_: M) -> Self {
+        Names(&[])
+    }
+}
+
+impl<'de> Deserializer<'de> for Probe {
+    type Error = Names;
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Names> {
+        Err(Names(&[]))
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        variants: &'static [&'static str],
+        _: V,
+    ) -> Result<V::Value, Names> {
+        Err(Names(variants))
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit
+        unit_struct newtype_struct seq tuple tuple_struct map struct identifier ignored_any
+    }
+}

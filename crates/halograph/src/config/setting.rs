@@ -1,0 +1,150 @@
+//! One thing a user said about a run, and where.
+
+use std::path::Path;
+
+use halograph_graph::error::{Error, IoContext, Result};
+use toml::Value;
+use toml::de::DeTable;
+
+/// A key, its value, and where it was said.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Setting {
+    /// The key's words: tables, then the name.
+    pub key: Vec<String>,
+    /// The value, as TOML understands it.
+    pub value: Value,
+    /// File and line, or flag.
+    pub place: String,
+}
+
+impl Setting {
+    /// `text` under `key`, as a flag says it. A word that is no TOML value is a string.
+    pub fn new(place: &str, key: &str, text: &str) -> Self {
+        let value = text.trim().parse().unwrap_or_else(|_| Value::String(text.into()));
+        Setting { key: key.split('.').map(String::from).collect(), value, place: place.into() }
+    }
+
+    /// The words of `key=value`, as `--set` says it.
+    pub fn parse(place: &str, text: &str) -> Result<Self> {
+        let malformed = || {
+            Error::input(place, format!("{text:?} is not key=value"))
+                .help("for example: --set model.hidden=256")
+        };
+        let (key, value) = text.split_once('=').ok_or_else(malformed)?;
+        let value = Setting::new(place, "", value).value;
+        // The key alone, so that quoted parts (`"convs.0"`) are understood.
+        let line = format!("{key} = 0");
+        let mut parsed = flatten(&line, place).map_err(|_| malformed())?;
+        match (parsed.pop(), parsed.is_empty()) {
+            (Some(setting), true) => Ok(Setting { value, place: place.into(), ..setting }),
+            _ => Err(malformed()),
+        }
+    }
+
+    /// The key as a dotted name.
+    pub fn name(&self) -> String {
+        self.key.join(".")
+    }
+}
+
+/// All settings of a TOML file.
+pub fn read_file(path: &Path) -> Result<Vec<Setting>> {
+    let text = std::fs::read_to_string(path).at(path, "read")?;
+    flatten(&text, &path.display().to_string())
+}
+
+/// The settings of a TOML text, each placed by its line.
+fn flatten(text: &str, place: &str) -> Result<Vec<Setting>> {
+    let table = DeTable::parse(text).map_err(|e| {
+        let line = e.span().map_or(1, |span| line_of(text, span.start));
+        Error::input(format!("{place}, line {line}"), format!("not TOML: {}", e.message()))
+    })?;
+    let mut settings = Vec::new();
+    collect(&mut settings, &[], table.get_ref(), text, place)?;
+    Ok(settings)
+}
+
+fn collect(
+    settings: &mut Vec<Setting>,
+    path: &[String],
+    table: &DeTable,
+    text: &str,
+    place: &str,
+) -> Result<()> {
+    for (key, value) in table {
+        let line = line_of(text, key.span().start);
+        let path: Vec<String> = path.iter().cloned().chain([key.get_ref().to_string()]).collect();
+        match value.get_ref().as_table() {
+            Some(inner) if !inner.is_empty() => collect(settings, &path, inner, text, place)?,
+            empty => {
+                let place = format!("{place}, line {line}");
+                let value = match empty {
+                    Some(_) => Value::Table(toml::Table::new()),
+                    None => leaf(&text[value.span()], &place)?,
+                };
+                settings.push(Setting { key: path, value, place });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The value of a piece of TOML.
+fn leaf(text: &str, place: &str) -> Result<Value> {
+    text.parse().map_err(|e: toml::de::Error| Error::input(place, format!("{text}: {}", e.message())))
+}
+
+fn line_of(text: &str, byte: usize) -> usize {
+    1 + text.bytes().take(byte).filter(|&b| b == b'\n').count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_strings_and_the_rest_is_toml() {
+        let value = |text: &str| Setting::parse("--set", text).unwrap().value;
+        assert_eq!(value("model.kind=gat"), Value::String("gat".into()));
+        assert_eq!(value("model.kind=\"gat\""), Value::String("gat".into()));
+        assert_eq!(value("train.lr = 1e-3"), Value::Float(0.001));
+        assert_eq!(value("model.hidden=64"), Value::Integer(64));
+        assert_eq!(value("data.inductive=true"), Value::Boolean(true));
+        assert_eq!(value("a=b=c"), Value::String("b=c".into()));
+    }
+
+    #[test]
+    fn quoted_parts_of_keys_keep_their_dots() {
+        let setting = Setting::parse("--set", "train.weight_decay_for.\"convs.0\"=1").unwrap();
+        assert_eq!(setting.key, ["train", "weight_decay_for", "convs.0"]);
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        for text in ["", "model.hidden", "=3", "a b=3", "#=3", "\n=3", "a\nb=3"] {
+            let message = Setting::parse("--set", text).expect_err(text).to_string();
+            assert!(message.contains("is not key=value"), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_placed_line_by_line() {
+        let text =
+            "# a run\nmodel.hidden = 64\n\n[train]\nlr = 0.1\nweight_decay_for = { \"convs.0\" = 1 }\n";
+        let settings = flatten(text, "f.toml").unwrap();
+        let mut places: Vec<_> = settings.iter().map(|s| (s.place.as_str(), s.name())).collect();
+        places.sort();
+        let expected = [
+            ("f.toml, line 2", "model.hidden"),
+            ("f.toml, line 5", "train.lr"),
+            ("f.toml, line 6", "train.weight_decay_for.convs.0"),
+        ];
+        assert_eq!(places, expected.map(|(place, name)| (place, name.to_string())));
+    }
+
+    #[test]
+    fn what_is_not_toml_is_placed_too() {
+        let error = flatten("[model]\nhidden = = 3\n", "f.toml").unwrap_err().to_string();
+        assert!(error.starts_with("f.toml, line 2: not TOML"), "{error}");
+    }
+}
