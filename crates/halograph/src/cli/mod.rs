@@ -1,7 +1,13 @@
 //! The command line: one file a command, one `match` here.
 
 mod data;
+mod engine;
+mod eval;
+mod interrupt;
+mod predict;
 mod progress;
+mod train;
+mod trained;
 
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
@@ -22,6 +28,12 @@ enum Command {
     /// Make, import, describe and check datasets.
     #[command(subcommand)]
     Data(data::Command),
+    /// Train a model.
+    Train(Box<train::Args>),
+    /// Score a trained model.
+    Eval(eval::Args),
+    /// Write what a trained model says of every node.
+    Predict(predict::Args),
 }
 
 /// Runs one command to its end.
@@ -30,6 +42,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     rayon::ThreadPoolBuilder::new().num_threads(cores()).build_global()?;
     match args.command {
         Command::Data(command) => data::run(command),
+        Command::Train(args) => train::run(&args),
+        Command::Eval(args) => eval::run(&args),
+        Command::Predict(args) => predict::run(&args),
     }
 }
 
@@ -37,7 +52,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 pub fn fail(error: &anyhow::Error) -> ExitCode {
     say(&format!("error: {error}"));
     match error.downcast_ref::<Error>() {
-        Some(Error::Cancelled) => ExitCode::from(130),
+        Some(Error::Cancelled) => ExitCode::from(interrupt::EXIT_CODE),
         Some(e) if !e.is_environment() => ExitCode::from(2),
         _ => ExitCode::from(1),
     }

@@ -2,14 +2,11 @@
 
 use std::io::IsTerminal;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use halograph_graph::progress::{Progress, Unit};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::cli::say;
-
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+use crate::cli::{interrupt, say};
 
 /// Shows stages as they pass.
 pub struct Bar {
@@ -21,9 +18,7 @@ impl Bar {
     /// A bar that also stops the work on Ctrl-C or SIGTERM. The work looks often enough to end within seconds, and
     /// must: ended otherwise, it would leave its hidden folder behind.
     pub fn new(quiet: bool) -> Self {
-        let handler = || INTERRUPTED.store(true, Ordering::Relaxed);
-        // Fails only where a handler is already set, which then does the same.
-        let _ = ctrlc::set_handler(handler);
+        interrupt::watch();
         Bar { quiet, current: Mutex::new(ProgressBar::hidden()) }
     }
 
@@ -62,7 +57,7 @@ impl Progress for Bar {
     }
 
     fn cancelled(&self) -> bool {
-        INTERRUPTED.load(Ordering::Relaxed)
+        interrupt::asked()
     }
 }
 

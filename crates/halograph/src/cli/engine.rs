@@ -1,0 +1,82 @@
+//! Where the command line meets the trainer.
+
+use std::path::Path;
+
+use halograph::nn::Matrix;
+use halograph::train::event::Scores;
+use halograph::train::run::{Resumed, Run};
+use halograph::train::{self, Config, Observer, memory};
+use halograph_graph::Dataset;
+use halograph_graph::error::Result;
+
+pub use halograph::train::run::{DataRef, Header, read_header};
+pub use halograph::train::{Output, Summary};
+
+use super::trained::Trained;
+
+/// A run, and where it goes on.
+pub struct Progressing {
+    run: Run,
+    from: Option<Resumed>,
+}
+
+impl Progressing {
+    /// A new run.
+    pub fn create(path: &Path, header: Header, overwrite: bool) -> Result<Self> {
+        Ok(Progressing { run: Run::create(path, header, overwrite)?, from: None })
+    }
+
+    /// The run in `path`, to go on with `config`; and what the user should know of it.
+    pub fn resume(path: &Path, config: Config) -> Result<(Self, Vec<String>)> {
+        let (mut run, mut resumed) = Run::resume(path)?;
+        run.reconfigure(config)?;
+        let notes = std::mem::take(&mut resumed.notes);
+        Ok((Progressing { run, from: Some(resumed) }, notes))
+    }
+
+    /// Its folder.
+    pub fn path(&self) -> &Path {
+        self.run.path()
+    }
+
+    /// What it does.
+    pub fn config(&self) -> &Config {
+        &self.run.header().config
+    }
+
+    /// Trains to the end, or until `observer` asks to stop.
+    pub fn train(&mut self, dataset: &Dataset, observer: &mut dyn Observer) -> anyhow::Result<Summary> {
+        train::train(dataset, &mut self.run, self.from.take(), observer).map_err(plain)
+    }
+}
+
+/// Whether there is a run in `path`.
+pub fn is_run(path: &Path) -> bool {
+    path.join("run.json").exists()
+}
+
+/// Refuses what would need more memory than there is, unless forced.
+pub fn admit(dataset: &Dataset, config: &Config, force: bool) -> anyhow::Result<()> {
+    let predicted = memory::predict(dataset, config).map_err(plain)?;
+    predicted.map_or(Ok(()), |bytes| memory::admit(bytes, force)).map_err(plain)
+}
+
+/// Scores of the kept weights.
+pub fn evaluate(trained: &Trained) -> anyhow::Result<Scores> {
+    let Trained { dataset, config, place, weights } = trained;
+    train::evaluate(dataset, config, place, weights).map_err(plain)
+}
+
+/// What the kept weights say of every node.
+pub fn predict(trained: &Trained, output: Output) -> anyhow::Result<Matrix<f32>> {
+    let Trained { dataset, config, place, weights } = trained;
+    train::predict(dataset, config, place, weights, output).map_err(plain)
+}
+
+/// Bad input as itself, so that it ends with its own exit code.
+fn plain(error: train::Error) -> anyhow::Error {
+    match error {
+        train::Error::Input(error) => error.into(),
+        other => other.into(),
+    }
+}

@@ -1,0 +1,41 @@
+//! `halograph eval RUN`
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use super::engine::evaluate;
+use super::print;
+use super::trained::Trained;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The run whose kept weights are scored.
+    run: PathBuf,
+    /// Score on this dataset [default: the one it was trained on].
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Print the scores as one line of JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let trained = Trained::open(&args.run, args.data.as_deref())?;
+    let scores = evaluate(&trained)?;
+    let manifest = &trained.dataset.manifest;
+    if args.json {
+        let mut line = serde_json::to_value(scores)?;
+        line["run"] = args.run.display().to_string().into();
+        line["data"] = manifest.name.clone().into();
+        line["metric"] = manifest.metric.to_string().into();
+        print(&line.to_string())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let parts = [("train", scores.train), ("validation", scores.val), ("test", scores.test)];
+    for (part, score) in parts {
+        let score = score.map_or("no labelled nodes".into(), |s| format!("{s:.4}"));
+        print(&format!("{:<12} {score}", part))?;
+    }
+    print(&format!("{:<12} {}", "scored by", manifest.metric))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,98 @@
+//! `halograph train [DATA]`
+
+mod demo;
+mod flags;
+mod place;
+mod session;
+mod summary;
+mod watch;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use halograph::train::event::Ending;
+
+use self::flags::Settings;
+use self::session::Session;
+use self::watch::Watch;
+use super::engine::Summary;
+use super::{interrupt, print, say};
+
+const EXAMPLES: &str = "\
+Examples:
+  halograph train                                         a first run, on a graph made on the spot
+  halograph train cora --model gcn --hidden 64            flags for what is changed most often
+  halograph train cora --config run.toml --set train.clip=1
+                                                          every key there is, in a file or one by one
+  halograph train cora --out runs/mine --epochs 500       stop it with Ctrl-C …
+  halograph train --resume --out runs/mine                … and go on where it stopped";
+
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The dataset directory [default: a small graph, made on the spot].
+    data: Option<PathBuf>,
+    #[command(flatten)]
+    settings: Settings,
+    /// The run's folder [default: runs/<time>-<data>-<model>].
+    #[arg(long, value_name = "RUN")]
+    out: Option<PathBuf>,
+    /// Continue the run in --out if there is one; it may get more epochs, another patience, other threads.
+    #[arg(long, requires = "out")]
+    resume: bool,
+    /// Replace an existing run.
+    #[arg(long, conflicts_with = "resume")]
+    overwrite: bool,
+    /// Write scalars for TensorBoard to RUN/tensorboard.
+    #[arg(long)]
+    tensorboard: bool,
+    /// Start even if memory will not suffice.
+    #[arg(long)]
+    force: bool,
+    /// Print the result as one line of JSON, and no progress.
+    #[arg(long)]
+    json: bool,
+    /// Print no progress and no summary; notes and errors remain.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let start = Instant::now();
+    let settings = args.settings.read()?;
+    interrupt::watch();
+    let mut session = Session::open(args, &settings)?;
+    session.notes.iter().for_each(|note| say(&format!("note: {note}")));
+    // From here on, whatever is on disk is whole.
+    interrupt::end_at_second();
+    let tensorboard = args.tensorboard.then(|| session.path().join("tensorboard"));
+    let mut watch = Watch::new(args.quiet || args.json, tensorboard);
+    let summary = session.train(&mut watch)?;
+    drop(watch);
+    if args.json {
+        print(&json(&session, &summary)?)?;
+    } else if !args.quiet && summary.ending != Ending::Interrupted {
+        print(&summary::text(&session, &summary, start.elapsed()))?;
+    }
+    Ok(ending(&session, &summary))
+}
+
+fn json(session: &Session, summary: &Summary) -> anyhow::Result<String> {
+    let mut line = serde_json::to_value(summary)?;
+    line["run"] = session.path().display().to_string().into();
+    line["data"] = session.dataset.manifest.name.clone().into();
+    Ok(line.to_string())
+}
+
+/// The exit code; says how to go on after an interruption.
+fn ending(session: &Session, summary: &Summary) -> ExitCode {
+    if summary.ending != Ending::Interrupted {
+        return ExitCode::SUCCESS;
+    }
+    let (epoch, path) = (summary.epochs, session.path().display());
+    say(&format!(
+        "interrupted after epoch {epoch}; saved. Resume with: halograph train --resume --out {path}"
+    ));
+    ExitCode::from(interrupt::EXIT_CODE)
+}

@@ -1,0 +1,148 @@
+//! What is trained: data and a run, new or taken up again.
+
+use std::path::Path;
+
+use halograph::config::{self, Setting};
+use halograph::train::{Config, Observer};
+use halograph_graph::Dataset;
+use halograph_graph::error::{Error, IoContext, Result};
+
+use super::Args;
+use super::demo::Demo;
+use super::place::default_out;
+use crate::cli::engine::{self, DataRef, Header, Progressing, Summary};
+use crate::cli::trained::{data_path, own_data};
+
+/// What may change when a run goes on: it still makes the same steps.
+const CHANGEABLE: [&str; 4] = ["train.epochs", "train.patience", "train.threads", "train.checkpoint_seconds"];
+
+/// A run and its data.
+pub struct Session {
+    /// What is learnt from.
+    pub dataset: Dataset,
+    /// What the user should know.
+    pub notes: Vec<String>,
+    run: Progressing,
+}
+
+impl Session {
+    /// The run that the arguments ask for.
+    pub fn open(args: &Args, settings: &[Setting]) -> anyhow::Result<Self> {
+        match args.out.as_deref().filter(|out| args.resume && engine::is_run(out)) {
+            Some(out) => resume(out, args, settings),
+            None => start(args, settings),
+        }
+    }
+
+    /// The run's folder.
+    pub fn path(&self) -> &Path {
+        self.run.path()
+    }
+
+    /// What the run does.
+    pub fn config(&self) -> &Config {
+        self.run.config()
+    }
+
+    /// Trains to the end, or until `observer` asks to stop.
+    pub fn train(&mut self, observer: &mut dyn Observer) -> anyhow::Result<Summary> {
+        self.run.train(&self.dataset, observer)
+    }
+}
+
+/// A new run.
+fn start(args: &Args, settings: &[Setting]) -> anyhow::Result<Session> {
+    let config = config::resolve(settings)?;
+    let out = |name: &str| args.out.clone().unwrap_or_else(|| default_out(name, config.model.kind.name()));
+    let Some(dir) = &args.data else {
+        return start_demo(args, &out("demo"), config);
+    };
+    let dataset = Dataset::open(dir)?;
+    let header = Header { data: data_ref(&dataset, dir)?, config: config.clone() };
+    engine::admit(&dataset, &config, args.force)?;
+    let run = Progressing::create(&out(&dataset.manifest.name), header, args.overwrite)?;
+    Ok(Session { dataset, notes: Vec::new(), run })
+}
+
+/// A new run with a graph of its own.
+fn start_demo(args: &Args, out: &Path, config: Config) -> anyhow::Result<Session> {
+    let (demo, home) = (Demo::make(out)?, own_data(out));
+    let dataset = Dataset::open(&demo.path())?;
+    let header = Header { data: data_ref(&dataset, &home)?, config: config.clone() };
+    engine::admit(&dataset, &config, args.force)?;
+    let run = Progressing::create(out, header, args.overwrite)?;
+    demo.settle(&home)?;
+    Ok(Session { dataset: Dataset::open(&home)?, notes: Vec::new(), run })
+}
+
+fn data_ref(dataset: &Dataset, dir: &Path) -> Result<DataRef> {
+    let path = std::path::absolute(dir).at(dir, "find")?;
+    let m = &dataset.manifest;
+    Ok(DataRef { path, name: m.name.clone(), fingerprint: m.fingerprint.clone() })
+}
+
+/// A run that goes on. Everything is checked before the run is touched.
+fn resume(out: &Path, args: &Args, settings: &[Setting]) -> anyhow::Result<Session> {
+    let header = engine::read_header(out)?;
+    let config = continued(&header.config, settings)?;
+    let dataset = Dataset::open(&args.data.clone().unwrap_or_else(|| data_path(out, &header)))?;
+    same_data(&dataset, &header, out)?;
+    engine::admit(&dataset, &config, args.force)?;
+    let (run, notes) = Progressing::resume(out, config)?;
+    Ok(Session { dataset, notes, run })
+}
+
+/// The configuration of a run that goes on with `settings`.
+fn continued(before: &Config, settings: &[Setting]) -> Result<Config> {
+    let after = config::overlay(before, settings)?;
+    let changed = config::differences(before, &after)?;
+    let Some(key) = changed.into_iter().find(|key| !CHANGEABLE.contains(&key.as_str())) else {
+        return Ok(after);
+    };
+    let setting = settings.iter().rev().find(|s| s.name() == key);
+    let place = setting.map_or("--resume", |s| &s.place);
+    let value = |config| {
+        let flat = config::flatten(config).unwrap_or_default();
+        flat.into_iter().find(|(name, _)| *name == key).map_or("nothing".into(), |(_, v)| v.to_string())
+    };
+    let problem = format!("{key} = {}, but the run was started with {}", value(&after), value(before));
+    let help = format!("a resumed run may change {}; for the rest start a new one", CHANGEABLE.join(", "));
+    Err(Error::input(place, problem).help(help))
+}
+
+fn same_data(dataset: &Dataset, header: &Header, run: &Path) -> Result<()> {
+    if dataset.manifest.fingerprint == header.data.fingerprint {
+        return Ok(());
+    }
+    let problem = format!("not the dataset that {} was started on ({})", run.display(), header.data.name);
+    Err(Error::input(dataset.path.display(), problem)
+        .help("give the right one as DATA, or start a new run with another --out"))
+}
+
+#[cfg(test)]
+mod tests {
+    use halograph::nn::model::Kind;
+
+    use super::*;
+
+    fn go_on(words: &[&str]) -> Result<Config> {
+        let settings: Vec<Setting> = words.iter().map(|w| Setting::parse("--set", w).unwrap()).collect();
+        continued(&Config::new(Kind::Gcn), &settings)
+    }
+
+    #[test]
+    fn some_settings_may_change_on_the_way() {
+        let config = go_on(&["train.epochs=500", "train.patience=3", "train.lr=0.01"]).unwrap();
+        assert_eq!((config.train.epochs, config.train.patience), (500, 3));
+    }
+
+    #[test]
+    fn the_others_are_refused_by_name() {
+        let message = go_on(&["train.epochs=500", "train.lr=0.5"]).unwrap_err().to_string();
+        assert!(message.starts_with("--set: train.lr = 0.5, but the run was started with 0.01"), "{message}");
+        let message = go_on(&["model.kind=gat"]).unwrap_err().to_string();
+        assert!(message.contains("model.kind = \"gat\", but the run was started with \"gcn\""), "{message}");
+        let message = go_on(&["train.weight_decay_for.convs=1"]).unwrap_err().to_string();
+        assert!(message.contains("started with nothing"), "{message}");
+    }
+}

@@ -1,0 +1,95 @@
+//! What is said of a run at its end.
+
+use std::time::Duration;
+
+use halograph::nn::model::{Kind, Spec};
+use halograph::train::event::Ending;
+use indicatif::{HumanBytes, HumanCount};
+
+use super::session::Session;
+use crate::cli::engine::Summary;
+
+/// The end of a run on one screen: what, how well, how long, where, and what next.
+pub fn text(session: &Session, summary: &Summary, elapsed: Duration) -> String {
+    let (m, path) = (&session.dataset.manifest, session.path().display());
+    let [parameters, nodes, edges] = [summary.parameters, m.nodes, m.edges].map(HumanCount);
+    let mut lines = vec![
+        String::new(),
+        line("model", &format!("{}, {parameters} parameters", model(&session.config().model))),
+        line("data", &format!("{}: {nodes} nodes, {edges} edges", m.name)),
+    ];
+    lines.extend(scores(summary));
+    lines.push(line("epochs", &epochs(summary, elapsed)));
+    lines.extend(
+        summary.peak_rss_bytes.map(|bytes| line("memory", &format!("{} at most", HumanBytes(bytes)))),
+    );
+    lines.push(line("run", &path.to_string()));
+    lines.push(String::new());
+    lines.push(line("next", &format!("halograph eval {path}")));
+    lines.push(line("", &format!("halograph predict {path} -o logits.npy")));
+    lines.join("\n")
+}
+
+fn line(key: &str, value: &str) -> String {
+    format!("{key:<10} {value}")
+}
+
+fn model(spec: &Spec) -> String {
+    let name = match spec.kind {
+        Kind::Sage => "GraphSAGE",
+        Kind::Gcn => "GCN",
+        Kind::Gat => "GAT",
+        Kind::Gcnii => "GCNII",
+        Kind::Resgcn => "ResGCN+",
+    };
+    let heads = if spec.kind == Kind::Gat { format!(" in {} heads", spec.heads) } else { String::new() };
+    format!("{name}, {} layers, {} wide{heads}", spec.layers, spec.hidden)
+}
+
+/// Scores of the kept weights.
+fn scores(summary: &Summary) -> Option<String> {
+    let epoch = summary.best_epoch?;
+    let parts = [("train", summary.train), ("val", summary.val), ("test", summary.test)];
+    let known: Vec<String> =
+        parts.iter().filter_map(|(part, score)| Some(format!("{part} {:.4}", (*score)?))).collect();
+    let which = if summary.val.is_some() { "the best validation" } else { "the last evaluation" };
+    Some(line(&summary.metric.to_string(), &format!("{}  (epoch {epoch}, {which})", known.join("  "))))
+}
+
+fn epochs(summary: &Summary, elapsed: Duration) -> String {
+    let early = match summary.ending {
+        Ending::StoppedEarly => ", then out of patience",
+        Ending::Finished | Ending::Interrupted => "",
+    };
+    let (median, total) = (seconds(summary.epoch_seconds_median), seconds(elapsed.as_secs_f64()));
+    format!("{}{early}; {median} each (median), {total} in all", summary.epochs)
+}
+
+/// A time with a unit that suits it.
+pub fn seconds(s: f64) -> String {
+    match s {
+        s if s < 1e-3 => format!("{:.0} µs", s * 1e6),
+        s if s < 1.0 => format!("{:.1} ms", s * 1e3),
+        s if s < 120.0 => format!("{s:.1} s"),
+        s if s < 7200.0 => format!("{} min {:02} s", s as u64 / 60, s as u64 % 60),
+        s => format!("{} h {:02} min", s as u64 / 3600, s as u64 / 60 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_read_well() {
+        for (s, text) in [
+            (0.000_25, "250 µs"),
+            (0.0283, "28.3 ms"),
+            (3.25, "3.2 s"),
+            (125.0, "2 min 05 s"),
+            (7_500.0, "2 h 05 min"),
+        ] {
+            assert_eq!(seconds(s), text);
+        }
+    }
+}

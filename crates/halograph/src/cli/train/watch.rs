@@ -1,0 +1,162 @@
+//! Progress of a run: a bar on a terminal, some lines elsewhere, silence if asked; and scalars for TensorBoard.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+use halograph::tensorboard;
+use halograph::train::event::{Best, Epoch, Event, Observer, Scores};
+use halograph_graph::error::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::summary::seconds;
+use crate::cli::{interrupt, say};
+
+/// About as many lines as a run is worth in a log.
+const LINES: u64 = 16;
+
+/// Shows a run while it goes on.
+pub struct Watch {
+    view: View,
+    scalars: Scalars,
+    epochs: u64,
+    scores: Option<Scores>,
+}
+
+enum View {
+    Silent,
+    Bar(ProgressBar),
+    /// Every so many epochs one line.
+    Lines(u64),
+}
+
+enum Scalars {
+    None,
+    /// Wanted in this folder.
+    Wanted(PathBuf),
+    Writing(tensorboard::Writer),
+}
+
+impl Watch {
+    /// Nothing is shown if `silent`; scalars go to a folder if there is one.
+    pub fn new(silent: bool, tensorboard: Option<PathBuf>) -> Self {
+        let view = match silent {
+            true => View::Silent,
+            false if std::io::stderr().is_terminal() => View::Bar(ProgressBar::hidden()),
+            false => View::Lines(1),
+        };
+        Watch { view, scalars: tensorboard.map_or(Scalars::None, Scalars::Wanted), epochs: 0, scores: None }
+    }
+
+    fn start(&mut self, from: u64, epochs: u64) {
+        self.epochs = epochs;
+        match &mut self.view {
+            View::Silent => {}
+            View::Bar(bar) => *bar = new_bar(from, epochs),
+            View::Lines(every) => *every = (epochs + 1).saturating_sub(from).div_ceil(LINES).max(1),
+        }
+        if let Scalars::Wanted(folder) = &self.scalars {
+            let opened = tensorboard::Writer::create(folder, from).map(Scalars::Writing);
+            self.scalars = self.or_without(opened);
+        }
+    }
+
+    fn epoch(&mut self, record: &Epoch, best: Option<&Best>) {
+        self.scores = record.scores.or(self.scores);
+        let progress = progress(record, self.scores.as_ref(), best);
+        let width = self.epochs.to_string().len();
+        match &self.view {
+            View::Bar(bar) => {
+                bar.set_message(progress);
+                bar.set_position(record.epoch);
+            }
+            View::Lines(every) if is_told(record.epoch, *every, self.epochs) => {
+                say(&format!("epoch {:width$}/{}  {progress}", record.epoch, self.epochs));
+            }
+            _ => {}
+        }
+        if let Scalars::Writing(writer) = &mut self.scalars {
+            let written = writer.epoch(record);
+            if written.is_err() {
+                self.scalars = self.or_without(written.map(|()| Scalars::None));
+            }
+        }
+    }
+
+    /// Plots are not worth a run: without them it goes on.
+    fn or_without(&self, scalars: Result<Scalars>) -> Scalars {
+        scalars.unwrap_or_else(|error| {
+            let note = || say(&format!("note: no more scalars for TensorBoard: {error}"));
+            match &self.view {
+                View::Bar(bar) => bar.suspend(note),
+                _ => note(),
+            }
+            Scalars::None
+        })
+    }
+}
+
+impl Observer for Watch {
+    fn on(&mut self, event: &Event) {
+        match event {
+            Event::Started { from, epochs, .. } => self.start(*from, *epochs),
+            Event::Epoch { record, best } => self.epoch(record, *best),
+            Event::Checkpoint { .. } => {}
+        }
+    }
+
+    fn interrupted(&self) -> bool {
+        interrupt::asked()
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let View::Bar(bar) = &self.view {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn new_bar(from: u64, epochs: u64) -> ProgressBar {
+    let template = "epoch {pos}/{len} [{bar:24}] {msg}  {eta} left";
+    let style = ProgressStyle::with_template(template).expect("the template above is valid");
+    let bar = ProgressBar::new(epochs).with_style(style.progress_chars("=> ")).with_position(from - 1);
+    bar.reset_eta();
+    bar
+}
+
+/// The first, the last and every so many epochs.
+fn is_told(epoch: u64, every: u64, epochs: u64) -> bool {
+    epoch == 1 || epoch == epochs || epoch.is_multiple_of(every)
+}
+
+fn progress(record: &Epoch, scores: Option<&Scores>, best: Option<&Best>) -> String {
+    let val = scores.and_then(|s| s.val).map_or(String::new(), |val| format!("  val {val:.4}"));
+    let best = best.and_then(|b| Some((b.scores.val?, b.epoch)));
+    let best = best.map_or(String::new(), |(val, epoch)| format!("  best {val:.4} at {epoch}"));
+    format!("loss {:.4}{val}{best}  {}/epoch", record.loss, seconds(record.seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_told_now_and_then() {
+        for epochs in [1, 2, 16, 17, 100, 1000, 12_345] {
+            let every = u64::div_ceil(epochs, LINES);
+            let told = (1..=epochs).filter(|&e| is_told(e, every, epochs)).count();
+            assert!((1..=18).contains(&told), "{epochs}: {told}");
+        }
+    }
+
+    #[test]
+    fn a_line_says_what_is_known() {
+        let record = Epoch { epoch: 3, loss: 0.5, lr: 0.01, seconds: 0.0123, scores: None };
+        assert_eq!(progress(&record, None, None), "loss 0.5000  12.3 ms/epoch");
+        let scores = Scores { train: None, val: Some(0.75), test: None, val_loss: None };
+        let best = Best { epoch: 2, scores, seconds: 1.0 };
+        let line = progress(&record, Some(&scores), Some(&best));
+        assert_eq!(line, "loss 0.5000  val 0.7500  best 0.7500 at 2  12.3 ms/epoch");
+    }
+}

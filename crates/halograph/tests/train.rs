@@ -1,0 +1,348 @@
+//! Training, scoring and predicting as a user meets them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use halograph::graph::io::npy::Array;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Runs a command line, split at spaces, inside `folder`.
+fn halograph(folder: &Path, line: &str) -> Output {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_halograph"));
+    command.args(words).current_dir(folder).output().expect("the binary runs")
+}
+
+/// Runs, expects success, gives standard output.
+fn ok(folder: &Path, line: &str) -> String {
+    let out = halograph(folder, line);
+    assert!(out.status.success(), "{line}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).expect("text")
+}
+
+/// Runs, expects bad input, gives standard error.
+fn refused(folder: &Path, line: &str) -> String {
+    let out = halograph(folder, line);
+    let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(2), "{line}: {stderr}");
+    assert!(!stderr.contains("panicked"), "{stderr}");
+    stderr
+}
+
+/// A folder with a small dataset called `g`.
+fn small() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    ok(folder.path(), "data make --nodes 300 --edges 2400 --features 12 --classes 3 -o g -q");
+    folder
+}
+
+/// Flags of a small model that is trained in no time.
+const QUICK: &str = "--hidden 8 --layers 2 --epochs 4 --threads 1";
+
+/// Training losses as they stand in `metrics.jsonl`, to the last digit.
+fn losses(run: &Path) -> Vec<String> {
+    let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    let loss = |line: &str| serde_json::from_str::<Value>(line).unwrap()["loss"].to_string();
+    text.lines().map(loss).collect()
+}
+
+fn json(text: &str) -> Value {
+    assert_eq!(text.lines().count(), 1, "{text}");
+    serde_json::from_str(text).expect("JSON")
+}
+
+fn only_entry(folder: &Path) -> PathBuf {
+    let mut entries = fs::read_dir(folder).unwrap();
+    let path = entries.next().expect("an entry").unwrap().path();
+    assert!(entries.next().is_none(), "more than {}", path.display());
+    path
+}
+
+#[test]
+fn without_a_word_a_whole_run_appears() {
+    let folder = tempfile::tempdir().unwrap();
+    let summary = ok(folder.path(), "train --epochs 2 --hidden 8");
+    for word in ["GraphSAGE", "parameters", "demo", "accuracy", "test", "median", "halograph predict runs/"] {
+        assert!(summary.contains(word), "{summary}");
+    }
+    let run = only_entry(&folder.path().join("runs"));
+    let name = run.file_name().unwrap().to_str().unwrap();
+    assert!(name.ends_with("-demo-sage"), "{name}");
+    for file in ["run.json", "metrics.jsonl", "model.safetensors", "data/dataset.json"] {
+        assert!(run.join(file).exists(), "{file}");
+    }
+    let moved = folder.path().join("moved");
+    fs::rename(&run, &moved).unwrap();
+    assert!(ok(folder.path(), "eval moved").contains("validation"));
+    assert_eq!(json(&ok(folder.path(), "train --resume --out moved --epochs 3 --json"))["epochs"], 3);
+    ok(folder.path(), "train --overwrite --out moved --epochs 1 --hidden 4 -q");
+    assert_eq!(losses(&moved).len(), 1);
+}
+
+#[test]
+fn json_tells_everything() {
+    let folder = small();
+    let out = halograph(folder.path(), &format!("train g --out r --json {QUICK}"));
+    assert!(out.status.success() && out.stderr.is_empty(), "{}", String::from_utf8_lossy(&out.stderr));
+    let line = json(std::str::from_utf8(&out.stdout).unwrap());
+    let fields = "strategy transport ranks threads model epochs metric loss loss_history train val test best_epoch \
+        epoch_seconds_median epoch_seconds compute_seconds wait_seconds bytes_per_epoch bytes_by_tag \
+        messages_per_epoch peak_rss_bytes seconds_to_best ending run data";
+    for field in fields.split_whitespace() {
+        assert!(line.get(field).is_some(), "{field} is missing in {line}");
+    }
+    assert_eq!(line["loss_history"].as_array().unwrap().len(), 4);
+    let scores = json(&ok(folder.path(), "eval r --json"));
+    for part in ["train", "val", "test", "metric"] {
+        assert_eq!(scores[part], line[part], "{part} of the kept weights");
+    }
+}
+
+#[test]
+fn flags_win_over_set_and_set_over_the_file() {
+    let folder = small();
+    let file = "[model]\nkind = \"gcn\"\nhidden = 4\n[train]\nlr = 1\nepochs = 3\nweight_decay_for = { \"convs.0\" = 1 }\n";
+    fs::write(folder.path().join("c.toml"), file).unwrap();
+    ok(
+        folder.path(),
+        "train g --config c.toml --set train.lr=0.5 --set model.hidden=6 --epochs 2 --out r -q",
+    );
+    let run: Value = serde_json::from_slice(&fs::read(folder.path().join("r/run.json")).unwrap()).unwrap();
+    let config = &run["config"];
+    assert_eq!((&config["model"]["kind"], &config["model"]["hidden"]), (&"gcn".into(), &6.into()));
+    assert_eq!((&config["train"]["lr"], &config["train"]["epochs"]), (&0.5.into(), &2.into()));
+    assert_eq!(config["train"]["weight_decay_for"]["convs.0"], 1.0);
+    assert!(Path::new(run["data"]["path"].as_str().unwrap()).is_absolute());
+}
+
+#[test]
+fn bad_settings_are_refused_by_name_before_anything_is_written() {
+    let folder = small();
+    let path = folder.path();
+    fs::write(path.join("typo.toml"), "[model]\n\nhiden = 3\n").unwrap();
+    fs::write(path.join("type.toml"), "[train]\nlr = \"fast\"\n").unwrap();
+    fs::write(path.join("broken.toml"), "[train\n").unwrap();
+    for (flags, words) in [
+        ("--layers 0", "--layers: model.layers: 0: must be at least 1"),
+        ("--lr nan", "--lr: train.lr: NaN"),
+        ("--lr NaN", "train.lr = \"NaN\": must be a number"),
+        ("--lr -1", "train.lr: -1: must be a positive number"),
+        ("--hidden -1", "--hidden: model.hidden = -1: must be a whole number"),
+        ("--epochs 0", "train.epochs"),
+        ("--dropout 1", "model.dropout"),
+        ("--model gnc", "'gcn'"),
+        ("--norm batchh", "'batch'"),
+        ("--model gat --hidden 10 --heads 4", "model.heads"),
+        ("--set model.kind=gcni", "must be one of gcnii, gcn"),
+        ("--set model.hiden=3", "--set: unknown key model.hiden\n  help: did you mean model.hidden?"),
+        ("--set hidden=3", "did you mean model.hidden?"),
+        ("--set hidden", "is not key=value"),
+        ("--config typo.toml", "typo.toml, line 3: unknown key model.hiden"),
+        ("--config type.toml", "type.toml, line 2: train.lr = \"fast\": must be a number"),
+        ("--config broken.toml", "broken.toml, line 1: not TOML"),
+        ("--config none.toml", "none.toml: cannot read"),
+        ("--epoch 3", "'--epochs'"),
+        ("--resume", "--out"),
+    ] {
+        let message = refused(path, &format!("train g {flags}"));
+        assert!(message.contains(words), "{flags}: {message}");
+    }
+    assert!(!path.join("runs").exists());
+}
+
+#[test]
+fn data_without_labels_or_training_nodes_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let table = |labels: [&str; 3], split: [&str; 3]| {
+        fs::write(path.join("edges.csv"), "src,dst\n0,1\n1,2\n").unwrap();
+        let row = |v: usize| format!("{v},{},1,{}\n", labels[v], split[v]);
+        let rows: String = (0..3).map(row).collect();
+        fs::write(path.join("nodes.csv"), format!("id,label,x,split\n{rows}")).unwrap();
+        ok(path, "data import csv . -o d -q --overwrite");
+    };
+    table(["0", "1", "0"], ["val", "val", "test"]);
+    assert!(refused(path, "train d --out r").contains("train"));
+    table(["", "1", "0"], ["train", "val", "test"]);
+    assert!(refused(path, "train d --out r").contains("label"));
+    assert!(refused(path, "train . --out r").contains("not a dataset directory"));
+    assert!(refused(path, "train nowhere --out r").contains("nowhere"));
+}
+
+#[test]
+fn a_run_is_kept_unless_told_otherwise() {
+    let folder = small();
+    let (path, run) = (folder.path(), folder.path().join("r"));
+    ok(path, &format!("train g --out r -q {QUICK}"));
+    let before = losses(&run);
+    let message = refused(path, &format!("train g --out r --seed 1 {QUICK}"));
+    assert!(message.contains("--resume") && message.contains("--overwrite"), "{message}");
+    assert_eq!(losses(&run), before);
+    ok(path, &format!("train g --out r --seed 1 --overwrite -q --tensorboard {QUICK}"));
+    assert_ne!(losses(&run), before);
+    ok(path, &format!("train g --out r --overwrite -q {QUICK}"));
+    assert_eq!(losses(&run), before, "the same seed gives the same run");
+    fs::write(run.join("thesis.tex"), "years of work").unwrap();
+    assert!(refused(path, &format!("train g --out r --overwrite {QUICK}")).contains("thesis.tex"));
+    assert!(refused(path, &format!("train g --out g --overwrite {QUICK}")).contains("not a run"));
+}
+
+#[test]
+fn another_version_is_refused_by_number() {
+    let folder = small();
+    let (path, file) = (folder.path(), folder.path().join("r/run.json"));
+    ok(path, &format!("train g --out r -q {QUICK}"));
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("\"version\": 1", "\"version\": 7")).unwrap();
+    for line in ["train --resume --out r", "eval r", "predict r -o x.npy"] {
+        let message = refused(path, line);
+        assert!(message.contains("version 7"), "{line}: {message}");
+    }
+}
+
+#[test]
+fn what_is_no_run_and_what_does_not_fit_is_refused() {
+    let folder = small();
+    let path = folder.path();
+    ok(path, "data make --nodes 300 --edges 2400 --features 9 --classes 3 -o wide -q");
+    ok(path, "data make --nodes 300 --edges 2400 --features 12 --classes 5 -o classes -q");
+    ok(path, &format!("train g --out r -q {QUICK}"));
+    ok(path, &format!("train g --out other -q {QUICK} --hidden 16"));
+    for verb in ["eval", "predict -o x.npy"] {
+        assert!(refused(path, &format!("{verb} g")).contains("run.json"));
+        let message = refused(path, &format!("{verb} r --data wide"));
+        assert!(message.starts_with("error: wide: 9 features and 3 classes do not fit"), "{message}");
+        assert!(refused(path, &format!("{verb} r --data classes")).contains("5 classes do not fit"));
+    }
+    fs::copy(path.join("other/model.safetensors"), path.join("r/model.safetensors")).unwrap();
+    for verb in ["eval", "predict -o x.npy"] {
+        assert!(refused(path, &format!("{verb} r")).contains("has shape"));
+    }
+    fs::remove_file(path.join("r/model.safetensors")).unwrap();
+    assert!(refused(path, "eval r").contains("no weights"));
+    assert!(!path.join("x.npy").exists());
+}
+
+#[test]
+fn predictions_stand_in_the_order_of_the_nodes() {
+    let folder = small();
+    let path = folder.path();
+    ok(path, &format!("train g --out r -q {QUICK} --epochs 20"));
+    ok(path, "predict r -o logits.npy");
+    ok(path, "predict r -o hidden.npy --embeddings");
+    let (logits, hidden) = (path.join("logits.npy"), path.join("hidden.npy"));
+    assert_eq!(Array::open(&hidden).unwrap().header.shape, [300, 8]);
+    let logits = Array::open(&logits).unwrap();
+    assert_eq!(logits.header.shape, [300, 3]);
+    // Scored by hand, they give the score that eval gives: every row is where it belongs.
+    let (labels, split) = (Array::open(&path.join("g/label.npy")), Array::open(&path.join("g/split.npy")));
+    let (labels, split) = (labels.unwrap(), split.unwrap());
+    let (labels, split): (&[i64], &[u8]) = (labels.as_slice().unwrap(), split.as_slice().unwrap());
+    let rows = logits.as_slice::<f32>().unwrap().chunks_exact(3);
+    let best = |row: &[f32]| (0..3).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap() as i64;
+    let right: Vec<bool> = rows
+        .zip(labels)
+        .zip(split)
+        .filter(|(_, part)| **part == 3)
+        .map(|((row, l), _)| best(row) == *l)
+        .collect();
+    let score = right.iter().filter(|r| **r).count() as f64 / right.len() as f64;
+    let told = json(&ok(path, "eval r --json"))["test"].as_f64().unwrap();
+    assert!((score - told).abs() < 1e-9, "{score} and {told}");
+    assert!(told > 0.5, "it has learnt something: {told}");
+    assert!(refused(path, "predict r -o logits.npy").contains("--overwrite"));
+    ok(path, "predict r -o logits.npy --overwrite");
+    assert!(refused(path, "predict r -o none/logits.npy").contains("none"));
+}
+
+/// Runs a line of bash in `folder`, in which `$H` is the binary; gives exit code and standard error.
+fn shell(folder: &Path, line: &str) -> (Option<i32>, String) {
+    let mut bash = Command::new("bash");
+    let bash = bash.args(["-c", line]).env("H", env!("CARGO_BIN_EXE_halograph")).current_dir(folder);
+    let out = bash.output().expect("bash runs");
+    (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
+}
+
+#[test]
+fn an_interrupted_run_goes_on_as_if_nothing_had_happened() {
+    let folder = small();
+    let (path, run) = (folder.path(), folder.path().join("r"));
+    let flags = "--hidden 8 --layers 2 --threads 1 --seed 3 -q";
+    for signal in ["INT", "TERM"] {
+        // The signal comes when some epochs are done.
+        let line = format!(
+            "$H train g --out r --overwrite --epochs 10000000 {flags} & p=$!
+             for i in $(seq 600); do [ -s r/metrics.jsonl ] && break; sleep 0.02; done
+             kill -{signal} $p; wait $p"
+        );
+        let (code, stderr) = shell(path, &line);
+        assert_eq!(code, Some(130), "{stderr}");
+        let done = losses(&run).len();
+        let expected =
+            format!("interrupted after epoch {done}; saved. Resume with: halograph train --resume --out r\n");
+        assert_eq!(stderr, expected);
+        let epochs = done + 5;
+        ok(path, &format!("train --resume --out r --epochs {epochs} -q"));
+        ok(path, &format!("train g --out whole --overwrite --epochs {epochs} {flags}"));
+        assert_eq!(losses(&run), losses(&path.join("whole")), "{signal}");
+        let weights = |run: &str| fs::read(path.join(run).join("model.safetensors")).unwrap();
+        assert!(weights("r") == weights("whole"), "{signal}: other weights");
+    }
+}
+
+#[test]
+fn resuming_refuses_another_run() {
+    let folder = small();
+    let path = folder.path();
+    ok(path, "data make --nodes 300 --edges 2400 --features 12 --classes 3 --seed 1 -o other -q");
+    // Where there is none, it starts one.
+    ok(path, &format!("train g --resume --out r -q {QUICK}"));
+    for (flags, words) in [
+        ("--lr 0.5", "--lr: train.lr = 0.5, but the run was started with 0.01"),
+        ("--model gat", "--model: model.kind = \"gat\""),
+        ("--set data.inductive=true", "--set: data.inductive = true"),
+        ("--overwrite", "cannot be used with"),
+        ("other", "not the dataset"),
+    ] {
+        let message = refused(path, &format!("train --resume --out r {flags}"));
+        assert!(message.contains(words), "{flags}: {message}");
+    }
+    ok(path, &format!("train g --resume --out r -q {QUICK} --epochs 6 --threads 2"));
+    assert_eq!(losses(&path.join("r")).len(), 6);
+}
+
+#[test]
+fn quiet_says_nothing_and_logs_are_short() {
+    let folder = small();
+    let quiet = halograph(folder.path(), &format!("train g --out r --quiet {QUICK}"));
+    assert!(quiet.status.success() && quiet.stdout.is_empty() && quiet.stderr.is_empty());
+    let long = halograph(folder.path(), "train g --out long --hidden 4 --layers 1 --epochs 300 --threads 1");
+    let lines = String::from_utf8_lossy(&long.stderr).lines().count();
+    assert!((5..=20).contains(&lines), "{lines} lines");
+}
+
+#[test]
+fn tensorboard_files_grow_with_the_run() {
+    let folder = small();
+    let path = folder.path();
+    ok(path, &format!("train g --out r -q --tensorboard {QUICK}"));
+    let events = only_entry(&path.join("r/tensorboard"));
+    assert!(events.file_name().unwrap().to_str().unwrap().starts_with("events.out.tfevents."));
+    let bytes = fs::read(&events).unwrap();
+    for tag in ["loss/train", "loss/val", "score/val", "epoch_seconds"] {
+        let found = bytes.windows(tag.len()).filter(|w| *w == tag.as_bytes()).count();
+        assert_eq!(found, 4, "{tag}: once an epoch");
+    }
+    ok(path, "train --resume --out r -q --tensorboard --epochs 6");
+    assert_eq!(fs::read_dir(path.join("r/tensorboard")).unwrap().count(), 2);
+}
+
+#[test]
+fn every_verb_has_help() {
+    let here = Path::new(".");
+    assert!(ok(here, "train --help").contains("halograph train --resume"));
+    assert!(ok(here, "eval --help").contains("--json"));
+    assert!(ok(here, "predict --help").contains("--embeddings"));
+}
