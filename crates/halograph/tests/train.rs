@@ -132,7 +132,7 @@ fn bad_settings_are_refused_by_name_before_anything_is_written() {
         ("--hidden -1", "--hidden: model.hidden = -1: must be a whole number"),
         ("--epochs 0", "train.epochs"),
         ("--dropout 1", "model.dropout"),
-        ("--model gnc", "'gcn'"),
+        ("--model sagee", "'sage'"),
         ("--norm batchh", "'batch'"),
         ("--model gat --hidden 10 --heads 4", "model.heads"),
         ("--set model.kind=gcni", "must be one of gcnii, gcn"),
@@ -164,11 +164,12 @@ fn data_without_labels_or_training_nodes_is_refused() {
         ok(path, "data import csv . -o d -q --overwrite");
     };
     table(["0", "1", "0"], ["val", "val", "test"]);
-    assert!(refused(path, "train d --out r").contains("train"));
+    assert!(refused(path, "train d --out r").contains("training node"));
     table(["", "1", "0"], ["train", "val", "test"]);
     assert!(refused(path, "train d --out r").contains("label"));
     assert!(refused(path, "train . --out r").contains("not a dataset directory"));
     assert!(refused(path, "train nowhere --out r").contains("nowhere"));
+    assert!(!path.join("r").exists(), "what cannot be trained leaves no run");
 }
 
 #[test]

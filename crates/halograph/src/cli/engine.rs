@@ -55,8 +55,10 @@ pub fn is_run(path: &Path) -> bool {
     path.join("run.json").exists()
 }
 
-/// Refuses what would need more memory than there is, unless forced.
+/// Refuses data that cannot be trained on, and what would need more memory than there is, unless forced: before
+/// a run is made, or an older one replaced.
 pub fn admit(dataset: &Dataset, config: &Config, force: bool) -> anyhow::Result<()> {
+    train::data::check(dataset)?;
     let predicted = memory::predict(dataset, config).map_err(plain)?;
     predicted.map_or(Ok(()), |bytes| memory::admit(bytes, force)).map_err(plain)
 }

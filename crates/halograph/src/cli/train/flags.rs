@@ -46,6 +46,8 @@ impl Flag {
         let help = format!("{meaning} [default: {}]", default_of(key));
         // A negative number is an answer too: the configuration says what is wrong with it.
         let arg = Arg::new(name).long(name).value_name(value).help(help).help_heading(heading);
+        // Said twice, the last counts, as with --set.
+        let arg = arg.overrides_with(name);
         match choices(key) {
             [] => arg.allow_negative_numbers(true),
             words => arg.value_parser(PossibleValuesParser::new(words)),
