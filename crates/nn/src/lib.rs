@@ -5,6 +5,7 @@
 //! - [`model`]: whole models, as lists of stages; [`erased`]: layers of a kind known at run time;
 //! - [`norm`]: LayerNorm and BatchNorm;
 //! - [`param`]: parameters under PyG's names, and how they are drawn;
+//! - [`optimizer`]: steps over all parameters of a model;
 //! - [`state`]: state dicts, as safetensors bytes;
 //! - [`matrix`]: row-major matrices.
 
@@ -15,8 +16,10 @@ pub mod gcnii;
 pub mod layer;
 pub mod linear;
 pub mod matrix;
+pub mod metrics;
 pub mod model;
 pub mod norm;
+pub mod optimizer;
 pub mod param;
 mod propagate;
 pub mod residual;

@@ -72,7 +72,7 @@ pub enum Event<'a> {
 }
 
 /// Watches a run and may ask it to stop.
-pub trait Observer {
+pub trait Observer: Send {
     /// Something happened.
     fn on(&mut self, event: &Event);
 
