@@ -6,6 +6,7 @@
 //! - [`norm`]: LayerNorm and BatchNorm;
 //! - [`param`]: parameters under PyG's names, and how they are drawn;
 //! - [`state`]: state dicts, as safetensors bytes;
+//! - [`metrics`]: scores of predictions;
 //! - [`matrix`]: row-major matrices.
 
 pub mod erased;
@@ -15,6 +16,7 @@ pub mod gcnii;
 pub mod layer;
 pub mod linear;
 pub mod matrix;
+pub mod metrics;
 pub mod model;
 pub mod norm;
 pub mod param;
