@@ -20,6 +20,7 @@ pub mod metrics;
 pub mod model;
 pub mod norm;
 pub mod param;
+mod projection;
 mod propagate;
 pub mod residual;
 pub mod sage;
