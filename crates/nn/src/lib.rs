@@ -7,6 +7,7 @@
 //! - [`param`]: parameters under PyG's names, and how they are drawn;
 //! - [`optimizer`]: steps over all parameters of a model;
 //! - [`state`]: state dicts, as safetensors bytes;
+//! - [`metrics`]: scores of predictions;
 //! - [`matrix`]: row-major matrices.
 
 pub mod erased;
@@ -21,6 +22,7 @@ pub mod model;
 pub mod norm;
 pub mod optimizer;
 pub mod param;
+mod projection;
 mod propagate;
 pub mod residual;
 pub mod sage;
