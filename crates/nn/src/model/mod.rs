@@ -116,9 +116,12 @@ impl Build<'_> {
             Kind::Gcn => Box::new(Gcn::new(&scope, inputs, outputs, spec.project, dropout)),
             Kind::Gat => {
                 let dropout = GatDropout { input: dropout, attention: spec.attention_dropout };
-                let (width, combine) =
-                    if last { (outputs, Heads::Mean) } else { (outputs / spec.heads, Heads::Concat) };
-                Box::new(Gat::new(&scope, inputs, spec.heads, width, combine, dropout))
+                if !last {
+                    let width = outputs / spec.heads;
+                    return Box::new(Gat::new(&scope, inputs, spec.heads, width, Heads::Concat, dropout));
+                }
+                let heads = if spec.output_heads == 0 { spec.heads } else { spec.output_heads };
+                Box::new(Gat::new(&scope, inputs, heads, outputs, Heads::Mean, dropout))
             }
             _ => Box::new(self.sage(&scope, inputs, outputs, dropout)),
         }
