@@ -37,6 +37,13 @@ pub struct Checkpoint {
     pub state: State,
 }
 
+/// A checkpoint as it was found.
+pub(super) struct Saved {
+    pub(super) checkpoint: Checkpoint,
+    /// Length of `metrics.jsonl` after its epoch.
+    pub(super) metrics_bytes: u64,
+}
+
 /// The contents of `manifest.json`.
 #[derive(Clone, Serialize, Deserialize)]
 struct Manifest {
@@ -177,8 +184,8 @@ pub(super) fn discard(run: &Path, epoch: u64) -> Result<()> {
     Ok(())
 }
 
-/// Reads a checkpoint and the length of `metrics.jsonl` that belongs to it; anything missing or changed is an error.
-pub(super) fn read(run: &Path, epoch: u64) -> Result<(Checkpoint, u64)> {
+/// Reads a checkpoint; anything missing or changed is an error.
+pub(super) fn read(run: &Path, epoch: u64) -> Result<Saved> {
     let folder = run.join(folder_name(epoch));
     let path = folder.join(MANIFEST);
     let refuse = |problem: String| Error::input(path.display(), problem);
@@ -193,5 +200,5 @@ pub(super) fn read(run: &Path, epoch: u64) -> Result<(Checkpoint, u64)> {
     }
     let state = State::from_bytes(&path.display().to_string(), &bytes)?;
     let Manifest { epoch, step, seconds, best, metrics_bytes, .. } = manifest;
-    Ok((Checkpoint { epoch, step, seconds, best, state }, metrics_bytes))
+    Ok(Saved { checkpoint: Checkpoint { epoch, step, seconds, best, state }, metrics_bytes })
 }

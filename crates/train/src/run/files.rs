@@ -63,10 +63,14 @@ pub(super) fn make_folder(folder: &Path) -> Result<Vec<PathBuf>> {
 /// Takes back a run that could not begin, if its folder was made for it.
 pub(super) fn unmake(folder: &Path, made: &[PathBuf]) {
     if !made.is_empty() {
-        [RUN, METRICS, LOCK].iter().for_each(|name| remove(&folder.join(name)));
+        [RUN, METRICS, LOCK].iter().for_each(|name| drop(remove_file(&folder.join(name))));
     }
-    // A folder that somebody else uses by now is not empty and stays.
-    made.iter().for_each(|folder| drop(fs::remove_dir(folder)));
+    remove_empty(made);
+}
+
+/// Removes folders that were made for nothing; one that somebody else uses by now is not empty and stays.
+pub(super) fn remove_empty(folders: &[PathBuf]) {
+    folders.iter().for_each(|folder| drop(fs::remove_dir(folder)));
 }
 
 /// Removes what killed processes left half done. What cannot be removed is in nobody's way and stays.
@@ -80,6 +84,14 @@ pub(super) fn clean(folder: &Path) -> Result<()> {
 /// Removes a file or a folder, if it is there and this can be done.
 pub(super) fn remove(path: &Path) {
     let _ = fs::remove_file(path).or_else(|_| fs::remove_dir_all(path));
+}
+
+/// Removes a file, if it is there; fails if it stays.
+pub(super) fn remove_file(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+        done => done.at(path, "remove"),
+    }
 }
 
 /// The bytes of a regular file; anything else (a folder, a pipe that nobody writes to) is refused, not waited for.

@@ -96,7 +96,7 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<RunFile> {
     let place = &path.display();
     let damaged = |e| {
         Error::input(place, format!("not the description of a run: {e}"))
-            .help("restore the file, or start again with --overwrite")
+            .help("restore the file from a copy, or start a new run in another folder")
     };
     // The head first: another version may well have other fields.
     let head: Head = serde_json::from_slice(bytes).map_err(damaged)?;
@@ -105,8 +105,9 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<RunFile> {
     }
     if head.version != VERSION {
         let problem = format!("run version {}; this build reads version {VERSION}", head.version);
-        return Err(Error::input(place, problem)
-            .help("continue it with the build that began it, or start a new run"));
+        return Err(
+            Error::input(place, problem).help("continue it with the build that began it, or start a new run")
+        );
     }
     serde_json::from_slice(bytes).map_err(damaged)
 }

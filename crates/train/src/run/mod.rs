@@ -20,6 +20,7 @@ use halograph_nn::state::State;
 use serde_json::Value;
 
 use crate::event::Epoch;
+use checkpoint::Saved;
 use files::{METRICS, RUN, Staged, TRACE, WEIGHTS};
 use header::{RunFile, is_run};
 use history::History;
@@ -66,7 +67,7 @@ impl Run {
     pub fn create(path: &Path, header: Header, overwrite: bool) -> Result<Run> {
         may_create(path, overwrite)?;
         let made = files::make_folder(path)?;
-        let lock = Lock::take(path)?;
+        let lock = Lock::take(path).inspect_err(|_| files::remove_empty(&made))?;
         let history = begin(path, &header, overwrite).inspect_err(|_| files::unmake(path, &made))?;
         Ok(Run { path: path.to_path_buf(), header, history, newest: None, lock })
     }
@@ -80,10 +81,11 @@ impl Run {
         let (header, _) = RunFile::read(path)?.into_parts();
         files::clean(path)?;
         let (found, mut notes) = newest_whole(path)?;
-        let (epoch, end) = found.as_ref().map_or((0, 0), |(checkpoint, end)| (checkpoint.epoch, *end));
+        let (epoch, end) =
+            found.as_ref().map_or((0, 0), |saved| (saved.checkpoint.epoch, saved.metrics_bytes));
         let (file, history, note) = History::reopen(path, epoch, end)?;
         notes.extend(note);
-        let checkpoint = found.map(|(checkpoint, _)| checkpoint);
+        let checkpoint = found.map(|saved| saved.checkpoint);
         let newest = checkpoint.as_ref().map(|c| c.epoch);
         let run = Run { path: path.to_path_buf(), header, history: file, newest, lock };
         Ok(Resumed { run, checkpoint, history, notes })
@@ -106,15 +108,15 @@ impl Run {
     }
 
     /// Saves where the run stands; when that is done, older checkpoints go. All epochs up to it must have been
-    /// recorded. If the newest checkpoint is of the same epoch, there is nothing to do.
+    /// recorded, and the best weights saved, before: they are not written again when the run is resumed from here. If
+    /// the newest checkpoint is of the same epoch, it is kept.
     pub fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         self.lock.check()?;
-        if self.newest == Some(checkpoint.epoch) {
-            return Ok(());
+        if self.newest != Some(checkpoint.epoch) {
+            let metrics_bytes = self.history.sync()?;
+            checkpoint::write(&self.path, checkpoint, metrics_bytes)?;
+            self.newest = Some(checkpoint.epoch);
         }
-        let metrics_bytes = self.history.sync()?;
-        checkpoint::write(&self.path, checkpoint, metrics_bytes)?;
-        self.newest = Some(checkpoint.epoch);
         checkpoint::prune(&self.path, checkpoint.epoch)
     }
 
@@ -142,7 +144,10 @@ fn begin(path: &Path, header: &Header, overwrite: bool) -> Result<History> {
     for epoch in checkpoint::epochs(path)? {
         checkpoint::discard(path, epoch)?;
     }
-    [METRICS, WEIGHTS, TRACE].iter().for_each(|name| files::remove(&path.join(name)));
+    for name in [METRICS, WEIGHTS, TRACE] {
+        files::remove_file(&path.join(name))?;
+    }
+    files::sync_folder(path)?;
     new.place()?;
     files::clean(path)?;
     History::create(path)
@@ -207,10 +212,9 @@ fn may_create(path: &Path, overwrite: bool) -> Result<()> {
     }
 }
 
-/// The newest checkpoint that is whole, with the length of the history that belongs to it, and notes on newer ones
-/// that are not. If there are checkpoints and none is whole, starting again would write over the last results: that
-/// is for the user to decide.
-fn newest_whole(path: &Path) -> Result<(Option<(Checkpoint, u64)>, Vec<String>)> {
+/// The newest checkpoint that is whole, and notes on newer ones that are not. If there are checkpoints and none is
+/// whole, starting again would write over the last results: that is for the user to decide.
+fn newest_whole(path: &Path) -> Result<(Option<Saved>, Vec<String>)> {
     let mut damage = Vec::new();
     for epoch in checkpoint::epochs(path)? {
         match checkpoint::read(path, epoch) {

@@ -23,7 +23,7 @@ fn header(seed: u64) -> Header {
 
 fn epoch(epoch: u64) -> Epoch {
     let scores = Scores { train: Some(0.1 + 0.2), val: Some(1.0 / 3.0), test: None, val_loss: Some(1e-7) };
-    let scores = (epoch % 2 == 0).then_some(scores);
+    let scores = epoch.is_multiple_of(2).then_some(scores);
     Epoch { epoch, loss: 1.0 / epoch as f64, lr: 0.1, seconds: 1e-3 * epoch as f64, scores }
 }
 
@@ -256,6 +256,14 @@ fn a_crash_at_any_step_of_a_checkpoint_loses_nothing_that_was_whole() {
         assert_eq!(found, (Some(checkpoint(newest)), (1..=newest).map(epoch).collect(), vec![]), "crash {k}");
         assert!(!files::names(&path).unwrap().iter().any(|name| files::is_leftover(name)), "crash {k}");
     }
+}
+
+#[test]
+fn a_crash_after_the_last_checkpoint_leaves_one_in_the_end() {
+    let (_folder, path) = folder();
+    two_checkpoints(&path);
+    Run::resume(&path).unwrap().run.checkpoint(&checkpoint(3)).unwrap();
+    assert_eq!(checkpoint::epochs(&path).unwrap(), [3]);
 }
 
 #[test]
