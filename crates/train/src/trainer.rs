@@ -15,27 +15,30 @@ use crate::data::Data;
 use crate::error::{Error, Result};
 use crate::evaluation::{new_model, scores};
 use crate::event::{Best, Ending, Epoch, Event, Observer, Scores};
-use crate::run::{Checkpoint, Resumed, Run};
+use crate::run::{Checkpoint, Run};
 use crate::schedule::learning_rate;
 use crate::strategy::single;
 use crate::summary::{Single, Summary};
 
-/// Trains what the header of `run` says on `dataset`, from where `resumed` left off.
+/// Where a run that is taken up again stands: its checkpoint, and the epochs up to it.
+pub type Standing = (Checkpoint, Vec<Epoch>);
+
+/// Trains what the header of `run` says on `dataset`, `from` where it stands.
 ///
 /// Returns when all epochs are done, when patience is at an end, or when `observer` asks to stop; the state is
 /// saved in each case. After an error the last checkpoint is as it was.
 pub fn train(
     dataset: &Dataset,
     run: &mut Run,
-    resumed: Option<Resumed>,
+    from: Option<Standing>,
     observer: &mut dyn Observer,
 ) -> Result<Summary> {
     let config = run.header().config.clone();
     config.check()?;
     let threads = threads(&config.train);
     in_pool(threads, || match config.train.precision {
-        Precision::F32 => Trainer::<f32>::new(dataset, &config, resumed)?.run(run, observer, threads),
-        Precision::F64 => Trainer::<f64>::new(dataset, &config, resumed)?.run(run, observer, threads),
+        Precision::F32 => Trainer::<f32>::new(dataset, &config, from)?.run(run, observer, threads),
+        Precision::F64 => Trainer::<f64>::new(dataset, &config, from)?.run(run, observer, threads),
     })
 }
 
@@ -68,14 +71,14 @@ struct Trainer<'d, T> {
 }
 
 impl<'d, T: Real> Trainer<'d, T> {
-    fn new(dataset: &'d Dataset, config: &'d Config, resumed: Option<Resumed>) -> Result<Self> {
+    fn new(dataset: &'d Dataset, config: &'d Config, from: Option<Standing>) -> Result<Self> {
         let model = new_model(dataset, config);
         let optimizer = new_optimizer(&config.train, &model)?;
         let data = Data::load(dataset, &config.data)?;
         let (history, best_weights) = (Vec::new(), State::default());
         let mut trainer =
             Trainer { config, data, model, optimizer, epoch: 0, seconds: 0.0, history, best: None, best_weights };
-        if let Some(Resumed { checkpoint: Some(checkpoint), history, .. }) = resumed {
+        if let Some((checkpoint, history)) = from {
             trainer.restore(checkpoint)?;
             trainer.history = history;
         }
@@ -98,13 +101,13 @@ impl<'d, T: Real> Trainer<'d, T> {
             history: &self.history,
             best: self.best,
         });
-        run.finish(&summary)?;
+        run.finish(&serde_json::to_value(&summary).expect("numbers and names always serialise"))?;
         Ok(summary)
     }
 
     fn epochs(&mut self, run: &mut Run, observer: &mut dyn Observer) -> Result<Ending> {
         let interval = Duration::from_secs_f64(self.config.train.checkpoint_seconds.min(1e9));
-        let mut saved = (self.epoch, Instant::now());
+        let mut saved = Instant::now();
         let ending = loop {
             if self.epoch >= self.config.train.epochs {
                 break Ending::Finished;
@@ -119,14 +122,12 @@ impl<'d, T: Real> Trainer<'d, T> {
             run.record(&record)?;
             observer.on(&Event::Epoch { record: &record, best: self.best.as_ref() });
             self.history.push(record);
-            if saved.1.elapsed() >= interval {
+            if saved.elapsed() >= interval {
                 self.save(run, observer)?;
-                saved = (self.epoch, Instant::now());
+                saved = Instant::now();
             }
         };
-        if self.epoch > saved.0 {
-            self.save(run, observer)?;
-        }
+        self.save(run, observer)?;
         Ok(ending)
     }
 
@@ -178,10 +179,10 @@ impl<'d, T: Real> Trainer<'d, T> {
         state.insert_all("optimizer.", self.optimizer.state());
         state.insert_all("best.", self.best_weights.clone());
         let &Trainer { epoch, seconds, best, .. } = self;
-        run.checkpoint(&Checkpoint { epoch, seconds, best, state })?;
-        // Before the first evaluation the weights there are are the best known.
+        // Before the first evaluation the newest weights are the best known.
         let newest = best.is_none().then(|| self.model.state());
         run.save_weights(newest.as_ref().unwrap_or(&self.best_weights))?;
+        run.checkpoint(&Checkpoint { epoch, step: self.optimizer.steps(), seconds, best, state })?;
         observer.on(&Event::Checkpoint { epoch });
         Ok(())
     }
