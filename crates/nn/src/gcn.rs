@@ -17,14 +17,14 @@ use halograph_kernels::{Real, rows};
 use crate::layer::{FinishGrad, Layer, Pass, Project};
 use crate::matrix::Matrix;
 use crate::param::{Param, Scope};
+use crate::projection::Projection;
 use crate::propagate::Propagation;
 
 /// A graph convolution.
 #[derive(Debug, Clone)]
 pub struct Gcn<T> {
-    weight: Param<T>,
+    projection: Projection<T>,
     bias: Param<T>,
-    project_first: bool,
     dropout: f64,
 }
 
@@ -40,9 +40,8 @@ impl<T: Real> Gcn<T> {
     /// A layer drawn from `scope` that drops its input with probability `dropout`.
     pub fn new(scope: &Scope, inputs: usize, outputs: usize, project: Project, dropout: f64) -> Self {
         Gcn {
-            weight: scope.glorot("lin.weight", &[outputs, inputs]),
+            projection: Projection::new(scope.glorot("lin.weight", &[outputs, inputs]), project),
             bias: scope.constant("bias", &[outputs], 0.0),
-            project_first: project.is_first(inputs, outputs),
             dropout,
         }
     }
@@ -52,20 +51,16 @@ impl<T: Real> Layer<T> for Gcn<T> {
     type Cache = GcnCache<T>;
 
     fn message_width(&self) -> usize {
-        self.weight.shape[if self.project_first { 0 } else { 1 }]
+        self.projection.message_width()
     }
 
     fn trains_messages(&self) -> bool {
-        self.project_first
+        self.projection.is_first()
     }
 
     fn prepare(&self, mut input: Arc<Matrix<T>>, pass: &Pass<T>, cache: &mut GcnCache<T>) -> Arc<Matrix<T>> {
         pass.drop_input(&mut input, self.dropout);
-        if !self.project_first {
-            return input;
-        }
-        cache.factor = input;
-        Arc::new(self.weight.project(cache.factor.mat()))
+        self.projection.prepare(input, &mut cache.factor)
     }
 
     fn aggregate(
@@ -80,12 +75,7 @@ impl<T: Real> Layer<T> for Gcn<T> {
     }
 
     fn finish(&self, _: &Block, aggregated: Matrix<T>, _: &Pass<T>, cache: &mut GcnCache<T>) -> Matrix<T> {
-        let mut out = if self.project_first {
-            aggregated
-        } else {
-            cache.factor = Arc::new(aggregated);
-            self.weight.project(cache.factor.mat())
-        };
+        let mut out = self.projection.finish(aggregated, &mut cache.factor);
         rows::add_row(out.data_mut(), &self.bias.value);
         out
     }
@@ -98,11 +88,7 @@ impl<T: Real> Layer<T> for Gcn<T> {
         cache: &mut GcnCache<T>,
     ) -> FinishGrad<T> {
         rows::add_column_sums(grad.data(), &mut self.bias.grad);
-        if self.project_first {
-            return FinishGrad { aggregated: grad, initial: None };
-        }
-        self.weight.add_grad(cache.factor.mat(), &grad);
-        FinishGrad { aggregated: self.weight.project_back(&grad), initial: None }
+        FinishGrad { aggregated: self.projection.finish_backward(grad, &cache.factor), initial: None }
     }
 
     fn aggregate_backward(
@@ -117,29 +103,21 @@ impl<T: Real> Layer<T> for Gcn<T> {
 
     fn prepare_backward(
         &mut self,
-        mut grad: Matrix<T>,
+        grad: Matrix<T>,
         pass: &Pass<T>,
         cache: &mut GcnCache<T>,
     ) -> Option<Matrix<T>> {
-        if self.project_first {
-            self.weight.add_grad(cache.factor.mat(), &grad);
-        }
-        if !pass.input_gradient {
-            return None;
-        }
-        if self.project_first {
-            grad = self.weight.project_back(&grad);
-        }
+        let mut grad = self.projection.prepare_backward(grad, &cache.factor, pass.input_gradient)?;
         pass.drop_gradient(&mut grad, self.dropout);
         Some(grad)
     }
 
     fn params(&self) -> Vec<&Param<T>> {
-        vec![&self.bias, &self.weight]
+        vec![&self.bias, &self.projection.weight]
     }
 
     fn params_mut(&mut self) -> Vec<&mut Param<T>> {
-        vec![&mut self.bias, &mut self.weight]
+        vec![&mut self.bias, &mut self.projection.weight]
     }
 }
 
@@ -181,7 +159,8 @@ mod tests {
             let others = row.iter().map(|&u| u as usize).filter(|&u| u != v);
             for u in others.chain([v]) {
                 for o in 0..2 {
-                    let wx: f64 = (0..3).map(|i| layer.weight.value[o * 3 + i] * x.run(u..u + 1)[i]).sum();
+                    let wx: f64 =
+                        (0..3).map(|i| layer.projection.weight.value[o * 3 + i] * x.run(u..u + 1)[i]).sum();
                     want.run_mut(v..v + 1)[o] += wx / (degree(u) * degree(v)).sqrt();
                 }
             }

@@ -5,7 +5,9 @@
 //! - [`model`]: whole models, as lists of stages; [`erased`]: layers of a kind known at run time;
 //! - [`norm`]: LayerNorm and BatchNorm;
 //! - [`param`]: parameters under PyG's names, and how they are drawn;
+//! - [`optimizer`]: steps over all parameters of a model;
 //! - [`state`]: state dicts, as safetensors bytes;
+//! - [`metrics`]: scores of predictions;
 //! - [`matrix`]: row-major matrices.
 
 pub mod erased;
@@ -15,9 +17,12 @@ pub mod gcnii;
 pub mod layer;
 pub mod linear;
 pub mod matrix;
+pub mod metrics;
 pub mod model;
 pub mod norm;
+pub mod optimizer;
 pub mod param;
+mod projection;
 mod propagate;
 pub mod residual;
 pub mod sage;

@@ -3,7 +3,7 @@
 //! Li, Xiong, Thabet, Ghanem, *DeeperGCN: All You Need to Train Deeper GCNs* (2020); PyG's `DeepGCNLayer`, `res+`.
 //!
 //! ```text
-//! out = x + conv(dropout(relu(norm(x))))
+//! out = x + conv(dropout(activation(norm(x))))
 //! ```
 //!
 //! Rows x `width` → rows x `width`, where the layer inside keeps the width and does the dropout. Norm and non-linearity
@@ -26,6 +26,7 @@ use crate::param::{Param, Scope};
 pub struct Residual<T, L> {
     conv: L,
     norm: LayerNorm<T>,
+    activation: Activation,
 }
 
 /// What the backward of a [`Residual`] needs.
@@ -43,8 +44,9 @@ pub struct ResidualCache<T, C> {
 
 impl<T: Real, L: Layer<T>> Residual<T, L> {
     /// A block over rows of `width`; `conv` makes the layer inside from its scope.
-    pub fn new(scope: &Scope, width: usize, conv: impl FnOnce(&Scope) -> L) -> Self {
-        Residual { conv: conv(&scope.child("conv")), norm: LayerNorm::new(&scope.child("norm"), width) }
+    pub fn new(scope: &Scope, width: usize, activation: Activation, conv: impl FnOnce(&Scope) -> L) -> Self {
+        let norm = LayerNorm::new(&scope.child("norm"), width);
+        Residual { conv: conv(&scope.child("conv")), norm, activation }
     }
 }
 
@@ -61,7 +63,7 @@ impl<T: Real, L: Layer<T>> Layer<T> for Residual<T, L> {
 
     fn prepare(&self, input: Arc<Matrix<T>>, pass: &Pass<T>, cache: &mut Self::Cache) -> Arc<Matrix<T>> {
         let mut active = self.norm.forward(Matrix::clone(&input), &mut cache.norm);
-        Activation::Relu.forward(active.data_mut());
+        self.activation.forward(active.data_mut());
         cache.input = input;
         cache.active = Arc::new(active);
         self.conv.prepare(cache.active.clone(), pass, &mut cache.conv)
@@ -124,7 +126,7 @@ impl<T: Real, L: Layer<T>> Layer<T> for Residual<T, L> {
             .conv
             .prepare_backward(grad, &inner(pass), &mut cache.conv)
             .expect("the inner pass wants the gradient of its input");
-        Activation::Relu.backward(cache.active.data(), grad.data_mut());
+        self.activation.backward(cache.active.data(), grad.data_mut());
         let mut grad = self.norm.backward(grad, &cache.norm);
         if !pass.input_gradient {
             return None;
@@ -155,7 +157,7 @@ mod tests {
     use crate::testing::*;
 
     fn layer<T: Real>(project: Project) -> Residual<T, Sage<T>> {
-        Residual::new(&Scope::new(1), 3, |scope| Sage::new(scope, 3, 3, project, 0.4))
+        Residual::new(&Scope::new(1), 3, Activation::Relu, |scope| Sage::new(scope, 3, 3, project, 0.4))
     }
 
     #[test]

@@ -18,16 +18,16 @@ use halograph_kernels::{Real, rows};
 use crate::layer::{FinishGrad, Layer, Pass, Project};
 use crate::matrix::Matrix;
 use crate::param::{Param, Scope};
+use crate::projection::Projection;
 use crate::propagate::Propagation;
 
 /// A GraphSAGE layer.
 #[derive(Debug, Clone)]
 pub struct Sage<T> {
-    neighbours: Param<T>,
+    neighbours: Projection<T>,
     bias: Param<T>,
     own: Param<T>,
     self_in_mean: bool,
-    project_first: bool,
     dropout: f64,
 }
 
@@ -37,8 +37,8 @@ pub struct SageCache<T> {
     propagation: Propagation<T>,
     /// Owned rows of the dropped-out input.
     input: Arc<Matrix<T>>,
-    /// The mean, if it is projected after it is taken.
-    mean: Matrix<T>,
+    /// What was multiplied by the neighbours' weight: the same input, or the mean.
+    factor: Arc<Matrix<T>>,
     /// Gradient of the input through the self term, in these owned rows.
     own: (Range<usize>, Matrix<T>),
 }
@@ -47,11 +47,10 @@ impl<T: Real> Sage<T> {
     /// A layer drawn from `scope` that drops its input with probability `dropout`.
     pub fn new(scope: &Scope, inputs: usize, outputs: usize, project: Project, dropout: f64) -> Self {
         Sage {
-            neighbours: scope.kaiming("lin_l.weight", &[outputs, inputs], inputs),
+            neighbours: Projection::new(scope.kaiming("lin_l.weight", &[outputs, inputs], inputs), project),
             bias: scope.kaiming("lin_l.bias", &[outputs], inputs),
             own: scope.kaiming("lin_r.weight", &[outputs, inputs], inputs),
             self_in_mean: false,
-            project_first: project.is_first(inputs, outputs),
             dropout,
         }
     }
@@ -67,17 +66,17 @@ impl<T: Real> Layer<T> for Sage<T> {
     type Cache = SageCache<T>;
 
     fn message_width(&self) -> usize {
-        self.neighbours.shape[if self.project_first { 0 } else { 1 }]
+        self.neighbours.message_width()
     }
 
     fn trains_messages(&self) -> bool {
-        self.project_first
+        self.neighbours.is_first()
     }
 
     fn prepare(&self, mut input: Arc<Matrix<T>>, pass: &Pass<T>, cache: &mut SageCache<T>) -> Arc<Matrix<T>> {
         pass.drop_input(&mut input, self.dropout);
         cache.input = input.clone();
-        if self.project_first { Arc::new(self.neighbours.project(input.mat())) } else { input }
+        self.neighbours.prepare(input, &mut cache.factor)
     }
 
     fn aggregate(
@@ -100,12 +99,7 @@ impl<T: Real> Layer<T> for Sage<T> {
         cache: &mut SageCache<T>,
     ) -> Matrix<T> {
         let mut out = self.own.project(cache.input.mat_of(block.destinations()));
-        if self.project_first {
-            out.add_at(0, &aggregated);
-        } else {
-            cache.mean = aggregated;
-            out.add_at(0, &self.neighbours.project(cache.mean.mat()));
-        }
+        out.add_at(0, &self.neighbours.finish(aggregated, &mut cache.factor));
         rows::add_row(out.data_mut(), &self.bias.value);
         out
     }
@@ -122,11 +116,7 @@ impl<T: Real> Layer<T> for Sage<T> {
         if pass.input_gradient {
             cache.own = (block.destinations(), self.own.project_back(&grad));
         }
-        if self.project_first {
-            return FinishGrad { aggregated: grad, initial: None };
-        }
-        self.neighbours.add_grad(cache.mean.mat(), &grad);
-        FinishGrad { aggregated: self.neighbours.project_back(&grad), initial: None }
+        FinishGrad { aggregated: self.neighbours.finish_backward(grad, &cache.factor), initial: None }
     }
 
     fn aggregate_backward(
@@ -141,30 +131,22 @@ impl<T: Real> Layer<T> for Sage<T> {
 
     fn prepare_backward(
         &mut self,
-        mut grad: Matrix<T>,
+        grad: Matrix<T>,
         pass: &Pass<T>,
         cache: &mut SageCache<T>,
     ) -> Option<Matrix<T>> {
-        if self.project_first {
-            self.neighbours.add_grad(cache.input.mat(), &grad);
-        }
-        if !pass.input_gradient {
-            return None;
-        }
-        if self.project_first {
-            grad = self.neighbours.project_back(&grad);
-        }
+        let mut grad = self.neighbours.prepare_backward(grad, &cache.factor, pass.input_gradient)?;
         grad.add_at(cache.own.0.start, &cache.own.1);
         pass.drop_gradient(&mut grad, self.dropout);
         Some(grad)
     }
 
     fn params(&self) -> Vec<&Param<T>> {
-        vec![&self.neighbours, &self.bias, &self.own]
+        vec![&self.neighbours.weight, &self.bias, &self.own]
     }
 
     fn params_mut(&mut self) -> Vec<&mut Param<T>> {
-        vec![&mut self.neighbours, &mut self.bias, &mut self.own]
+        vec![&mut self.neighbours.weight, &mut self.bias, &mut self.own]
     }
 }
 
@@ -213,7 +195,7 @@ mod tests {
                     let times = |w: &Param<f64>, u: usize| -> f64 {
                         (0..3).map(|i| w.value[o * 3 + i] * x.run(u..u + 1)[i]).sum()
                     };
-                    let sum: f64 = row.iter().map(|&u| times(&layer.neighbours, u as usize)).sum();
+                    let sum: f64 = row.iter().map(|&u| times(&layer.neighbours.weight, u as usize)).sum();
                     *out = sum / row.len().max(1) as f64 + layer.bias.value[o] + times(&layer.own, v);
                 }
             }

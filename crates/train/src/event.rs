@@ -1,14 +1,15 @@
 //! What a run tells while it goes on: one typed stream, for a progress bar, a metrics file, a plot.
 
 use halograph_nn::model::Kind;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// One epoch: a line of `metrics.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Epoch {
     /// Counted from 1.
     pub epoch: u64,
-    /// Training loss, before the epoch's step and with dropout.
+    /// Training loss, before the epoch's step and with dropout; `null` in JSON if it is no number.
+    #[serde(deserialize_with = "null_is_nan")]
     pub loss: f64,
     /// Learning rate of the step.
     pub lr: f64,
@@ -19,16 +20,26 @@ pub struct Epoch {
     pub scores: Option<Scores>,
 }
 
+fn null_is_nan<'de, D: Deserializer<'de>>(number: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(number)?.unwrap_or(f64::NAN))
+}
+
 /// Scores of one evaluation; an absent one has no nodes.
+///
+/// In JSON it is `null`, but its name is there: this is what tells [`Epoch`]s that evaluate from others.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Scores {
     /// On training nodes.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub train: Option<f64>,
     /// On validation nodes.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub val: Option<f64>,
     /// On test nodes.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub test: Option<f64>,
     /// Loss on validation nodes.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub val_loss: Option<f64>,
 }
 
@@ -72,7 +83,7 @@ pub enum Event<'a> {
 }
 
 /// Watches a run and may ask it to stop.
-pub trait Observer {
+pub trait Observer: Send {
     /// Something happened.
     fn on(&mut self, event: &Event);
 

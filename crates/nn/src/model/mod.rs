@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | GCN, GraphSAGE, GAT | `convs.i`, norm `norms.i`, activation; nothing after the last | `torch_geometric.nn.models` |
 //! | GCNII | `lins.0` and activation, `convs.i` and activation, `lins.1` | PyG's example `gcn2_cora.py` |
-//! | ResGCN+ | `node_encoder`, `layers.0.conv`, blocks `layers.i`, norm `layers.0.norm` and ReLU, `lin` | PyG's example of DeeperGCN |
+//! | ResGCN+ | `node_encoder`, `layers.0.conv`, blocks `layers.i`, norm `layers.0.norm` and activation, `lin` | PyG's example of DeeperGCN |
 //!
 //! Dense layers at the end (`linear_layers`) are `lins.i`. A list is all a schedule needs: it decides when a stage's
 //! three steps run and what travels between them ([`crate::layer`]).
@@ -116,9 +116,12 @@ impl Build<'_> {
             Kind::Gcn => Box::new(Gcn::new(&scope, inputs, outputs, spec.project, dropout)),
             Kind::Gat => {
                 let dropout = GatDropout { input: dropout, attention: spec.attention_dropout };
-                let (width, combine) =
-                    if last { (outputs, Heads::Mean) } else { (outputs / spec.heads, Heads::Concat) };
-                Box::new(Gat::new(&scope, inputs, spec.heads, width, combine, dropout))
+                if !last {
+                    let width = outputs / spec.heads;
+                    return Box::new(Gat::new(&scope, inputs, spec.heads, width, Heads::Concat, dropout));
+                }
+                let heads = if spec.output_heads == 0 { spec.heads } else { spec.output_heads };
+                Box::new(Gat::new(&scope, inputs, heads, outputs, Heads::Mean, dropout))
             }
             _ => Box::new(self.sage(&scope, inputs, outputs, dropout)),
         }
@@ -155,6 +158,7 @@ impl Build<'_> {
 
     fn resgcn<T: Real>(&self) -> Vec<Stage<T>> {
         let &Spec { hidden, layers, dropout, .. } = self.spec;
+        let activation = self.spec.activation.into();
         let layer_scope = |l: usize| self.root.child("layers").child(l);
         let encoder =
             self.dense(&self.root.child("node_encoder"), self.inputs, hidden, self.spec.input_dropout);
@@ -164,13 +168,13 @@ impl Build<'_> {
             Stage::new(Box::new(self.sage(&layer_scope(0).child("conv"), hidden, hidden, 0.0))),
         ];
         stages.extend((1..layers).map(|l| {
-            let block =
-                Residual::new(&layer_scope(l), hidden, |scope| self.sage(scope, hidden, hidden, dropout));
+            let conv = |scope: &Scope| self.sage(scope, hidden, hidden, dropout);
+            let block = Residual::new(&layer_scope(l), hidden, activation, conv);
             Stage::new(Box::new(block))
         }));
         let end = stages.pop().expect("an encoder and a layer");
         let norm = Norm::Layer(LayerNorm::new(&layer_scope(0).child("norm"), hidden));
-        stages.push(end.with_norm(Some(norm)).with_activation(self.spec.activation.into()));
+        stages.push(end.with_norm(Some(norm)).with_activation(activation));
         stages.push(self.dense(&self.root.child("lin"), hidden, self.outputs, dropout));
         stages
     }

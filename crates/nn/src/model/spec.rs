@@ -82,6 +82,8 @@ pub struct Spec {
     pub hidden: usize,
     /// Attention heads (GAT).
     pub heads: usize,
+    /// Attention heads of the last layer, whose outputs are averaged; 0 for as many as in the others, as PyG has it (GAT).
+    pub output_heads: usize,
     /// How many of the last layers are dense instead of graph layers.
     pub linear_layers: usize,
     /// Between layers.
@@ -112,6 +114,7 @@ impl Spec {
             layers: 3,
             hidden: 128,
             heads: 4,
+            output_heads: 0,
             linear_layers: 0,
             norm: if matches!(kind, Kind::Sage | Kind::Resgcn) { NormKind::Layer } else { NormKind::None },
             activation: if kind == Kind::Gat { ActivationKind::Elu } else { ActivationKind::Relu },

@@ -118,6 +118,15 @@ impl Array {
         self.header.shape.iter().skip(1).fold(1, |n: usize, &d| n.saturating_mul(d))
     }
 
+    /// Gives the memory of a mapped file back to the system, which reads it again should it be needed again.
+    pub fn release(&self) {
+        if let Bytes::Mapped(map, _) = &self.bytes {
+            // SAFETY: the map is shared and read-only, so that pages hold nothing the file does not. Advice that is
+            // not taken changes nothing.
+            let _ = unsafe { map.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
+        }
+    }
+
     /// Bytes of the elements as they are stored.
     pub fn raw(&self) -> &[u8] {
         self.bytes.get()

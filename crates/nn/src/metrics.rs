@@ -1,0 +1,304 @@
+//! Scores of predictions.
+//!
+//! | metric | one class a row | any set of classes a row |
+//! |---|---|---|
+//! | accuracy | share of rows whose largest logit is that of their class; of equal logits the first counts | share of (row, class) pairs that are right |
+//! | micro-F1 | the same as accuracy | `2 tp / (2 tp + fp + fn)` over all (row, class) pairs; 0 if there is no yes at all |
+//! | AUC | two classes: of the difference of the logits; more: each class against the rest, by its logit, averaged | of each class by its logit, averaged |
+//!
+//! With any set of classes a row, a logit above 0 is a yes. Accuracy and micro-F1 are quotients of two counts that add
+//! up over parts of the rows. AUC (area under the ROC curve) is the chance that a row of the class scores higher than
+//! one outside it, a draw counting half: it needs all rows together. Classes whose rows are all alike have none and are
+//! left out of the average. A NaN counts as −∞ everywhere.
+
+use halograph_graph::dataset::Metric;
+use halograph_kernels::Real;
+
+use crate::matrix::Matrix;
+
+/// What should be predicted for a list of rows, in the order of the list.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Targets<'a> {
+    /// The class of each row.
+    Single(&'a [u32]),
+    /// A 0 or 1 for each row and class, row by row.
+    Multi(&'a [u8]),
+}
+
+/// The score of `logits` (a row a node) in the listed `rows`, whose `targets` stand in the same order.
+///
+/// `None` if no row is listed, or for AUC if no class has both rows in it and rows outside it.
+///
+/// # Panics
+/// If there is not a target for every row (and class), or a row is not in `logits`.
+pub fn score<T: Real>(metric: Metric, logits: &Matrix<T>, rows: &[u32], targets: Targets) -> Option<f64> {
+    let wanted = match targets {
+        Targets::Single(classes) => classes.len(),
+        Targets::Multi(flags) => {
+            assert_eq!(flags.len(), rows.len() * logits.cols(), "a target for every row and class");
+            rows.len()
+        }
+    };
+    assert_eq!(wanted, rows.len(), "a target for every row");
+    if rows.is_empty() {
+        return None;
+    }
+    let listed = Listed { logits, rows };
+    let share = |(part, whole): (u64, u64)| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+    match (metric, targets) {
+        (Metric::Auc, _) => listed.auc(targets),
+        (_, Targets::Single(classes)) => Some(share(listed.right_classes(classes))),
+        (Metric::Accuracy, Targets::Multi(flags)) => Some(share(listed.right_flags(flags))),
+        (Metric::MicroF1, Targets::Multi(flags)) => Some(share(listed.f1_counts(flags))),
+    }
+}
+
+/// The rows of a matrix that count.
+struct Listed<'a, T> {
+    logits: &'a Matrix<T>,
+    rows: &'a [u32],
+}
+
+impl<'a, T: Real> Listed<'a, T> {
+    fn rows(&self) -> impl Iterator<Item = &'a [T]> {
+        self.rows.iter().map(|&r| self.logits.run(r as usize..r as usize + 1))
+    }
+
+    /// Whether each listed (row, class) pair is predicted, and whether it should be.
+    fn decisions(&self, flags: &[u8]) -> impl Iterator<Item = (bool, bool)> {
+        self.rows().flatten().zip(flags).map(|(&z, &y)| (z > T::zero(), y != 0))
+    }
+
+    /// Rows predicted right, and rows.
+    fn right_classes(&self, classes: &[u32]) -> (u64, u64) {
+        let right = self.rows().zip(classes).filter(|&(row, &class)| largest(row) == class as usize);
+        (right.count() as u64, self.rows.len() as u64)
+    }
+
+    /// Pairs predicted right, and pairs.
+    fn right_flags(&self, flags: &[u8]) -> (u64, u64) {
+        (self.decisions(flags).filter(|(said, is)| said == is).count() as u64, flags.len() as u64)
+    }
+
+    /// `2 tp` and `2 tp + fp + fn`.
+    fn f1_counts(&self, flags: &[u8]) -> (u64, u64) {
+        self.decisions(flags).fold((0, 0), |(part, whole), (said, is)| {
+            (part + 2 * (said && is) as u64, whole + said as u64 + is as u64)
+        })
+    }
+
+    fn auc(&self, targets: Targets) -> Option<f64> {
+        let width = self.logits.cols();
+        let areas: Vec<f64> = match targets {
+            Targets::Single(classes) if width == 2 => {
+                area(self.rows().map(|row| row[1] - row[0]).zip(classes.iter().map(|&y| y == 1)))
+                    .into_iter()
+                    .collect()
+            }
+            Targets::Single(classes) => {
+                let area_of = |c| area(self.column(c).zip(classes.iter().map(|&y| y as usize == c)));
+                (0..width).filter_map(area_of).collect()
+            }
+            Targets::Multi(flags) => {
+                let is = |c| flags.iter().skip(c).step_by(width).map(|&y| y != 0);
+                (0..width).filter_map(|c| area(self.column(c).zip(is(c)))).collect()
+            }
+        };
+        (!areas.is_empty()).then(|| areas.iter().sum::<f64>() / areas.len() as f64)
+    }
+
+    fn column(&self, column: usize) -> impl Iterator<Item = T> {
+        self.rows().map(move |row| row[column])
+    }
+}
+
+/// A number that can be compared.
+fn comparable<T: Real>(z: T) -> f64 {
+    if z.is_nan() { f64::NEG_INFINITY } else { z.wide() }
+}
+
+/// Position of the largest number, the first of equal ones.
+fn largest<T: Real>(row: &[T]) -> usize {
+    (1..row.len()).fold(0, |best, c| if comparable(row[c]) > comparable(row[best]) { c } else { best })
+}
+
+/// Area under the ROC curve of (score, whether in the class); `None` unless both occur.
+fn area<T: Real>(scored: impl Iterator<Item = (T, bool)>) -> Option<f64> {
+    let mut scored: Vec<(f64, bool)> = scored.map(|(z, is)| (comparable(z), is)).collect();
+    scored.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    let (mut inside, mut outside, mut half_wins) = (0u64, 0u64, 0u128);
+    for draw in scored.chunk_by(|a, b| a.0 == b.0) {
+        let positives = draw.iter().filter(|(_, is)| *is).count() as u64;
+        let negatives = draw.len() as u64 - positives;
+        half_wins += positives as u128 * (2 * outside + negatives) as u128;
+        inside += positives;
+        outside += negatives;
+    }
+    let pairs = inside as f64 * outside as f64;
+    (pairs > 0.0).then(|| half_wins as f64 / (2.0 * pairs))
+}
+
+#[cfg(test)]
+mod tests {
+    use halograph_kernels::keyed::Key;
+
+    use super::*;
+
+    const NODES: usize = 40;
+
+    /// Logits with many draws, some of them NaN if asked.
+    fn logits(width: usize, nans: bool) -> Matrix<f32> {
+        let key = Key::new(1, "test logits");
+        let value = |i: u64| match key.below(i, 9) {
+            0 if nans => f32::NAN,
+            z => z as f32 - 4.0,
+        };
+        Matrix::new(NODES, width, (0..(NODES * width) as u64).map(value).collect())
+    }
+
+    /// Every third row, backwards.
+    fn rows() -> Vec<u32> {
+        (0..NODES as u32).rev().step_by(3).collect()
+    }
+
+    fn classes(width: u64) -> Vec<u32> {
+        let key = Key::new(2, "test classes");
+        rows().iter().map(|&r| key.below(r as u64, width) as u32).collect()
+    }
+
+    fn flags(width: usize) -> Vec<u8> {
+        let key = Key::new(3, "test flags");
+        (0..(rows().len() * width) as u64).map(|i| key.below(i, 2) as u8).collect()
+    }
+
+    /// The chance that one in the class scores above one outside it, pair by pair.
+    fn naive_area(scores: &[f32], is: &[bool]) -> Option<f64> {
+        let (mut wins, mut pairs) = (0.0, 0.0);
+        for (a, _) in scores.iter().zip(is).filter(|(_, is)| **is) {
+            for (b, _) in scores.iter().zip(is).filter(|(_, is)| !**is) {
+                wins += if a > b { 1.0 } else { 0.5 * (a == b) as u8 as f64 };
+                pairs += 1.0;
+            }
+        }
+        (pairs > 0.0).then_some(wins / pairs)
+    }
+
+    fn column(logits: &Matrix<f32>, c: usize) -> Vec<f32> {
+        rows().iter().map(|&r| logits.data()[r as usize * logits.cols() + c]).collect()
+    }
+
+    #[track_caller]
+    fn assert_score(got: Option<f64>, want: f64) {
+        assert!((got.expect("a score") - want).abs() < 1e-12, "{got:?} where {want} was expected");
+    }
+
+    #[test]
+    fn accuracy_counts_rows_whose_class_is_the_first_largest() {
+        let z = Matrix::new(4, 3, vec![1., 2., 2., 0., 0., 0., -1., -2., 5., 3., 9., 4.]);
+        let of = |rows: &[u32], classes: &[u32]| {
+            score(Metric::Accuracy, &z, rows, Targets::Single(classes)).expect("there are rows")
+        };
+        assert_eq!(of(&[0, 1, 2, 3], &[1, 0, 2, 1]), 1.0);
+        assert_eq!(of(&[0, 1, 2, 3], &[2, 1, 2, 0]), 0.25);
+        assert_eq!(of(&[3, 0], &[1, 0]), 0.5, "rows in any order, others do not count");
+    }
+
+    #[test]
+    fn micro_f1_of_one_class_a_row_is_accuracy() {
+        let (z, rows, classes) = (logits(4, false), rows(), classes(4));
+        let of = |metric| score(metric, &z, &rows, Targets::Single(&classes));
+        assert_eq!(of(Metric::MicroF1), of(Metric::Accuracy));
+    }
+
+    #[test]
+    fn flags_are_scored_pair_by_pair() {
+        let (z, rows, flags) = (logits(3, false), rows(), flags(3));
+        let [mut tp, mut fp, mut fne, mut tn] = [0.0; 4];
+        for (i, &r) in rows.iter().enumerate() {
+            for c in 0..3 {
+                match (z.data()[r as usize * 3 + c] > 0.0, flags[i * 3 + c] == 1) {
+                    (true, true) => tp += 1.0,
+                    (true, false) => fp += 1.0,
+                    (false, true) => fne += 1.0,
+                    (false, false) => tn += 1.0,
+                }
+            }
+        }
+        let (precision, recall) = (tp / (tp + fp), tp / (tp + fne));
+        let of = |metric| score(metric, &z, &rows, Targets::Multi(&flags));
+        assert_score(of(Metric::MicroF1), 2.0 * precision * recall / (precision + recall));
+        assert_score(of(Metric::Accuracy), (tp + tn) / (tp + tn + fp + fne));
+        let no = Matrix::new(1, 2, vec![-1.0, -1.0]);
+        assert_eq!(score(Metric::MicroF1, &no, &[0], Targets::Multi(&[0, 0])), Some(0.0));
+    }
+
+    #[test]
+    fn counts_of_parts_add_up() {
+        let (z, rows, classes, flags) = (logits(3, false), rows(), classes(3), flags(3));
+        let counts = |range: std::ops::Range<usize>| {
+            let listed = Listed { logits: &z, rows: &rows[range.clone()] };
+            let flags = &flags[range.start * 3..range.end * 3];
+            [listed.right_classes(&classes[range]), listed.right_flags(flags), listed.f1_counts(flags)]
+        };
+        let (all, head, tail) = (counts(0..rows.len()), counts(0..5), counts(5..rows.len()));
+        for i in 0..3 {
+            assert_eq!(all[i], (head[i].0 + tail[i].0, head[i].1 + tail[i].1));
+        }
+    }
+
+    #[test]
+    fn auc_of_two_classes_ranks_by_the_difference() {
+        let (z, rows, classes) = (logits(2, false), rows(), classes(2));
+        let differences: Vec<f32> = column(&z, 1).iter().zip(column(&z, 0)).map(|(b, a)| b - a).collect();
+        let is: Vec<bool> = classes.iter().map(|&y| y == 1).collect();
+        let want = naive_area(&differences, &is).expect("both classes occur");
+        assert_score(score(Metric::Auc, &z, &rows, Targets::Single(&classes)), want);
+    }
+
+    #[test]
+    fn auc_of_more_is_the_mean_over_classes_that_have_one() {
+        let (z, rows) = (logits(3, false), rows());
+        let mut flags = flags(3);
+        flags.iter_mut().skip(1).step_by(3).for_each(|y| *y = 1);
+        let area = |c: usize, is: Vec<bool>| naive_area(&column(&z, c), &is);
+        let of = |c| area(c, flags.iter().skip(c).step_by(3).map(|&y| y == 1).collect());
+        assert_eq!(of(1), None, "all rows are in class 1");
+        let want = (of(0).expect("mixed") + of(2).expect("mixed")) / 2.0;
+        assert_score(score(Metric::Auc, &z, &rows, Targets::Multi(&flags)), want);
+
+        let classes = classes(3);
+        let of = |c| area(c, classes.iter().map(|&y| y as usize == c).collect()).expect("every class occurs");
+        let want = (of(0) + of(1) + of(2)) / 3.0;
+        assert_score(score(Metric::Auc, &z, &rows, Targets::Single(&classes)), want);
+    }
+
+    #[test]
+    fn without_rows_or_without_contrast_there_is_no_score() {
+        let z = logits(2, false);
+        for metric in [Metric::Accuracy, Metric::MicroF1, Metric::Auc] {
+            assert_eq!(score(metric, &z, &[], Targets::Single(&[])), None);
+            assert_eq!(score(metric, &z, &[], Targets::Multi(&[])), None);
+        }
+        assert_eq!(score(Metric::Auc, &z, &[0, 1], Targets::Single(&[1, 1])), None);
+    }
+
+    #[test]
+    fn a_nan_is_the_lowest_of_all() {
+        let z = Matrix::new(2, 2, vec![f32::NAN, f32::MIN, f32::NAN, f32::NAN]);
+        let of = |metric, targets| score(metric, &z, &[0, 1], targets);
+        assert_eq!(of(Metric::Accuracy, Targets::Single(&[1, 0])), Some(1.0));
+        assert_eq!(of(Metric::MicroF1, Targets::Multi(&[1, 1, 0, 0])), Some(0.0));
+        assert_eq!(of(Metric::Auc, Targets::Multi(&[0, 1, 1, 0])), Some(0.75), "a draw and a win");
+
+        let z = logits(3, true);
+        assert!(z.data().iter().any(|z| z.is_nan()));
+        let lowest = z.data().iter().map(|z| if z.is_nan() { f32::NEG_INFINITY } else { *z }).collect();
+        let lowest = Matrix::new(NODES, 3, lowest);
+        let (rows, classes, flags) = (rows(), classes(3), flags(3));
+        for metric in [Metric::Accuracy, Metric::MicroF1, Metric::Auc] {
+            for targets in [Targets::Single(&classes), Targets::Multi(&flags)] {
+                assert_eq!(score(metric, &z, &rows, targets), score(metric, &lowest, &rows, targets));
+            }
+        }
+    }
+}

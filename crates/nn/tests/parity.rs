@@ -1,0 +1,192 @@
+//! Parity with PyTorch and PyG: values, gradients and ten steps of Adam, against fixtures of `scripts/parity.py`.
+//!
+//! The fixtures are in double precision: in `f64` we must agree to rounding, in `f32` to single precision.
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use common::{backward, evaluate, forward};
+use halograph_graph::block::Block;
+use halograph_graph::csr::CsrView;
+use halograph_kernels::Real;
+use halograph_kernels::loss::{bce_with_logits, cross_entropy};
+use halograph_kernels::optim::Adam;
+use halograph_nn::model::{Kind, Model, NormKind, Spec};
+use halograph_nn::state::{State, Tensor};
+use halograph_nn::{Matrix, Project};
+
+const NODES: usize = 20;
+const INPUTS: usize = 6;
+const CLASSES: usize = 3;
+
+/// A model of the fixtures' sizes: PyG's defaults, nothing dropped.
+fn spec(kind: Kind) -> Spec {
+    let norm = if kind == Kind::Resgcn { NormKind::Layer } else { NormKind::None };
+    Spec { hidden: 8, heads: 2, dropout: 0.0, norm, ..Spec::new(kind) }
+}
+
+/// What one fixture holds.
+struct Fixture {
+    name: String,
+    state: State,
+}
+
+impl Fixture {
+    fn open(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/parity/{name}.safetensors"));
+        let bytes = std::fs::read(&path).expect("scripts/parity.py writes it");
+        Fixture { name: name.into(), state: State::from_bytes(name, &bytes).unwrap() }
+    }
+
+    fn tensor(&self, name: &str) -> &Tensor {
+        self.state.0.get(name).unwrap_or_else(|| panic!("{}: no {name}", self.name))
+    }
+
+    fn reals<T: Real>(&self, name: &str) -> Vec<T> {
+        self.tensor(name).to_real().unwrap_or_else(|| panic!("{}: {name} is not of reals", self.name))
+    }
+
+    fn whole(&self, name: &str) -> Vec<u32> {
+        self.reals::<f64>(name).into_iter().map(|x| x as u32).collect()
+    }
+
+    fn block(&self) -> Block<'static> {
+        let adjacency = self.whole("data.adjacency");
+        let (mut indptr, mut indices) = (vec![0], Vec::new());
+        for row in adjacency.chunks_exact(NODES) {
+            indices.extend((0..NODES as u32).filter(|&u| row[u as usize] == 1));
+            indptr.push(indices.len() as u64);
+        }
+        let degrees = Block::whole(CsrView { indptr: &indptr, indices: &indices }).degrees().to_vec();
+        Block::new(indptr, indices, 0..NODES, degrees, None)
+    }
+
+    fn loss<T: Real>(&self, logits: &Matrix<T>) -> (f64, Matrix<T>) {
+        let (rows, labels) = (self.whole("data.rows"), self.whole("data.labels"));
+        let mut grad = Matrix::zeros(NODES, CLASSES);
+        let count = rows.len();
+        let loss = if labels.len() == NODES {
+            let targets: Vec<u32> = rows.iter().map(|&r| labels[r as usize]).collect();
+            cross_entropy(logits.data(), CLASSES, &rows, &targets, count as u64, grad.data_mut())
+        } else {
+            let of_row = |&r: &u32| labels[r as usize * CLASSES..][..CLASSES].iter().map(|&y| y as u8);
+            let targets: Vec<u8> = rows.iter().flat_map(of_row).collect();
+            let count = (count * CLASSES) as u64;
+            bce_with_logits(logits.data(), CLASSES, &rows, &targets, count, grad.data_mut())
+        };
+        (loss, grad)
+    }
+
+    #[track_caller]
+    fn assert_close<T: Real>(&self, what: &str, got: &[T], tolerance: f64) {
+        let want = self.reals::<f64>(what);
+        assert_eq!(got.len(), want.len(), "{}: {what}", self.name);
+        let apart = got.iter().zip(&want).map(|(g, w)| (g.wide() - w).abs());
+        // A NaN is larger than any number here.
+        let largest = apart.fold(0.0, |a: f64, b| if b <= a { a } else { b });
+        assert!(largest <= tolerance, "{}: {what} differs by up to {largest:e}", self.name);
+    }
+
+    #[track_caller]
+    fn assert_state<T: Real>(&self, prefix: &str, got: &State, tolerance: f64) {
+        let want = self.state.part(prefix);
+        assert_eq!(got.0.keys().collect::<Vec<_>>(), want.0.keys().collect::<Vec<_>>(), "{}", self.name);
+        for (name, tensor) in &got.0 {
+            let path = format!("{prefix}{name}");
+            assert_eq!(tensor.shape, self.tensor(&path).shape, "{}: shape of {path}", self.name);
+            match tensor.to_real::<T>() {
+                Some(values) => self.assert_close(&path, &values, tolerance),
+                None => assert_eq!(tensor.to_count(), self.tensor(&path).to_count(), "{}: {path}", self.name),
+            }
+        }
+    }
+}
+
+fn gradients<T: Real>(model: &Model<T>) -> State {
+    State(model.params().map(|p| (p.name.clone(), Tensor::real(&p.shape, &p.grad))).collect())
+}
+
+/// Follows one fixture from its initial state to the end of its steps.
+#[track_caller]
+fn follow<T: Real>(fixture: &Fixture, spec: &Spec, tolerance: f64) {
+    spec.check().unwrap();
+    let mut model = Model::<T>::new(spec, INPUTS, CLASSES, 0);
+    model.load(&fixture.name, &fixture.state.part("initial.")).unwrap();
+    let block = fixture.block();
+    let features = Arc::new(Matrix::new(NODES, INPUTS, fixture.reals("data.features")));
+    let logits = |model: &Model<T>| evaluate(model, &block, features.clone());
+    fixture.assert_close("logits", logits(&model).data(), tolerance);
+
+    let adam = Adam { lr: 0.01, weight_decay: 5e-4, ..Adam::default() };
+    let zeros = |p: &halograph_nn::Param<T>| vec![T::zero(); p.value.len()];
+    let mut moments: Vec<_> = model.params().map(|p| [zeros(p), zeros(p)]).collect();
+    let mut losses = Vec::new();
+    for step in 1..=fixture.reals::<f64>("losses").len() as u64 {
+        model.params_mut().for_each(|p| p.grad.fill(T::zero()));
+        let (out, trace) = forward(&mut model, &block, features.clone(), None);
+        let (loss, grad) = fixture.loss(&out);
+        losses.push(loss);
+        backward(&mut model, &block, trace, grad);
+        if step == 1 {
+            fixture.assert_state::<T>("gradient.", &gradients(&model), tolerance);
+        }
+        for (p, [first, second]) in model.params_mut().zip(&mut moments) {
+            adam.step(step, &mut p.value, &p.grad, first, second);
+        }
+    }
+    fixture.assert_close("losses", &losses, tolerance);
+    fixture.assert_state::<T>("final.", &model.state(), tolerance);
+    fixture.assert_close("final_logits", logits(&model).data(), tolerance);
+}
+
+/// In both precisions, and with the weight on either side of the aggregation.
+#[track_caller]
+fn check(name: &str, spec: Spec) {
+    let fixture = Fixture::open(name);
+    for project in [Project::First, Project::Last] {
+        let spec = Spec { project, ..spec.clone() };
+        follow::<f64>(&fixture, &spec, 1e-9);
+        follow::<f32>(&fixture, &spec, 1e-4);
+    }
+}
+
+#[test]
+fn gcn_is_pygs() {
+    check("gcn", spec(Kind::Gcn));
+    check("gcn_multi_label", spec(Kind::Gcn));
+    check("gcn_directed", spec(Kind::Gcn));
+}
+
+#[test]
+fn sage_is_pygs() {
+    check("sage", spec(Kind::Sage));
+}
+
+#[test]
+fn gat_is_pygs() {
+    check("gat", spec(Kind::Gat));
+    check("gat_directed", spec(Kind::Gat));
+}
+
+#[test]
+fn norms_are_pygs() {
+    check("sage_layer_norm", Spec { norm: NormKind::Layer, ..spec(Kind::Sage) });
+    check("sage_batch_norm", Spec { norm: NormKind::Batch, ..spec(Kind::Sage) });
+}
+
+#[test]
+fn a_dense_end_is_pytorchs() {
+    check("sage_dense_end", Spec { linear_layers: 1, norm: NormKind::Layer, ..spec(Kind::Sage) });
+}
+
+#[test]
+fn gcnii_is_pygs() {
+    check("gcnii", spec(Kind::Gcnii));
+}
+
+#[test]
+fn resgcn_is_pygs() {
+    check("resgcn", spec(Kind::Resgcn));
+}

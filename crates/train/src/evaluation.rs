@@ -1,0 +1,98 @@
+//! Scores of a model: exact, over every row, whatever the strategy that trained it.
+
+use halograph_graph::Dataset;
+use halograph_graph::error::Error;
+use halograph_kernels::Real;
+use halograph_nn::metrics::score;
+use halograph_nn::state::State;
+use halograph_nn::{Matrix, Model};
+
+use crate::config::{Config, Precision};
+use crate::data::Data;
+use crate::error::Result;
+use crate::event::Scores;
+use crate::loss::loss;
+use crate::strategy::single;
+
+/// What [`predict`] gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Output {
+    /// Nodes x classes, before softmax or sigmoid.
+    Logits,
+    /// Nodes x hidden: what the last layer reads.
+    Embeddings,
+}
+
+/// Scores of `model` on all parts of `data`.
+pub(crate) fn scores<T: Real>(model: &Model<T>, data: &Data<T>) -> Result<Scores> {
+    let metric = data.dataset().manifest.metric;
+    let mut found = [None; 3];
+    let mut val_loss = None;
+    data.each_view(|block, features, parts| {
+        let logits = single::evaluate(model, block, features).logits;
+        for &part in parts {
+            let rows = &data.parts[part];
+            found[part] = score(metric, &logits, &rows.rows, rows.targets());
+            if part == 1 && !rows.rows.is_empty() {
+                val_loss = Some(loss(&logits, rows).0);
+            }
+        }
+        Ok::<_, Error>(())
+    })?;
+    let [train, val, test] = found;
+    Ok(Scores { train, val, test, val_loss })
+}
+
+/// Scores of the weights `state` on `dataset`; `place` names them in errors.
+pub fn evaluate(dataset: &Dataset, config: &Config, place: &str, state: &State) -> Result<Scores> {
+    match config.train.precision {
+        Precision::F32 => scores(&model::<f32>(dataset, config, place, state)?, &Data::load(dataset, &config.data)?),
+        Precision::F64 => scores(&model::<f64>(dataset, config, place, state)?, &Data::load(dataset, &config.data)?),
+    }
+}
+
+/// What the weights `state` say of every node of `dataset`, in its order; `place` names them in errors.
+pub fn predict(
+    dataset: &Dataset,
+    config: &Config,
+    place: &str,
+    state: &State,
+    output: Output,
+) -> Result<Matrix<f32>> {
+    match config.train.precision {
+        Precision::F32 => predict_in::<f32>(dataset, config, place, state, output),
+        Precision::F64 => predict_in::<f64>(dataset, config, place, state, output),
+    }
+}
+
+fn predict_in<T: Real>(
+    dataset: &Dataset,
+    config: &Config,
+    place: &str,
+    state: &State,
+    output: Output,
+) -> Result<Matrix<f32>> {
+    let model = model::<T>(dataset, config, place, state)?;
+    let view = Data::whole(dataset, &config.data)?;
+    let found = single::evaluate(&model, &view.block, view.features);
+    let values = match output {
+        Output::Logits => &found.logits,
+        Output::Embeddings => &*found.embeddings,
+    };
+    let narrow = values.data().iter().map(|x| x.wide() as f32).collect();
+    Ok(Matrix::new(values.rows(), values.cols(), narrow))
+}
+
+/// A model for `dataset` with the weights `state`.
+fn model<T: Real>(dataset: &Dataset, config: &Config, place: &str, state: &State) -> Result<Model<T>> {
+    config.check()?;
+    let mut model = new_model(dataset, config);
+    model.load(place, state)?;
+    Ok(model)
+}
+
+/// A new model that fits `dataset`.
+pub(crate) fn new_model<T: Real>(dataset: &Dataset, config: &Config) -> Model<T> {
+    let [inputs, outputs] = [dataset.manifest.features, dataset.manifest.classes].map(|n| n as usize);
+    Model::new(&config.model, inputs, outputs, config.train.seed)
+}

@@ -1,0 +1,22 @@
+//! The loss of a set of rows: cross-entropy for one class a node, binary cross-entropy for several.
+
+use halograph_kernels::Real;
+use halograph_kernels::loss::{bce_with_logits, cross_entropy};
+use halograph_nn::Matrix;
+use halograph_nn::metrics::Targets;
+
+use crate::data::Rows;
+
+/// The mean loss over `rows`, and its gradient with respect to all logits.
+pub fn loss<T: Real>(logits: &Matrix<T>, rows: &Rows) -> (f64, Matrix<T>) {
+    let (z, width) = (logits.data(), logits.cols());
+    let mut grad = Matrix::zeros(logits.rows(), width);
+    let count = rows.rows.len() as u64;
+    let loss = match rows.targets() {
+        Targets::Single(classes) => cross_entropy(z, width, &rows.rows, classes, count, grad.data_mut()),
+        Targets::Multi(flags) => {
+            bce_with_logits(z, width, &rows.rows, flags, count * width as u64, grad.data_mut())
+        }
+    };
+    (loss, grad)
+}

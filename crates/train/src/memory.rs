@@ -1,0 +1,222 @@
+//! How much memory a run will need, before it begins.
+//!
+//! Nothing is derived by hand: a few hundred nodes of the same average degree and widths are trained for two epochs
+//! under an allocator that counts, twice with different numbers of nodes, and the line through the two peaks is
+//! followed to the real number. So the prediction stays true when layers change what they keep.
+//!
+//! The counting allocator is the program's to install:
+//!
+//! ```
+//! #[global_allocator]
+//! static ALLOCATOR: halograph_train::memory::Counting = halograph_train::memory::Counting;
+//! # fn main() { assert!(halograph_train::memory::is_counting()) }
+//! ```
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use halograph_graph::Dataset;
+use halograph_graph::block::Block;
+use halograph_graph::dataset::{FEAT, Manifest, Part, Task};
+use halograph_graph::error::Error as InputError;
+use halograph_kernels::Real;
+use halograph_kernels::keyed::Key;
+use halograph_nn::{Matrix, Model};
+
+use crate::config::{Config, Precision};
+use crate::data::{Rows, View};
+use crate::error::Result;
+use crate::loss::loss;
+use crate::strategy::single;
+use crate::trainer::{in_pool, new_optimizer, threads};
+
+/// Bytes allocated now, and most at once since last asked.
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+/// The system's allocator, counting.
+pub struct Counting;
+
+impl Counting {
+    fn add(&self, bytes: usize) {
+        let live = LIVE.fetch_add(bytes, Relaxed) + bytes;
+        PEAK.fetch_max(live, Relaxed);
+    }
+
+    fn remove(&self, bytes: usize) {
+        LIVE.fetch_sub(bytes, Relaxed);
+    }
+}
+
+// SAFETY: every call goes to the system's allocator as it came; counting touches two numbers.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        self.add(layout.size());
+        // SAFETY: the caller keeps `GlobalAlloc`'s contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        self.add(layout.size());
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        self.remove(layout.size());
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        self.add(size);
+        self.remove(layout.size());
+        // SAFETY: as above.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+/// Whether the program installed [`Counting`].
+pub fn is_counting() -> bool {
+    PEAK.load(Relaxed) > 0
+}
+
+/// Bytes that `work` holds at once beyond those held before. Nothing else may run meanwhile.
+fn peak_of(work: impl FnOnce()) -> u64 {
+    let before = LIVE.load(Relaxed);
+    PEAK.store(before, Relaxed);
+    work();
+    PEAK.load(Relaxed).saturating_sub(before) as u64
+}
+
+/// Peak memory of training `config` on `dataset`, in bytes; `None` where the program does not count.
+pub fn predict(dataset: &Dataset, config: &Config) -> Result<Option<u64>> {
+    if !is_counting() {
+        return Ok(None);
+    }
+    let needed = in_pool(threads(&config.train), || match config.train.precision {
+        Precision::F32 => extrapolate::<f32>(&Shape::of(dataset), config),
+        Precision::F64 => extrapolate::<f64>(&Shape::of(dataset), config),
+    })?;
+    // Only now, when threads have their stacks and buffers.
+    Ok(Some(rss().unwrap_or(0) + needed))
+}
+
+/// Refuses a run that needs more memory than is free, unless forced.
+pub fn admit(predicted: u64, force: bool) -> Result<()> {
+    let free = available().map(|bytes| bytes + rss().unwrap_or(0));
+    match free {
+        Some(free) if predicted > free && !force => {
+            let problem =
+                format!("training needs about {} MiB and {} MiB are free", predicted >> 20, free >> 20);
+            let help = "a smaller model.hidden or fewer layers need less; --force tries all the same";
+            Err(InputError::input("memory", problem).help(help).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What of a dataset decides how much memory it takes.
+struct Shape {
+    nodes: u64,
+    degree: f64,
+    features: usize,
+    classes: usize,
+    task: Task,
+    /// Share of nodes that are trained on.
+    train: f64,
+    /// Bytes of features on disk, mapped while they are read.
+    mapped: u64,
+}
+
+impl Shape {
+    fn of(dataset: &Dataset) -> Self {
+        let m: &Manifest = &dataset.manifest;
+        let nodes = m.nodes.max(1);
+        let train = dataset.split().iter().filter(|&&part| part == Part::Train as u8).count();
+        Shape {
+            nodes,
+            degree: m.edges as f64 / nodes as f64,
+            features: m.features as usize,
+            classes: m.classes as usize,
+            task: m.task,
+            train: train as f64 / nodes as f64,
+            mapped: m.files.get(FEAT).map_or(0, |file| file.bytes),
+        }
+    }
+}
+
+/// Nodes of the two rehearsals.
+const SIZES: [u64; 2] = [256, 512];
+
+fn extrapolate<T: Real>(shape: &Shape, config: &Config) -> Result<u64> {
+    // The first fills buffers that threads keep.
+    let mut peaks = [0; 3];
+    for (peak, nodes) in peaks.iter_mut().zip([SIZES[0], SIZES[0], SIZES[1]]) {
+        *peak = rehearse::<T>(shape, config, nodes)?;
+    }
+    let slope = peaks[2].saturating_sub(peaks[1]) as f64 / (SIZES[1] - SIZES[0]) as f64;
+    let training = peaks[1] as f64 + slope * (shape.nodes as f64 - SIZES[0] as f64);
+    let working = shape.nodes * (shape.features * size_of::<T>()) as u64;
+    Ok((training.max(0.0) as u64).max(shape.mapped + working))
+}
+
+/// Bytes held at once while `nodes` nodes are trained for two epochs and evaluated.
+fn rehearse<T: Real>(shape: &Shape, config: &Config, nodes: u64) -> Result<u64> {
+    let mut result = Ok(());
+    let peak = peak_of(|| result = rehearsal::<T>(shape, config, nodes as usize));
+    result.map(|()| peak)
+}
+
+fn rehearsal<T: Real>(shape: &Shape, config: &Config, nodes: usize) -> Result<()> {
+    let features = Arc::new(Matrix::zeros(nodes, shape.features));
+    let view = View { block: ring(nodes, shape.degree), features };
+    let train = ((shape.train * nodes as f64) as u32).max(1);
+    let rows = Rows::blank(0..train, shape.task, shape.classes);
+    let mut model: Model<T> = Model::new(&config.model, shape.features, shape.classes, 0);
+    let mut optimizer = new_optimizer(&config.train, &model)?;
+    let mut best = model.state();
+    for epoch in 0..2 {
+        single::epoch(&mut model, &view, &rows, Key::new(0, "rehearsal").with(epoch));
+        optimizer.step(&mut model, config.train.lr);
+        let logits = single::evaluate(&model, &view.block, view.features.clone()).logits;
+        loss(&logits, &rows);
+        best = model.state();
+    }
+    drop(best);
+    Ok(())
+}
+
+/// A graph in which every node has the same number of neighbours, its successors, give or take one.
+fn ring(nodes: usize, degree: f64) -> Block<'static> {
+    let indptr: Vec<u64> = (0..=nodes).map(|v| (v as f64 * degree).round() as u64).collect();
+    let row = |v: usize| (0..indptr[v + 1] - indptr[v]).map(move |i| ((v as u64 + 1 + i) % nodes as u64) as u32);
+    let indices: Vec<u32> = (0..nodes).flat_map(row).collect();
+    Block::new(indptr, indices, 0..nodes, vec![degree as u32; nodes], None)
+}
+
+/// Bytes of memory this process has now.
+fn rss() -> Option<u64> {
+    kibibytes("/proc/self/status", "VmRSS:")
+}
+
+/// Most bytes of memory this process has had at once.
+pub fn peak_rss() -> Option<u64> {
+    kibibytes("/proc/self/status", "VmHWM:")
+}
+
+/// Bytes that could still be had: of the machine's, and of what this process may use of it.
+pub fn available() -> Option<u64> {
+    let machine = kibibytes("/proc/meminfo", "MemAvailable:")?;
+    let number = |file: &str| fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
+    let limit = number("/sys/fs/cgroup/memory.max").zip(number("/sys/fs/cgroup/memory.current"));
+    Some(limit.map_or(machine, |(max, used)| machine.min(max.saturating_sub(used))))
+}
+
+fn kibibytes(file: &str, key: &str) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
+}

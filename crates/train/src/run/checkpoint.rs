@@ -1,0 +1,204 @@
+//! `ckpt-E/`: all that a run needs to go on after epoch E.
+//!
+//! One file of tensors a rank, and a manifest with the digests of all of them and of itself, written last. The folder
+//! grows under a hidden name and is renamed when everything in it is on the device; checkpoints before it go after
+//! that, by way of a hidden name too. So whenever a process dies, what has the name of a checkpoint is whole.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use halograph_graph::error::{Error, IoContext, Result};
+use halograph_graph::io::npy::FileRecord;
+use halograph_nn::state::State;
+use serde::{Deserialize, Serialize};
+
+use super::files;
+use super::header::VERSION;
+use crate::event::Best;
+
+const FORMAT: &str = "halograph-checkpoint";
+const MANIFEST: &str = "manifest.json";
+const TENSORS: &str = "rank-0.safetensors";
+const RANKS: u32 = 1;
+
+/// Where a run stands after an epoch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Checkpoint {
+    /// Epochs done.
+    pub epoch: u64,
+    /// Optimiser steps done.
+    pub step: u64,
+    /// Seconds of training so far, evaluations and checkpoints not counted.
+    pub seconds: f64,
+    /// The best evaluation so far.
+    pub best: Option<Best>,
+    /// Everything else, under names of the trainer's choice: weights, moments of the optimiser, best weights.
+    pub state: State,
+}
+
+/// A checkpoint as it was found.
+pub(super) struct Saved {
+    pub(super) checkpoint: Checkpoint,
+    /// Length of `metrics.jsonl` after its epoch.
+    pub(super) metrics_bytes: u64,
+}
+
+/// The contents of `manifest.json`.
+#[derive(Clone, Serialize, Deserialize)]
+struct Manifest {
+    format: String,
+    version: u32,
+    ranks: u32,
+    epoch: u64,
+    step: u64,
+    seconds: f64,
+    best: Option<Best>,
+    /// Length of `metrics.jsonl` after this epoch.
+    metrics_bytes: u64,
+    files: BTreeMap<String, FileRecord>,
+    /// Digest of all the above.
+    blake3: String,
+}
+
+impl Manifest {
+    fn new(checkpoint: &Checkpoint, metrics_bytes: u64, tensors: FileRecord) -> Self {
+        let mut manifest = Manifest {
+            format: FORMAT.into(),
+            version: VERSION,
+            ranks: RANKS,
+            epoch: checkpoint.epoch,
+            step: checkpoint.step,
+            seconds: checkpoint.seconds,
+            best: checkpoint.best,
+            metrics_bytes,
+            files: BTreeMap::from([(TENSORS.into(), tensors)]),
+            blake3: String::new(),
+        };
+        manifest.blake3 = manifest.digest();
+        manifest
+    }
+
+    /// Floats are written so that they read back exactly; so equal contents have equal digests.
+    fn digest(&self) -> String {
+        let contents = Manifest { blake3: String::new(), ..self.clone() };
+        blake3::hash(&contents.to_bytes()).to_hex().to_string()
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut text = serde_json::to_vec_pretty(self).expect("numbers and text always serialise");
+        text.push(b'\n');
+        text
+    }
+
+    /// Refuses what was not written here, by this layout, for this epoch.
+    fn check(&self, epoch: u64) -> Result<(), String> {
+        if self.format != FORMAT || self.version != VERSION {
+            let found = format!("{:?} version {}", self.format, self.version);
+            return Err(format!("{found}; this build reads {FORMAT:?} version {VERSION}"));
+        }
+        if self.blake3 != self.digest() {
+            return Err("contents differ from those that were written (blake3)".into());
+        }
+        if self.ranks != RANKS {
+            return Err(format!("written by {} ranks; this run has {RANKS}", self.ranks));
+        }
+        if self.epoch != epoch {
+            return Err(format!("of epoch {}, in the folder of epoch {epoch}", self.epoch));
+        }
+        Ok(())
+    }
+}
+
+fn record(bytes: &[u8]) -> FileRecord {
+    FileRecord { bytes: bytes.len() as u64, blake3: blake3::hash(bytes).to_hex().to_string() }
+}
+
+fn folder_name(epoch: u64) -> String {
+    format!("ckpt-{epoch}")
+}
+
+/// The epoch of the checkpoint folder `name`, if it is one.
+pub(super) fn epoch_of(name: &str) -> Option<u64> {
+    let epoch = name.strip_prefix("ckpt-")?.parse().ok()?;
+    (folder_name(epoch) == name).then_some(epoch)
+}
+
+/// Epochs of which `run` has checkpoint folders, newest first.
+pub(super) fn epochs(run: &Path) -> Result<Vec<u64>> {
+    let mut epochs: Vec<u64> = files::names(run)?.iter().filter_map(|name| epoch_of(name)).collect();
+    epochs.sort_by(|a, b| b.cmp(a));
+    Ok(epochs)
+}
+
+/// A file in a checkpoint of `run` that is no part of one, if there is any.
+pub(super) fn foreign(run: &Path, epoch: u64) -> Result<Option<String>> {
+    let folder = folder_name(epoch);
+    let names = files::names(&run.join(&folder))?;
+    let other = names.iter().find(|name| ![MANIFEST, TENSORS].contains(&name.as_str()));
+    Ok(other.map(|name| format!("{folder}/{name}")))
+}
+
+/// Writes a checkpoint of `run`; one of the same epoch is replaced, all others are kept.
+pub(super) fn write(run: &Path, checkpoint: &Checkpoint, metrics_bytes: u64) -> Result<()> {
+    let name = folder_name(checkpoint.epoch);
+    let hidden = files::hidden(run, &name);
+    discard(run, checkpoint.epoch)?;
+    files::remove(&hidden);
+    let done = fill(&hidden, checkpoint, metrics_bytes).and_then(|()| {
+        let target = run.join(&name);
+        fs::rename(&hidden, &target).at(&target, "create")?;
+        files::sync_folder(run)
+    });
+    // After a failure, the space may be needed.
+    done.inspect_err(|_| files::remove(&hidden))
+}
+
+fn fill(folder: &Path, checkpoint: &Checkpoint, metrics_bytes: u64) -> Result<()> {
+    fs::create_dir(folder).at(folder, "create")?;
+    let tensors = checkpoint.state.to_bytes();
+    files::write_synced(&folder.join(TENSORS), &tensors)?;
+    let manifest = Manifest::new(checkpoint, metrics_bytes, record(&tensors));
+    files::write_synced(&folder.join(MANIFEST), &manifest.to_bytes())?;
+    files::sync_folder(folder)
+}
+
+/// Removes all checkpoints but that of `epoch`.
+pub(super) fn prune(run: &Path, epoch: u64) -> Result<()> {
+    for other in epochs(run)?.into_iter().filter(|&other| other != epoch) {
+        discard(run, other)?;
+    }
+    files::clean(run)
+}
+
+/// Takes away the name of a checkpoint, if there is one, and then the checkpoint. One into which somebody put a file
+/// stays.
+pub(super) fn discard(run: &Path, epoch: u64) -> Result<()> {
+    let name = folder_name(epoch);
+    let (target, hidden) = (run.join(&name), files::hidden(run, &name));
+    if target.exists() && foreign(run, epoch)?.is_none() {
+        files::remove(&hidden);
+        fs::rename(&target, &hidden).at(&target, "remove")?;
+        files::remove(&hidden);
+    }
+    Ok(())
+}
+
+/// Reads a checkpoint; anything missing or changed is an error.
+pub(super) fn read(run: &Path, epoch: u64) -> Result<Saved> {
+    let folder = run.join(folder_name(epoch));
+    let path = folder.join(MANIFEST);
+    let refuse = |problem: String| Error::input(path.display(), problem);
+    let manifest: Manifest = serde_json::from_slice(&files::read(&path)?)
+        .map_err(|e| refuse(format!("not the manifest of a checkpoint: {e}")))?;
+    manifest.check(epoch).map_err(refuse)?;
+    let path = folder.join(TENSORS);
+    let bytes = files::read(&path)?;
+    if manifest.files.get(TENSORS) != Some(&record(&bytes)) {
+        let problem = format!("contents differ from those {MANIFEST} records (length or blake3)");
+        return Err(Error::input(path.display(), problem));
+    }
+    let state = State::from_bytes(&path.display().to_string(), &bytes)?;
+    let Manifest { epoch, step, seconds, best, metrics_bytes, .. } = manifest;
+    Ok(Saved { checkpoint: Checkpoint { epoch, step, seconds, best, state }, metrics_bytes })
+}

@@ -1,0 +1,190 @@
+//! `metrics.jsonl`: one line an epoch, appended.
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use halograph_graph::error::{Error, IoContext, Result};
+
+use super::files::{self, METRICS};
+use crate::event::Epoch;
+
+/// The file, open for more.
+#[derive(Debug)]
+pub(super) struct History {
+    path: PathBuf,
+    file: File,
+    /// Length of the whole lines; what a failed write left after them does not count.
+    bytes: u64,
+}
+
+impl History {
+    /// An empty history in `folder`.
+    pub(super) fn create(folder: &Path) -> Result<History> {
+        History::open(folder, 0)
+    }
+
+    /// The history up to `epoch`, which ended at byte `end`; what followed is cut off. Records that are lost or
+    /// damaged are left out, with a note: they are worth less than the weights, which are whole.
+    pub(super) fn reopen(
+        folder: &Path,
+        epoch: u64,
+        end: u64,
+    ) -> Result<(History, Vec<Epoch>, Option<String>)> {
+        let path = folder.join(METRICS);
+        let mut bytes = match files::read(&path) {
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Vec::new(),
+            bytes => bytes?,
+        };
+        bytes.truncate(usize::try_from(end).unwrap_or(usize::MAX));
+        let (records, fault) = parse(&bytes, epoch);
+        if records.len() as u64 == epoch && fault.is_none() {
+            return Ok((History::open(folder, end)?, records, None));
+        }
+        let kept: Vec<u8> = records.iter().flat_map(line).collect();
+        files::write_whole(folder, METRICS, &kept)?;
+        let fault = fault.unwrap_or_else(|| format!("{} bytes where {end} were written", bytes.len()));
+        let note = format!(
+            "{}: {fault}; {} of {epoch} epochs are on record, weights are whole",
+            path.display(),
+            records.len()
+        );
+        Ok((History::open(folder, kept.len() as u64)?, records, Some(note)))
+    }
+
+    /// Opens the file and cuts it to `bytes`.
+    fn open(folder: &Path, bytes: u64) -> Result<History> {
+        let path = folder.join(METRICS);
+        let file = OpenOptions::new().append(true).create(true).open(&path).at(&path, "open")?;
+        let mut history = History { path, file, bytes };
+        history.sync()?;
+        Ok(history)
+    }
+
+    /// Adds a line, in one write.
+    pub(super) fn append(&mut self, epoch: &Epoch) -> Result<()> {
+        let line = line(epoch);
+        if let Err(source) = self.file.write_all(&line) {
+            // A torn line is cut off if that can be done now, and by the next sync or resume otherwise.
+            let _ = self.file.set_len(self.bytes);
+            return Err(Error::Io { path: self.path.clone(), action: "write", source });
+        }
+        self.bytes += line.len() as u64;
+        Ok(())
+    }
+
+    /// Makes all lines durable and gives their length.
+    pub(super) fn sync(&mut self) -> Result<u64> {
+        let cut = self.file.set_len(self.bytes);
+        cut.and_then(|()| self.file.sync_all()).at(&self.path, "write")?;
+        Ok(self.bytes)
+    }
+}
+
+fn line(epoch: &Epoch) -> Vec<u8> {
+    let mut line = serde_json::to_vec(epoch).expect("numbers under fixed names always serialise");
+    line.push(b'\n');
+    line
+}
+
+/// The records among the lines of `bytes`, at most one an epoch and none after `last`; and what is wrong with the
+/// first line that is none.
+fn parse(bytes: &[u8], last: u64) -> (Vec<Epoch>, Option<String>) {
+    let (mut records, mut fault) = (Vec::<Epoch>::new(), None);
+    for (k, line) in bytes.split_inclusive(|&b| b == b'\n').enumerate() {
+        let before = records.last().map_or(0, |r| r.epoch);
+        let record = serde_json::from_slice::<Epoch>(line).map_err(|e| e.to_string());
+        let record = record.and_then(|r| match r.epoch {
+            e if e > before && e <= last => Ok(r),
+            e => Err(format!("epoch {e} after epoch {before}, in a history of {last}")),
+        });
+        match record {
+            Ok(record) => records.push(record),
+            Err(problem) => {
+                fault.get_or_insert(format!("line {}: {problem}", k + 1));
+            }
+        }
+    }
+    (records, fault)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::event::Scores;
+
+    fn epoch(epoch: u64) -> Epoch {
+        let scores = Scores { train: Some(0.1 + 0.2), val: None, test: Some(1.0 / 3.0), val_loss: None };
+        Epoch { epoch, loss: 1.0 / epoch as f64, lr: 0.1, seconds: 1e-3, scores: Some(scores) }
+    }
+
+    /// A history of four epochs of which three belong to the checkpoint; the file, their length and they.
+    fn three(folder: &Path) -> (PathBuf, u64, Vec<Epoch>) {
+        let mut history = History::create(folder).unwrap();
+        let epochs: Vec<Epoch> = (1..=3).map(epoch).collect();
+        epochs.iter().for_each(|e| history.append(e).unwrap());
+        let end = history.sync().unwrap();
+        history.append(&epoch(4)).unwrap();
+        (folder.join(METRICS), end, epochs)
+    }
+
+    #[test]
+    fn what_followed_the_checkpoint_is_cut_off_and_written_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, end, epochs) = three(folder.path());
+        let whole = fs::read(&path).unwrap();
+        fs::write(&path, [&whole[..], b"{\"epoch\": 5, \"lo"].concat()).unwrap();
+        let (mut history, read, note) = History::reopen(folder.path(), 3, end).unwrap();
+        assert_eq!((read, note), (epochs, None));
+        history.append(&epoch(4)).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), whole);
+    }
+
+    #[test]
+    fn lost_and_damaged_records_are_told_and_the_others_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, end, epochs) = three(folder.path());
+        let whole = fs::read(&path).unwrap();
+        let second = whole.iter().position(|&b| b == b'\n').unwrap() + 1;
+        let mut garbage = whole.clone();
+        garbage[second] = 0xff;
+        let cases = [
+            (garbage, vec![0, 2], "line 2"),
+            (whole[..second + 9].to_vec(), vec![0], "line 2"),
+            (whole[..second].to_vec(), vec![0], "bytes where"),
+            (Vec::new(), vec![], "0 of 3 epochs"),
+        ];
+        for (damaged, left, words) in cases {
+            fs::write(&path, damaged).unwrap();
+            let (_, read, note) = History::reopen(folder.path(), 3, end).unwrap();
+            assert_eq!(read, left.iter().map(|&k: &usize| epochs[k].clone()).collect::<Vec<_>>());
+            let note = note.unwrap();
+            assert!(note.contains(words) && note.contains(METRICS), "{note}");
+            assert_eq!(parse(&fs::read(&path).unwrap(), 3), (read, None), "the file is sound again");
+        }
+        fs::remove_file(&path).unwrap();
+        assert!(History::reopen(folder.path(), 3, end).unwrap().2.is_some());
+    }
+
+    #[test]
+    fn every_record_reads_back_as_it_was() {
+        let none = Epoch { scores: None, ..epoch(1) };
+        let nothing = Scores { train: None, val: None, test: None, val_loss: None };
+        let empty = Epoch { scores: Some(nothing), ..epoch(2) };
+        for record in [none, empty, epoch(3)] {
+            assert_eq!(serde_json::from_slice::<Epoch>(&line(&record)).unwrap(), record);
+        }
+    }
+
+    #[test]
+    fn numbers_that_json_does_not_know_become_null() {
+        let mut record = Epoch { loss: f64::NAN, ..epoch(1) };
+        record.scores.as_mut().unwrap().val = Some(f64::INFINITY);
+        let text = String::from_utf8(line(&record)).unwrap();
+        assert!(text.contains("\"loss\":null") && text.contains("\"val\":null"), "{text}");
+        let read: Epoch = serde_json::from_str(&text).unwrap();
+        assert!(read.loss.is_nan() && read.scores.unwrap().val.is_none());
+    }
+}

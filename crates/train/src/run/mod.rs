@@ -1,0 +1,249 @@
+//! The run directory: everything a run leaves on disk, and how it is found again after any end.
+//!
+//! ```text
+//! run.json            what the run is; after the end, its summary
+//! metrics.jsonl       one line an epoch
+//! model.safetensors   weights of the best evaluation
+//! ckpt-E/             all that is needed to go on after epoch E
+//! ```
+//!
+//! Every file appears whole or not at all, and one process at a time writes a run. Whatever ends that process (a
+//! signal, a full disk, the power), [`Run::resume`] goes on from the newest checkpoint that is whole: it cuts
+//! `metrics.jsonl` to it, and what followed is done again. A failed write is an [`Error`] and leaves that checkpoint
+//! as it was.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use halograph_graph::error::{Error, Result};
+use halograph_nn::state::State;
+use serde_json::Value;
+
+use crate::config::Config;
+use crate::event::Epoch;
+use checkpoint::Saved;
+use files::{METRICS, RUN, Staged, TRACE, WEIGHTS};
+use header::{RunFile, is_run};
+use history::History;
+use lock::Lock;
+
+mod checkpoint;
+mod files;
+mod header;
+mod history;
+mod lock;
+#[cfg(test)]
+mod tests;
+
+pub use checkpoint::Checkpoint;
+pub use header::{DataRef, Header};
+
+/// A run that this process writes.
+#[derive(Debug)]
+pub struct Run {
+    path: PathBuf,
+    header: Header,
+    history: History,
+    /// Epoch of the newest checkpoint.
+    newest: Option<u64>,
+    lock: Lock,
+}
+
+/// A run that is taken up again.
+#[derive(Debug)]
+pub struct Resumed {
+    /// The run.
+    pub run: Run,
+    /// Where it stood; nothing if it ended before its first checkpoint.
+    pub checkpoint: Option<Checkpoint>,
+    /// The epochs up to the checkpoint; some are missing if a note says so.
+    pub history: Vec<Epoch>,
+    /// What the user should know: damaged files, and what was used instead.
+    pub notes: Vec<String>,
+}
+
+impl Run {
+    /// A new run in the folder `path`, which is made if it is not there. A run that is there already is replaced if
+    /// `overwrite` and refused otherwise; a folder that holds anything else is refused always.
+    pub fn create(path: &Path, header: Header, overwrite: bool) -> Result<Run> {
+        may_create(path, overwrite)?;
+        let made = files::make_folder(path)?;
+        let lock = Lock::take(path).inspect_err(|_| files::remove_empty(&made))?;
+        let history = begin(path, &header, overwrite).inspect_err(|_| files::unmake(path, &made))?;
+        Ok(Run { path: path.to_path_buf(), header, history, newest: None, lock })
+    }
+
+    /// Takes up the run in `path` from its newest checkpoint that is whole. It is refused when there are checkpoints
+    /// and none of them is, when another process writes it, and when another version wrote it.
+    pub fn resume(path: &Path) -> Result<Resumed> {
+        // Before anything is made in a folder that may not be a run's.
+        RunFile::read(path)?;
+        let lock = Lock::take(path)?;
+        let (header, _) = RunFile::read(path)?.into_parts();
+        files::clean(path)?;
+        let (found, mut notes) = newest_whole(path)?;
+        let (epoch, end) =
+            found.as_ref().map_or((0, 0), |saved| (saved.checkpoint.epoch, saved.metrics_bytes));
+        let (file, history, note) = History::reopen(path, epoch, end)?;
+        notes.extend(note);
+        let checkpoint = found.map(|saved| saved.checkpoint);
+        let newest = checkpoint.as_ref().map(|c| c.epoch);
+        let run = Run { path: path.to_path_buf(), header, history: file, newest, lock };
+        Ok(Resumed { run, checkpoint, history, notes })
+    }
+
+    /// What the run is.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Its folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Changes what the run does from here on, and says so in `run.json`.
+    pub fn reconfigure(&mut self, config: Config) -> Result<()> {
+        self.lock.check()?;
+        if config == self.header.config {
+            return Ok(());
+        }
+        self.header.config = config;
+        let bytes = RunFile::new(&self.header, None).to_bytes(&self.path)?;
+        files::write_whole(&self.path, RUN, &bytes)
+    }
+
+    /// Adds an epoch to `metrics.jsonl`.
+    pub fn record(&mut self, epoch: &Epoch) -> Result<()> {
+        self.lock.check()?;
+        self.history.append(epoch)
+    }
+
+    /// Saves where the run stands; when that is done, older checkpoints go. All epochs up to it must have been
+    /// recorded, and the best weights saved, before: they are not written again when the run is resumed from here. If
+    /// the newest checkpoint is of the same epoch, it is kept.
+    pub fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+        self.lock.check()?;
+        if self.newest != Some(checkpoint.epoch) {
+            let metrics_bytes = self.history.sync()?;
+            checkpoint::write(&self.path, checkpoint, metrics_bytes)?;
+            self.newest = Some(checkpoint.epoch);
+        }
+        checkpoint::prune(&self.path, checkpoint.epoch)
+    }
+
+    /// Saves the weights of the best evaluation.
+    pub fn save_weights(&mut self, weights: &State) -> Result<()> {
+        self.lock.check()?;
+        files::write_whole(&self.path, WEIGHTS, &weights.to_bytes())
+    }
+
+    /// Adds the summary to `run.json`.
+    pub fn finish(&mut self, summary: &Value) -> Result<()> {
+        self.lock.check()?;
+        self.history.sync()?;
+        let bytes = RunFile::new(&self.header, Some(summary)).to_bytes(&self.path)?;
+        files::write_whole(&self.path, RUN, &bytes)
+    }
+}
+
+/// Writes what a new run begins with, in place of what an older one left.
+fn begin(path: &Path, header: &Header, overwrite: bool) -> Result<History> {
+    // Others may have been here before we had the lock.
+    may_create(path, overwrite)?;
+    let new = Staged::write(path, RUN, &RunFile::new(header, None).to_bytes(path)?)?;
+    // What the old run left must never be found beside the new description, so it goes first.
+    for epoch in checkpoint::epochs(path)? {
+        checkpoint::discard(path, epoch)?;
+    }
+    for name in [METRICS, WEIGHTS, TRACE] {
+        files::remove_file(&path.join(name))?;
+    }
+    files::sync_folder(path)?;
+    new.place()?;
+    files::clean(path)?;
+    History::create(path)
+}
+
+/// What the run in `path` is, whoever may be writing it.
+pub fn read_header(path: &Path) -> Result<Header> {
+    Ok(RunFile::read(path)?.into_parts().0)
+}
+
+/// How the run in `path` went, if it is over.
+pub fn read_summary(path: &Path) -> Result<Option<Value>> {
+    Ok(RunFile::read(path)?.into_parts().1)
+}
+
+/// The weights of the best evaluation of the run in `path`.
+pub fn read_weights(path: &Path) -> Result<State> {
+    let file = path.join(WEIGHTS);
+    let bytes = files::read(&file).map_err(|error| match &error {
+        Error::Io { source, .. } if source.kind() == ErrorKind::NotFound => {
+            Error::input(file.display(), "there are no weights yet")
+                .help("they are saved after the run's first evaluation")
+        }
+        _ => error,
+    })?;
+    State::from_bytes(&file.display().to_string(), &bytes)
+}
+
+/// Whether `path` may become a run: it is not there, is empty, or is nothing but a run and `overwrite` is set.
+fn may_create(path: &Path, overwrite: bool) -> Result<()> {
+    let refuse = |problem: String, help: &str| Err(Error::input(path.display(), problem).help(help));
+    if path == Path::new("") {
+        return refuse("a run needs a folder".into(), "give --out a path");
+    }
+    if path.exists() && !path.is_dir() {
+        return refuse("is a file, not a folder".into(), "choose another folder for the run");
+    }
+    let names = files::names(path)?;
+    // A process that died while it began a run may have left these.
+    let Some(first) = names.iter().find(|name| *name != files::LOCK && !files::is_leftover(name)) else {
+        return Ok(());
+    };
+    if !is_run(path) {
+        return refuse(format!("holds {first:?} and is not a run"), "choose another folder for the run");
+    }
+    if !overwrite {
+        return refuse(
+            "holds a run already".into(),
+            "continue it with --resume, replace it with --overwrite, or choose another folder",
+        );
+    }
+    let mut foreign = names.iter().find(|name| !files::is_own(name)).cloned();
+    for epoch in checkpoint::epochs(path)? {
+        foreign = foreign.or(checkpoint::foreign(path, epoch)?);
+    }
+    match foreign {
+        None => Ok(()),
+        Some(name) => refuse(
+            format!("holds {name:?}, which is no part of a run and would be lost"),
+            "move it away, or choose another folder",
+        ),
+    }
+}
+
+/// The newest checkpoint that is whole, and notes on newer ones that are not. If there are checkpoints and none is
+/// whole, starting again would write over the last results: that is for the user to decide.
+fn newest_whole(path: &Path) -> Result<(Option<Saved>, Vec<String>)> {
+    let mut damage = Vec::new();
+    for epoch in checkpoint::epochs(path)? {
+        match checkpoint::read(path, epoch) {
+            Ok(found) => {
+                let instead = format!("going on from the checkpoint of epoch {epoch}");
+                let notes = damage.iter().map(|problem: &String| format!("{problem}; {instead}")).collect();
+                return Ok((Some(found), notes));
+            }
+            // The advice of a single error would not fit here: it is left out.
+            Err(error) => damage.extend(error.to_string().lines().next().map(String::from)),
+        }
+    }
+    if damage.is_empty() {
+        return Ok((None, damage));
+    }
+    let problem = format!("no checkpoint is whole: {}", damage.join("; "));
+    Err(Error::input(path.display(), problem).help(format!(
+        "restore it from a copy, or start again with --overwrite; {WEIGHTS} may still be used by eval and predict"
+    )))
+}

@@ -1,0 +1,337 @@
+//! What is found again after every kind of end.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use halograph_nn::model::Kind;
+use halograph_nn::state::{State, Tensor};
+use serde_json::json;
+
+use super::*;
+use crate::Config;
+use crate::event::{Best, Scores};
+
+const TENSORS: &str = "rank-0.safetensors";
+const MANIFEST: &str = "manifest.json";
+
+fn header(seed: u64) -> Header {
+    let mut config = Config::new(Kind::Gcn);
+    config.train.seed = seed;
+    let data = DataRef { path: "/data/x".into(), name: "x".into(), fingerprint: "0f".into() };
+    Header { data, config }
+}
+
+fn epoch(epoch: u64) -> Epoch {
+    let scores = Scores { train: Some(0.1 + 0.2), val: Some(1.0 / 3.0), test: None, val_loss: Some(1e-7) };
+    let scores = epoch.is_multiple_of(2).then_some(scores);
+    Epoch { epoch, loss: 1.0 / epoch as f64, lr: 0.1, seconds: 1e-3 * epoch as f64, scores }
+}
+
+fn checkpoint(epoch: u64) -> Checkpoint {
+    let scores = Scores { train: None, val: Some(1.0 / 7.0), test: Some(0.3), val_loss: None };
+    let best = Some(Best { epoch, scores, seconds: 0.1 * epoch as f64 });
+    Checkpoint { epoch, step: 3 * epoch, seconds: 0.7 * epoch as f64, best, state: state(epoch) }
+}
+
+fn state(epoch: u64) -> State {
+    let weights: Vec<f32> = (0..6).map(|k| (epoch + k) as f32).collect();
+    let tensors = [("w".into(), Tensor::real(&[2, 3], &weights)), ("t".into(), Tensor::count(epoch))];
+    State(tensors.into_iter().collect())
+}
+
+/// Records and saves the epochs `from..=to`.
+fn train(run: &mut Run, from: u64, to: u64) {
+    for e in from..=to {
+        run.record(&epoch(e)).unwrap();
+        run.checkpoint(&checkpoint(e)).unwrap();
+    }
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for name in files::names(from).unwrap() {
+        fs::copy(from.join(&name), to.join(&name)).unwrap();
+    }
+}
+
+/// A run with whole checkpoints of epochs 2 and 3, as a crash between placing one and removing the other leaves it.
+fn two_checkpoints(path: &Path) {
+    let mut run = Run::create(path, header(0), false).unwrap();
+    train(&mut run, 1, 2);
+    copy_folder(&path.join("ckpt-2"), &path.join("kept"));
+    train(&mut run, 3, 3);
+    fs::rename(path.join("kept"), path.join("ckpt-2")).unwrap();
+}
+
+fn flip(path: &Path, at: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[at] ^= 0x10;
+    fs::write(path, bytes).unwrap();
+}
+
+fn folder() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    (folder, path)
+}
+
+fn refused<T>(result: Result<T>) -> String {
+    let error = result.err().expect("refused");
+    assert!(!error.is_environment(), "{error}");
+    error.to_string()
+}
+
+/// What resuming gives, but for the run itself.
+fn resume(path: &Path) -> (Option<Checkpoint>, Vec<Epoch>, Vec<String>) {
+    let resumed = Run::resume(path).unwrap();
+    (resumed.checkpoint, resumed.history, resumed.notes)
+}
+
+#[test]
+fn a_run_is_written_and_read_back() {
+    let (_folder, path) = folder();
+    let path = path.join("deep");
+    let mut run = Run::create(&path, header(7), false).unwrap();
+    train(&mut run, 1, 4);
+    assert!(read_weights(&path).unwrap_err().to_string().contains("no weights yet"));
+    run.save_weights(&state(3)).unwrap();
+    assert_eq!(read_summary(&path).unwrap(), None);
+    run.finish(&json!({"val": 0.5})).unwrap();
+    assert_eq!(
+        files::names(&path).unwrap(),
+        [".lock", "ckpt-4", "metrics.jsonl", "model.safetensors", "run.json"]
+    );
+    assert_eq!(read_header(&path).unwrap(), header(7));
+    assert_eq!(read_summary(&path).unwrap(), Some(json!({"val": 0.5})));
+    assert_eq!(read_weights(&path).unwrap(), state(3));
+    drop(run);
+    let resumed = Run::resume(&path).unwrap();
+    assert_eq!((resumed.run.header(), resumed.run.path()), (&header(7), path.as_path()));
+    assert_eq!(resumed.checkpoint, Some(checkpoint(4)));
+    assert_eq!(resumed.history, (1..=4).map(epoch).collect::<Vec<_>>());
+    assert!(resumed.notes.is_empty());
+}
+
+#[test]
+fn a_run_before_its_first_checkpoint_starts_again() {
+    let (_folder, path) = folder();
+    let mut run = Run::create(&path, header(0), false).unwrap();
+    run.record(&epoch(1)).unwrap();
+    drop(run);
+    assert_eq!(resume(&path), (None, vec![], vec![]));
+    assert_eq!(fs::read(path.join("metrics.jsonl")).unwrap(), b"");
+}
+
+#[test]
+fn a_run_is_replaced_only_when_told() {
+    let (_folder, path) = folder();
+    let mut run = Run::create(&path, header(0), false).unwrap();
+    train(&mut run, 1, 2);
+    run.save_weights(&state(1)).unwrap();
+    drop(run);
+    assert!(refused(Run::create(&path, header(1), false)).contains("--resume"));
+    assert_eq!(resume(&path).0, Some(checkpoint(2)));
+    drop(Run::create(&path, header(1), true).unwrap());
+    assert_eq!(read_header(&path).unwrap(), header(1));
+    assert_eq!(files::names(&path).unwrap(), [".lock", "metrics.jsonl", "run.json"]);
+    assert_eq!(resume(&path), (None, vec![], vec![]));
+}
+
+#[test]
+fn files_of_others_are_kept_and_named() {
+    let (_folder, path) = folder();
+    two_checkpoints(&path);
+    for file in ["notes.md", "ckpt-2/notes.md"] {
+        fs::write(path.join(file), "keep me").unwrap();
+        assert!(refused(Run::create(&path, header(1), true)).contains(file));
+        fs::rename(path.join(file), path.join("ckpt-2/notes.md")).unwrap();
+    }
+    // A run that goes on does not take it along with an old checkpoint either.
+    train(&mut Run::resume(&path).unwrap().run, 4, 4);
+    assert_eq!(files::names(&path).unwrap(), [".lock", "ckpt-2", "ckpt-4", "metrics.jsonl", "run.json"]);
+    assert!(path.join("ckpt-2/notes.md").exists());
+    let (_folder, path) = folder();
+    fs::create_dir(&path).unwrap();
+    fs::write(path.join("model.safetensors"), "years of work").unwrap();
+    assert!(refused(Run::create(&path, header(1), true)).contains("is not a run"));
+    assert!(refused(Run::resume(&path)).contains("holds no run"));
+    assert_eq!(files::names(&path).unwrap(), ["model.safetensors"]);
+    assert!(refused(Run::create(&path.join("model.safetensors"), header(1), true)).contains("is a file"));
+}
+
+#[test]
+fn one_process_writes_at_a_time_and_anyone_may_read() {
+    let (_folder, path) = folder();
+    let run = Run::create(&path, header(0), false).unwrap();
+    assert!(refused(Run::resume(&path)).contains("another process is writing this run"));
+    assert!(refused(Run::create(&path, header(1), true)).contains("another process"));
+    assert_eq!(read_header(&path).unwrap(), header(0));
+    drop(run);
+    Run::resume(&path).unwrap();
+}
+
+#[test]
+fn another_version_is_refused_by_number() {
+    let (_folder, path) = folder();
+    drop(Run::create(&path, header(0), false).unwrap());
+    let text = fs::read_to_string(path.join("run.json")).unwrap();
+    fs::write(path.join("run.json"), text.replace("\"version\": 1", "\"version\": 2")).unwrap();
+    assert!(refused(Run::resume(&path)).contains("run version 2; this build reads version 1"));
+    assert!(refused(read_header(&path)).contains("version 2"));
+    Run::create(&path, header(0), true).unwrap();
+}
+
+#[test]
+fn damage_to_the_newest_checkpoint_leads_to_the_one_before() {
+    type Harm = fn(&Path);
+    let harms: [(&str, Harm); 6] = [
+        ("rank-0", |c| fs::File::options().write(true).open(c.join(TENSORS)).unwrap().set_len(9).unwrap()),
+        ("rank-0", |c| flip(&c.join(TENSORS), 150)),
+        ("rank-0", |c| fs::remove_file(c.join(TENSORS)).unwrap()),
+        ("manifest.json", |c| fs::remove_file(c.join(MANIFEST)).unwrap()),
+        ("manifest.json", |c| fs::write(c.join(MANIFEST), "\0{garbage").unwrap()),
+        ("manifest.json", |c| {
+            let text = fs::read_to_string(c.join(MANIFEST)).unwrap();
+            fs::write(c.join(MANIFEST), text.replace("\"step\": 9", "\"step\": 8")).unwrap();
+        }),
+    ];
+    for (file, harm) in harms {
+        let (_folder, path) = folder();
+        two_checkpoints(&path);
+        harm(&path.join("ckpt-3"));
+        let Resumed { mut run, checkpoint: found, history, notes } = Run::resume(&path).unwrap();
+        assert_eq!((found, history), (Some(checkpoint(2)), vec![epoch(1), epoch(2)]));
+        assert!(notes.len() == 1 && notes[0].contains(file) && notes[0].contains("epoch 2"), "{notes:?}");
+        // The damaged one is replaced when its epoch comes again.
+        train(&mut run, 3, 3);
+        drop(run);
+        assert_eq!(resume(&path), (Some(checkpoint(3)), (1..=3).map(epoch).collect(), vec![]));
+    }
+}
+
+#[test]
+fn when_no_checkpoint_is_whole_the_user_decides() {
+    let (_folder, path) = folder();
+    two_checkpoints(&path);
+    for e in [2, 3] {
+        flip(&path.join(format!("ckpt-{e}/{TENSORS}")), 150);
+    }
+    let before = fs::read(path.join("metrics.jsonl")).unwrap();
+    let message = refused(Run::resume(&path));
+    assert!(message.contains("no checkpoint is whole") && message.contains("ckpt-2"), "{message}");
+    assert_eq!(fs::read(path.join("metrics.jsonl")).unwrap(), before);
+}
+
+/// Every state of the disk in which a process can die between two checkpoints.
+#[test]
+fn a_crash_at_any_step_of_a_checkpoint_loses_nothing_that_was_whole() {
+    let hidden = |path: &Path, e: u64| path.join(format!(".ckpt-{e}.partial"));
+    type Crash<'a> = &'a dyn Fn(&Path);
+    let crashes: [(u64, Crash); 6] = [
+        (2, &|path| fs::create_dir(hidden(path, 4)).unwrap()),
+        (2, &|path| {
+            fs::create_dir(hidden(path, 4)).unwrap();
+            fs::write(hidden(path, 4).join(TENSORS), "half").unwrap();
+        }),
+        // Everything but the name of the new one.
+        (2, &|path| fs::rename(path.join("ckpt-3"), hidden(path, 3)).unwrap()),
+        // Both are there.
+        (3, &|_| ()),
+        // The old one has lost its name, and then its files.
+        (3, &|path| fs::rename(path.join("ckpt-2"), hidden(path, 2)).unwrap()),
+        (3, &|path| {
+            fs::rename(path.join("ckpt-2"), hidden(path, 2)).unwrap();
+            fs::remove_file(hidden(path, 2).join(MANIFEST)).unwrap();
+        }),
+    ];
+    for (k, (newest, crash)) in crashes.into_iter().enumerate() {
+        let (_folder, path) = folder();
+        two_checkpoints(&path);
+        if k < 2 {
+            fs::remove_dir_all(path.join("ckpt-3")).unwrap();
+        }
+        crash(&path);
+        fs::write(path.join(".model.safetensors.partial"), "half").unwrap();
+        let found = resume(&path);
+        assert_eq!(found, (Some(checkpoint(newest)), (1..=newest).map(epoch).collect(), vec![]), "crash {k}");
+        assert!(!files::names(&path).unwrap().iter().any(|name| files::is_leftover(name)), "crash {k}");
+    }
+}
+
+#[test]
+fn a_crash_after_the_last_checkpoint_leaves_one_in_the_end() {
+    let (_folder, path) = folder();
+    two_checkpoints(&path);
+    Run::resume(&path).unwrap().run.checkpoint(&checkpoint(3)).unwrap();
+    assert_eq!(checkpoint::epochs(&path).unwrap(), [3]);
+}
+
+#[test]
+fn a_crash_while_a_run_begins_leaves_nothing_in_the_way() {
+    let (_folder, path) = folder();
+    fs::create_dir(&path).unwrap();
+    fs::write(path.join(".lock"), "").unwrap();
+    fs::write(path.join(".run.json.partial"), "{").unwrap();
+    assert!(refused(Run::resume(&path)).contains("holds no run"));
+    drop(Run::create(&path, header(0), false).unwrap());
+    assert_eq!(files::names(&path).unwrap(), [".lock", "metrics.jsonl", "run.json"]);
+}
+
+#[test]
+fn a_torn_line_does_not_outlive_the_next_checkpoint() {
+    let (_folder, path) = folder();
+    let mut run = Run::create(&path, header(0), false).unwrap();
+    train(&mut run, 1, 1);
+    let mut file = fs::File::options().append(true).open(path.join("metrics.jsonl")).unwrap();
+    std::io::Write::write_all(&mut file, b"{\"epoch\": 2, \"lo").unwrap();
+    run.checkpoint(&Checkpoint { epoch: 2, ..checkpoint(1) }).unwrap();
+    assert_eq!(fs::read_to_string(path.join("metrics.jsonl")).unwrap().lines().count(), 1);
+}
+
+/// Whatever is wrong with a file, the answer is an error, a note or an older checkpoint: never a panic, and never a
+/// state that nobody saved.
+#[test]
+fn no_damaged_byte_goes_unnoticed_or_causes_a_panic() {
+    let (_folder, path) = folder();
+    two_checkpoints(&path);
+    let files = ["run.json", "metrics.jsonl", "ckpt-3/manifest.json", "ckpt-3/rank-0.safetensors"];
+    let whole: Vec<Vec<u8>> = files.iter().map(|file| fs::read(path.join(file)).unwrap()).collect();
+    for (file, bytes) in files.iter().zip(&whole) {
+        for k in 0..120 {
+            let at = k * 7919 % bytes.len();
+            let mut damaged = bytes.clone();
+            match k % 3 {
+                0 => damaged[at] ^= 1 << (k % 8),
+                1 => damaged.truncate(at),
+                _ => damaged[at] = [0, 0xff, b'9', b'"', b'}'][k % 5],
+            }
+            fs::write(path.join(file), &damaged).unwrap();
+            if let Ok(resumed) = Run::resume(&path) {
+                let found = resumed.checkpoint.expect("there is an older one");
+                assert!(found == checkpoint(2) || found == checkpoint(3), "{file} {k}");
+                let silent = resumed.notes.is_empty() && file.starts_with("ckpt");
+                assert!(!silent || found == checkpoint(3) && resumed.history.len() == 3, "{file} {k}");
+            }
+            files.iter().zip(&whole).for_each(|(file, bytes)| fs::write(path.join(file), bytes).unwrap());
+        }
+    }
+}
+
+#[test]
+fn a_folder_that_vanishes_is_told_and_not_made_again() {
+    let (_folder, path) = folder();
+    let mut run = Run::create(&path, header(0), false).unwrap();
+    train(&mut run, 1, 1);
+    fs::remove_dir_all(&path).unwrap();
+    let errors = [
+        run.record(&epoch(2)),
+        run.checkpoint(&checkpoint(2)),
+        run.save_weights(&state(2)),
+        run.finish(&json!({})),
+    ];
+    for error in errors {
+        let error = error.unwrap_err();
+        assert!(error.is_environment() && error.to_string().contains("was removed"), "{error}");
+    }
+    assert!(!path.exists());
+}

@@ -1,0 +1,3 @@
+//! Strategies: the order of work of an epoch, a file each. What is computed is the layers' business.
+
+pub mod single;

@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""Writes what PyTorch and PyG compute for small models: the fixtures of crates/nn/tests/parity.rs.
+
+    pip install torch==2.15.0 torch_geometric==2.8.1 numpy==2.4.6 safetensors==0.7.0
+    python scripts/parity.py            # rewrites crates/nn/tests/parity/*.safetensors
+
+One file a case, all reals in float64; State of crates/nn reads reals only, so whole numbers are stored as reals too:
+
+    data.adjacency  nodes x nodes, row v marks the in-neighbours of v; the last node is alone
+    data.features   nodes x inputs
+    data.labels     nodes (classes), or nodes x classes (0 or 1)
+    data.rows       the rows the loss is over
+    initial.*       the state dict before training
+    logits          in evaluation, before training
+    gradient.*      of the first training loss, a tensor a parameter
+    losses          before each of STEPS steps of Adam
+    final.*         the state dict after them, running statistics included
+    final_logits    in evaluation, after them
+"""
+
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+PINNED = {"torch": "2.15.0", "torch_geometric": "2.8.1", "numpy": "2.4.6", "safetensors": "0.7.0"}
+for package, wanted in PINNED.items():
+    if (found := version(package).split("+")[0]) != wanted:
+        sys.exit(f"parity.py: {package} {found} is installed where {wanted} is needed: pip install {package}=={wanted}")
+
+import torch
+import torch.nn.functional as F
+from safetensors.numpy import save_file
+from torch import nn
+from torch_geometric.nn import GCN2Conv, SAGEConv
+from torch_geometric.nn.models import GAT, GCN, DeepGCNLayer, GraphSAGE
+from torch_geometric.nn.norm import LayerNorm
+
+NODES, INPUTS, HIDDEN, CLASSES, LAYERS = 20, 6, 8, 3, 3
+STEPS = 10
+FIXTURES = Path(__file__).resolve().parent.parent / "crates/nn/tests/parity"
+
+
+class DenseEnd(nn.Module):
+    """GraphSAGE whose last layer is dense."""
+
+    def __init__(self):
+        super().__init__()
+        self.convs = nn.ModuleList([SAGEConv(INPUTS, HIDDEN), SAGEConv(HIDDEN, HIDDEN)])
+        self.norms = nn.ModuleList(LayerNorm(HIDDEN, mode="node") for _ in self.convs)
+        self.lins = nn.ModuleList([nn.Linear(HIDDEN, CLASSES)])
+
+    def forward(self, x, edge_index):
+        for conv, norm in zip(self.convs, self.norms):
+            x = norm(conv(x, edge_index)).relu()
+        return self.lins[0](x)
+
+
+class Gcnii(nn.Module):
+    """The layers and their order in PyG's example gcn2_cora.py."""
+
+    def __init__(self):
+        super().__init__()
+        self.lins = nn.ModuleList([nn.Linear(INPUTS, HIDDEN), nn.Linear(HIDDEN, CLASSES)])
+        self.convs = nn.ModuleList(GCN2Conv(HIDDEN, alpha=0.1, theta=0.5, layer=i + 1) for i in range(LAYERS))
+
+    def forward(self, x, edge_index):
+        x = first = self.lins[0](x).relu()
+        for conv in self.convs:
+            x = conv(x, first, edge_index).relu()
+        return self.lins[1](x)
+
+
+class ResGcn(nn.Module):
+    """ResGCN+ around SAGEConv, in the order of PyG's examples of DeeperGCN: the first block's norm comes last."""
+
+    def __init__(self):
+        super().__init__()
+        self.node_encoder = nn.Linear(INPUTS, HIDDEN)
+        self.layers = nn.ModuleList(self.block() for _ in range(LAYERS))
+        self.lin = nn.Linear(HIDDEN, CLASSES)
+
+    def block(self):
+        return DeepGCNLayer(SAGEConv(HIDDEN, HIDDEN), nn.LayerNorm(HIDDEN), nn.ReLU(), block="res+")
+
+    def forward(self, x, edge_index):
+        x = self.layers[0].conv(self.node_encoder(x), edge_index)
+        for layer in self.layers[1:]:
+            x = layer(x, edge_index)
+        return self.lin(self.layers[0].act(self.layers[0].norm(x)))
+
+
+def stack(model, **options):
+    return lambda: model(INPUTS, HIDDEN, LAYERS, CLASSES, **options)
+
+
+CASES = {
+    "gcn": stack(GCN),
+    "sage": stack(GraphSAGE),
+    "gat": stack(GAT, heads=2, act="elu"),
+    "sage_layer_norm": stack(GraphSAGE, norm="LayerNorm", norm_kwargs={"mode": "node"}),
+    "sage_batch_norm": stack(GraphSAGE, norm="BatchNorm"),
+    "sage_dense_end": DenseEnd,
+    "gcnii": Gcnii,
+    "resgcn": ResGcn,
+    "gcn_multi_label": stack(GCN),
+    "gcn_directed": stack(GCN),
+    "gat_directed": stack(GAT, heads=2, act="elu"),
+}
+
+
+def graph(directed):
+    """A dense adjacency matrix; without self-loops, or directed with one. The last node has no edges."""
+    adjacency = torch.rand(NODES, NODES) < 0.2
+    adjacency[:, -1] = adjacency[-1, :] = False
+    adjacency.fill_diagonal_(False)
+    if directed:
+        adjacency[3, 3] = True
+    else:
+        adjacency |= adjacency.T.clone()
+    return adjacency.double()
+
+
+def scramble(model):
+    """Gives biases, norms and running statistics values that a mistake would show in."""
+    for tensor in model.state_dict().values():
+        if tensor.dim() == 1:
+            tensor += 0.3 * torch.rand_like(tensor)
+
+
+def evaluate(model, *inputs):
+    model.eval()
+    with torch.no_grad():
+        logits = model(*inputs)
+    model.train()
+    return logits
+
+
+def prefixed(prefix, tensors):
+    return {prefix + name: tensor.detach().clone() for name, tensor in tensors}
+
+
+def record(name):
+    """Everything in the fixture of one case."""
+    torch.manual_seed(1 + list(CASES).index(name))
+    model = CASES[name]()
+    scramble(model)
+    adjacency, x = graph(name.endswith("directed")), torch.randn(NODES, INPUTS)
+    multi = name.endswith("multi_label")
+    labels = torch.randint(2, (NODES, CLASSES)) if multi else torch.randint(CLASSES, (NODES,))
+    rows = torch.randperm(NODES)[: NODES // 2]
+    inputs = (x, adjacency.T.nonzero().T)  # edge_index holds (source, destination)
+
+    def loss():
+        logits = model(*inputs)[rows]
+        if multi:
+            return F.binary_cross_entropy_with_logits(logits, labels[rows].double())
+        return F.cross_entropy(logits, labels[rows])
+
+    out = prefixed("initial.", model.state_dict().items())
+    out |= {"data.adjacency": adjacency, "data.features": x, "logits": evaluate(model, *inputs)}
+    out |= {"data.labels": labels.double(), "data.rows": rows.double()}
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
+    losses = []
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        losses.append(loss())
+        losses[-1].backward()
+        if step == 0:
+            out |= prefixed("gradient.", ((n, p.grad) for n, p in model.named_parameters()))
+        optimizer.step()
+    out |= prefixed("final.", model.state_dict().items())
+    return out | {"losses": torch.stack(losses).detach(), "final_logits": evaluate(model, *inputs)}
+
+
+def main():
+    torch.set_default_dtype(torch.float64)
+    torch.set_num_threads(1)
+    FIXTURES.mkdir(exist_ok=True)
+    for name in CASES:
+        tensors = {key: tensor.contiguous().numpy() for key, tensor in record(name).items()}
+        path = FIXTURES / f"{name}.safetensors"
+        save_file(tensors, path)
+        print(f"{path.name}: {path.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()
