@@ -6,6 +6,10 @@ use clap::Parser;
 
 mod cli;
 
+/// Counts, so that the memory of a run can be told before it begins.
+#[global_allocator]
+static ALLOCATOR: halograph::train::memory::Counting = halograph::train::memory::Counting;
+
 /// A decoder's panic on a damaged file becomes an ordinary error: the usual report would only confuse.
 #[cfg(feature = "parquet")]
 fn quiet_expected_panics() {

@@ -166,7 +166,15 @@ fn data_without_labels_or_training_nodes_is_refused() {
     table(["0", "1", "0"], ["val", "val", "test"]);
     assert!(refused(path, "train d --out r").contains("training node"));
     table(["", "1", "0"], ["train", "val", "test"]);
-    assert!(refused(path, "train d --out r").contains("label"));
+    assert!(refused(path, "train d --out r").contains("training node"));
+    table(["0", "1", "0"], ["train", "val", "test"]);
+    let (labels, bytes) = (path.join("d/label.npy"), fs::read(path.join("d/label.npy")).unwrap());
+    let header = bytes.len() - 3 * 8;
+    // All of them -1, then only the one to train on.
+    fs::write(&labels, [&bytes[..header], &[0xff; 24]].concat()).unwrap();
+    assert!(refused(path, "train d --out r").contains("no node has a label"));
+    fs::write(&labels, [&bytes[..header], &[0xff; 8], &bytes[header + 8..]].concat()).unwrap();
+    assert!(refused(path, "train d --out r").contains("no training node has a label"));
     assert!(refused(path, "train . --out r").contains("not a dataset directory"));
     assert!(refused(path, "train nowhere --out r").contains("nowhere"));
     assert!(!path.join("r").exists(), "what cannot be trained leaves no run");
@@ -184,6 +192,7 @@ fn a_run_is_kept_unless_told_otherwise() {
     ok(path, &format!("train g --out r --seed 1 --overwrite -q --tensorboard {QUICK}"));
     assert_ne!(losses(&run), before);
     ok(path, &format!("train g --out r --overwrite -q {QUICK}"));
+    assert!(!run.join("tensorboard").exists(), "plots of the old run go with it");
     assert_eq!(losses(&run), before, "the same seed gives the same run");
     fs::write(run.join("thesis.tex"), "years of work").unwrap();
     assert!(refused(path, &format!("train g --out r --overwrite {QUICK}")).contains("thesis.tex"));

@@ -5,6 +5,7 @@ use std::path::Path;
 use halograph::nn::Matrix;
 use halograph::train::event::Scores;
 use halograph::train::run::{Resumed, Run};
+use halograph::train::trainer::Standing;
 use halograph::train::{self, Config, Observer, memory};
 use halograph_graph::Dataset;
 use halograph_graph::error::Result;
@@ -17,7 +18,7 @@ use super::trained::Trained;
 /// A run, and where it goes on.
 pub struct Progressing {
     run: Run,
-    from: Option<Resumed>,
+    from: Option<Standing>,
 }
 
 impl Progressing {
@@ -28,10 +29,9 @@ impl Progressing {
 
     /// The run in `path`, to go on with `config`; and what the user should know of it.
     pub fn resume(path: &Path, config: Config) -> Result<(Self, Vec<String>)> {
-        let (mut run, mut resumed) = Run::resume(path)?;
+        let Resumed { mut run, checkpoint, history, notes } = Run::resume(path)?;
         run.reconfigure(config)?;
-        let notes = std::mem::take(&mut resumed.notes);
-        Ok((Progressing { run, from: Some(resumed) }, notes))
+        Ok((Progressing { run, from: checkpoint.map(|checkpoint| (checkpoint, history)) }, notes))
     }
 
     /// Its folder.

@@ -29,7 +29,7 @@ enum Command {
     #[command(subcommand)]
     Data(data::Command),
     /// Train a model.
-    Train(Box<train::Args>),
+    Train(train::Args),
     /// Score a trained model.
     Eval(eval::Args),
     /// Write what a trained model says of every node.

@@ -15,6 +15,23 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use halograph_graph::error::{IoContext, Result};
 use halograph_train::event::Epoch;
 
+/// How the names of event files begin.
+const PREFIX: &str = "events.out.tfevents.";
+
+/// Removes the event files of an older run from `folder`, and the folder if nothing else is in it.
+pub fn clear(folder: &Path) -> Result<()> {
+    let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
+    for entry in entries {
+        let entry = entry.at(folder, "open")?;
+        if entry.file_name().to_string_lossy().starts_with(PREFIX) {
+            fs::remove_file(entry.path()).at(&entry.path(), "remove")?;
+        }
+    }
+    // Fails where something else is in it, which stays.
+    let _ = fs::remove_dir(folder);
+    Ok(())
+}
+
 /// Writes one event file.
 pub struct Writer {
     path: PathBuf,
@@ -25,7 +42,7 @@ impl Writer {
     /// A new event file in `folder`, which is made if need be, for epochs from `from` on.
     pub fn create(folder: &Path, from: u64) -> Result<Self> {
         fs::create_dir_all(folder).at(folder, "create")?;
-        let name = format!("events.out.tfevents.{:010}.{}", seconds() as u64, std::process::id());
+        let name = format!("{PREFIX}{:010}.{}", seconds() as u64, std::process::id());
         let path = folder.join(name);
         let file = File::create_new(&path).at(&path, "create")?;
         let mut writer = Writer { path, file };
@@ -75,6 +92,20 @@ mod tests {
 
     fn epoch(epoch: u64, scores: Option<Scores>) -> Epoch {
         Epoch { epoch, loss: 0.5, lr: 0.01, seconds: 0.25, scores }
+    }
+
+    #[test]
+    fn clearing_takes_event_files_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let inside = folder.path().join("tensorboard");
+        clear(&inside).unwrap();
+        Writer::create(&inside, 1).unwrap();
+        fs::write(inside.join("notes.md"), "keep me").unwrap();
+        clear(&inside).unwrap();
+        assert_eq!(fs::read_dir(&inside).unwrap().count(), 1);
+        fs::remove_file(inside.join("notes.md")).unwrap();
+        clear(&inside).unwrap();
+        assert!(!inside.exists());
     }
 
     #[test]

@@ -76,14 +76,9 @@ pub struct Data<'d, T> {
 impl<'d, T: Real> Data<'d, T> {
     /// Checks and loads.
     pub fn load(dataset: &'d Dataset, config: &DataConfig) -> Result<Self> {
-        check_edges(dataset)?;
-        check_labels(dataset)?;
+        check(dataset)?;
         let features = Features::new(dataset, config.normalize)?;
         let split = dataset.split();
-        if !split.contains(&(Part::Train as u8)) {
-            return Err(Error::input(dataset.path.display(), "the split holds no training node")
-                .help("import the data with a split, or let `data import` draw one with --split random"));
-        }
         if !config.inductive {
             let block = Block::whole(dataset.graph());
             let train = View { block, features: Arc::new(features.all()?) };
@@ -148,6 +143,21 @@ fn rows_of(dataset: &Dataset, ids: Option<&[u32]>, part: Part) -> Rows {
             Rows { labels: Labels::Multi(labels.copied().collect()), rows }
         }
     }
+}
+
+/// Refuses a dataset that cannot be trained on.
+pub fn check(dataset: &Dataset) -> Result<()> {
+    check_edges(dataset)?;
+    check_labels(dataset)?;
+    if !dataset.split().contains(&(Part::Train as u8)) {
+        return Err(Error::input(dataset.path.display(), "the split holds no training node")
+            .help("import the data with a split, or let `data import` draw one with --split random"));
+    }
+    if rows_of(dataset, None, Part::Train).rows.is_empty() {
+        return Err(Error::input(dataset.path.join(LABEL).display(), "no training node has a label")
+            .help("import the data again: nodes without a label are taken out of the split"));
+    }
+    Ok(())
 }
 
 /// An id out of range would be read from nowhere.

@@ -19,7 +19,11 @@ pub(super) const WEIGHTS: &str = "model.safetensors";
 pub(super) const LOCK: &str = ".lock";
 /// What happened when, if that was asked for.
 pub(super) const TRACE: &str = "trace.json";
-const FILES: [&str; 5] = [RUN, METRICS, WEIGHTS, LOCK, TRACE];
+/// Data of the run's own, if it was not given any.
+const DATA: &str = "data";
+/// Scalars to plot, if that was asked for.
+const TENSORBOARD: &str = "tensorboard";
+const FILES: [&str; 7] = [RUN, METRICS, WEIGHTS, LOCK, TRACE, DATA, TENSORBOARD];
 
 /// Names in `folder`, sorted; none if it is not there.
 pub(super) fn names(folder: &Path) -> Result<Vec<String>> {
@@ -152,7 +156,16 @@ mod tests {
 
     #[test]
     fn own_names_are_told_from_others() {
-        for name in ["run.json", "ckpt-0", "ckpt-12", ".ckpt-12.partial", ".run.json.partial", ".lock"] {
+        for name in [
+            "run.json",
+            "data",
+            "tensorboard",
+            "ckpt-0",
+            "ckpt-12",
+            ".ckpt-12.partial",
+            ".run.json.partial",
+            ".lock",
+        ] {
             assert!(is_own(name), "{name}");
         }
         for name in ["ckpt-", "ckpt-01", "ckpt--1", "ckpt-x", "ckpt-99999999999999999999", ".x.partial"] {

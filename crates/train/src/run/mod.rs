@@ -5,6 +5,8 @@
 //! metrics.jsonl       one line an epoch
 //! model.safetensors   weights of the best evaluation
 //! ckpt-E/             all that is needed to go on after epoch E
+//! data/               a dataset of its own, if it was given none; whoever makes the run writes it
+//! tensorboard/        scalars to plot, if asked for; an observer writes them
 //! ```
 //!
 //! Every file appears whole or not at all, and one process at a time writes a run. Whatever ends that process (a

@@ -14,7 +14,7 @@ use std::time::Instant;
 use halograph::train::event::Ending;
 
 use self::flags::Settings;
-use self::session::Session;
+use self::session::{Session, scalars};
 use self::watch::Watch;
 use super::engine::Summary;
 use super::{interrupt, print, say};
@@ -66,7 +66,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     session.notes.iter().for_each(|note| say(&format!("note: {note}")));
     // From here on, whatever is on disk is whole.
     interrupt::end_at_second();
-    let tensorboard = args.tensorboard.then(|| session.path().join("tensorboard"));
+    let tensorboard = args.tensorboard.then(|| scalars(session.path()));
     let mut watch = Watch::new(args.quiet || args.json, tensorboard);
     let summary = session.train(&mut watch)?;
     drop(watch);

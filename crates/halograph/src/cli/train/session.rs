@@ -1,10 +1,12 @@
 //! What is trained: data and a run, new or taken up again.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use halograph::config::{self, Setting};
+use halograph::tensorboard;
 use halograph::train::{Config, Observer};
 use halograph_graph::Dataset;
+use halograph_graph::dataset::write::may_write;
 use halograph_graph::error::{Error, IoContext, Result};
 
 use super::Args;
@@ -15,6 +17,11 @@ use crate::cli::trained::{data_path, own_data};
 
 /// What may change when a run goes on: it still makes the same steps.
 const CHANGEABLE: [&str; 4] = ["train.epochs", "train.patience", "train.threads", "train.checkpoint_seconds"];
+
+/// Where the scalars of a run go.
+pub fn scalars(run: &Path) -> PathBuf {
+    run.join("tensorboard")
+}
 
 /// A run and its data.
 pub struct Session {
@@ -53,26 +60,36 @@ impl Session {
 /// A new run.
 fn start(args: &Args, settings: &[Setting]) -> anyhow::Result<Session> {
     let config = config::resolve(settings)?;
-    let out = |name: &str| args.out.clone().unwrap_or_else(|| default_out(name, config.model.kind.name()));
+    let kind = config.model.kind;
+    let out = |name: &str| args.out.clone().unwrap_or_else(|| default_out(name, kind.name()));
     let Some(dir) = &args.data else {
         return start_demo(args, &out("demo"), config);
     };
     let dataset = Dataset::open(dir)?;
-    let header = Header { data: data_ref(&dataset, dir)?, config: config.clone() };
-    engine::admit(&dataset, &config, args.force)?;
-    let run = Progressing::create(&out(&dataset.manifest.name), header, args.overwrite)?;
+    let header = Header { data: data_ref(&dataset, dir)?, config };
+    let run = begin(&out(&dataset.manifest.name), header, &dataset, args)?;
     Ok(Session { dataset, notes: Vec::new(), run })
 }
 
 /// A new run with a graph of its own.
 fn start_demo(args: &Args, out: &Path, config: Config) -> anyhow::Result<Session> {
-    let (demo, home) = (Demo::make(out)?, own_data(out));
+    let home = own_data(out);
+    // Nothing but a dataset is ever replaced; whether the run around it may be is for the run to say.
+    may_write(&home, true)?;
+    let demo = Demo::make(out)?;
     let dataset = Dataset::open(&demo.path())?;
-    let header = Header { data: data_ref(&dataset, &home)?, config: config.clone() };
-    engine::admit(&dataset, &config, args.force)?;
-    let run = Progressing::create(out, header, args.overwrite)?;
+    let header = Header { data: data_ref(&dataset, &home)?, config };
+    let run = begin(out, header, &dataset, args)?;
     demo.settle(&home)?;
     Ok(Session { dataset: Dataset::open(&home)?, notes: Vec::new(), run })
+}
+
+/// The run itself, once nothing speaks against it.
+fn begin(out: &Path, header: Header, dataset: &Dataset, args: &Args) -> anyhow::Result<Progressing> {
+    engine::admit(dataset, &header.config, args.force)?;
+    let run = Progressing::create(out, header, args.overwrite)?;
+    tensorboard::clear(&scalars(out))?;
+    Ok(run)
 }
 
 fn data_ref(dataset: &Dataset, dir: &Path) -> Result<DataRef> {
