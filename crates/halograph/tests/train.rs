@@ -278,27 +278,29 @@ fn shell(folder: &Path, line: &str) -> (Option<i32>, String) {
 #[test]
 fn an_interrupted_run_goes_on_as_if_nothing_had_happened() {
     let folder = small();
-    let (path, run) = (folder.path(), folder.path().join("r"));
+    let path = folder.path();
     let flags = "--hidden 8 --layers 2 --threads 1 --seed 3 -q";
     for signal in ["INT", "TERM"] {
+        let run = path.join(signal);
         // The signal comes when some epochs are done.
         let line = format!(
-            "$H train g --out r --overwrite --epochs 10000000 {flags} & p=$!
-             for i in $(seq 600); do [ -s r/metrics.jsonl ] && break; sleep 0.02; done
+            "$H train g --out {signal} --epochs 10000000 {flags} & p=$!
+             for i in $(seq 600); do [ -s {signal}/metrics.jsonl ] && break; sleep 0.02; done
              kill -{signal} $p; wait $p"
         );
         let (code, stderr) = shell(path, &line);
         assert_eq!(code, Some(130), "{stderr}");
         let done = losses(&run).len();
-        let expected =
-            format!("interrupted after epoch {done}; saved. Resume with: halograph train --resume --out r\n");
+        let expected = format!(
+            "interrupted after epoch {done}; saved. Resume with: halograph train --resume --out {signal}\n"
+        );
         assert_eq!(stderr, expected);
         let epochs = done + 5;
-        ok(path, &format!("train --resume --out r --epochs {epochs} -q"));
+        ok(path, &format!("train --resume --out {signal} --epochs {epochs} -q"));
         ok(path, &format!("train g --out whole --overwrite --epochs {epochs} {flags}"));
         assert_eq!(losses(&run), losses(&path.join("whole")), "{signal}");
         let weights = |run: &str| fs::read(path.join(run).join("model.safetensors")).unwrap();
-        assert!(weights("r") == weights("whole"), "{signal}: other weights");
+        assert!(weights(signal) == weights("whole"), "{signal}: other weights");
     }
 }
 

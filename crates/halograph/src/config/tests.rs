@@ -80,6 +80,7 @@ fn words_that_are_not_offered_list_those_that_are_nearest_first() {
 fn checks_name_where_the_key_was_said() {
     assert_eq!(refused("model.layers=0"), "--set: model.layers: 0: must be at least 1");
     assert!(refused("train.lr=nan").starts_with("--set: train.lr: NaN"));
+    assert!(refused("train.threads=1000000").contains("train.threads: 1000000: must be at most 1024"));
     assert!(refused("train.lr=NaN").contains("train.lr"));
 }
 
