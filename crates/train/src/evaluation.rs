@@ -46,8 +46,12 @@ pub(crate) fn scores<T: Real>(model: &Model<T>, data: &Data<T>) -> Result<Scores
 /// Scores of the weights `state` on `dataset`; `place` names them in errors.
 pub fn evaluate(dataset: &Dataset, config: &Config, place: &str, state: &State) -> Result<Scores> {
     match config.train.precision {
-        Precision::F32 => scores(&model::<f32>(dataset, config, place, state)?, &Data::load(dataset, &config.data)?),
-        Precision::F64 => scores(&model::<f64>(dataset, config, place, state)?, &Data::load(dataset, &config.data)?),
+        Precision::F32 => {
+            scores(&model::<f32>(dataset, config, place, state)?, &Data::load(dataset, &config.data)?)
+        }
+        Precision::F64 => {
+            scores(&model::<f64>(dataset, config, place, state)?, &Data::load(dataset, &config.data)?)
+        }
     }
 }
 

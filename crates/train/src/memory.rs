@@ -83,9 +83,14 @@ pub fn is_counting() -> bool {
     PEAK.load(Relaxed) > 0
 }
 
+/// Bytes allocated now; 0 where the program does not count.
+pub fn allocated() -> usize {
+    LIVE.load(Relaxed)
+}
+
 /// Bytes that `work` holds at once beyond those held before. Nothing else may run meanwhile.
 fn peak_of(work: impl FnOnce()) -> u64 {
-    let before = LIVE.load(Relaxed);
+    let before = allocated();
     PEAK.store(before, Relaxed);
     work();
     PEAK.load(Relaxed).saturating_sub(before) as u64
@@ -192,7 +197,8 @@ fn rehearsal<T: Real>(shape: &Shape, config: &Config, nodes: usize) -> Result<()
 /// A graph in which every node has the same number of neighbours, its successors, give or take one.
 fn ring(nodes: usize, degree: f64) -> Block<'static> {
     let indptr: Vec<u64> = (0..=nodes).map(|v| (v as f64 * degree).round() as u64).collect();
-    let row = |v: usize| (0..indptr[v + 1] - indptr[v]).map(move |i| ((v as u64 + 1 + i) % nodes as u64) as u32);
+    let row =
+        |v: usize| (0..indptr[v + 1] - indptr[v]).map(move |i| ((v as u64 + 1 + i) % nodes as u64) as u32);
     let indices: Vec<u32> = (0..nodes).flat_map(row).collect();
     Block::new(indptr, indices, 0..nodes, vec![degree as u32; nodes], None)
 }

@@ -76,8 +76,17 @@ impl<'d, T: Real> Trainer<'d, T> {
         let optimizer = new_optimizer(&config.train, &model)?;
         let data = Data::load(dataset, &config.data)?;
         let (history, best_weights) = (Vec::new(), State::default());
-        let mut trainer =
-            Trainer { config, data, model, optimizer, epoch: 0, seconds: 0.0, history, best: None, best_weights };
+        let mut trainer = Trainer {
+            config,
+            data,
+            model,
+            optimizer,
+            epoch: 0,
+            seconds: 0.0,
+            history,
+            best: None,
+            best_weights,
+        };
         if let Some((checkpoint, history)) = from {
             trainer.restore(checkpoint)?;
             trainer.history = history;

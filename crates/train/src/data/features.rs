@@ -85,7 +85,9 @@ impl Scaling {
                 }
             }
             Scaling::Columns(moments) => {
-                row.iter_mut().zip(moments).for_each(|(x, [mean, scale])| *x = T::of((x.wide() - mean) * scale));
+                row.iter_mut()
+                    .zip(moments)
+                    .for_each(|(x, [mean, scale])| *x = T::of((x.wide() - mean) * scale));
             }
         }
     }

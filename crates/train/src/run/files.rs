@@ -20,6 +20,8 @@ pub(super) const LOCK: &str = ".lock";
 /// What happened when, if that was asked for.
 pub(super) const TRACE: &str = "trace.json";
 const FILES: [&str; 5] = [RUN, METRICS, WEIGHTS, LOCK, TRACE];
+/// Folders that a program may put beside them: the graph of a run without data, and event files for TensorBoard.
+pub(super) const FOLDERS: [&str; 2] = [super::DEMO_DATA, super::TENSORBOARD];
 
 /// Names in `folder`, sorted; none if it is not there.
 pub(super) fn names(folder: &Path) -> Result<Vec<String>> {
@@ -35,7 +37,10 @@ pub(super) fn names(folder: &Path) -> Result<Vec<String>> {
 
 /// Whether a run writes a file or folder of this name.
 pub(super) fn is_own(name: &str) -> bool {
-    FILES.contains(&name) || checkpoint::epoch_of(name).is_some() || is_leftover(name)
+    FILES.contains(&name)
+        || FOLDERS.contains(&name)
+        || checkpoint::epoch_of(name).is_some()
+        || is_leftover(name)
 }
 
 /// Whether this is the hidden name of something unfinished or half removed.
