@@ -8,6 +8,8 @@ use halograph_graph::error::{Error, Result};
 use halograph_nn::model::{Kind, Spec};
 use serde::{Deserialize, Serialize};
 
+const MOST_THREADS: usize = 1024;
+
 /// What a run does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -161,6 +163,8 @@ impl Config {
         {
             require(value > 0, key, value, "at least 1")?;
         }
+        // More threads than any machine has cores would only keep it busy making them.
+        require(train.threads <= MOST_THREADS, "threads", train.threads, "at most 1024; 0 for all cores")?;
         require(train.lr.is_finite() && train.lr > 0.0, "lr", train.lr, "a positive number")?;
         require((0.0..1.0).contains(&train.momentum), "momentum", train.momentum, "from 0 up to 1")?;
         let positive = train.step_factor.is_finite() && train.step_factor > 0.0;
