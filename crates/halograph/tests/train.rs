@@ -70,7 +70,7 @@ fn without_a_word_a_whole_run_appears() {
     let run = only_entry(&folder.path().join("runs"));
     let name = run.file_name().unwrap().to_str().unwrap();
     assert!(name.ends_with("-demo-sage"), "{name}");
-    for file in ["run.json", "metrics.jsonl", "model.safetensors", "data/dataset.json"] {
+    for file in ["run.json", "metrics.jsonl", "model.safetensors", "demo-data/dataset.json"] {
         assert!(run.join(file).exists(), "{file}");
     }
     let moved = folder.path().join("moved");

@@ -8,8 +8,7 @@ use halograph_graph::error::{Error, Result};
 use halograph_nn::model::{Kind, Spec};
 use serde::{Deserialize, Serialize};
 
-/// Most threads that may be asked for.
-const MAX_THREADS: usize = 1024;
+const MOST_THREADS: usize = 1024;
 
 /// What a run does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -164,9 +163,8 @@ impl Config {
         {
             require(value > 0, key, value, "at least 1")?;
         }
-        // Starting far more than a machine can hold takes its memory before it fails.
-        let few = train.threads <= MAX_THREADS;
-        require(few, "threads", train.threads, &format!("at most {MAX_THREADS}; 0 is for all cores"))?;
+        // More threads than any machine has cores would only keep it busy making them.
+        require(train.threads <= MOST_THREADS, "threads", train.threads, "at most 1024; 0 for all cores")?;
         require(train.lr.is_finite() && train.lr > 0.0, "lr", train.lr, "a positive number")?;
         require((0.0..1.0).contains(&train.momentum), "momentum", train.momentum, "from 0 up to 1")?;
         let positive = train.step_factor.is_finite() && train.step_factor > 0.0;

@@ -83,9 +83,14 @@ pub fn is_counting() -> bool {
     PEAK.load(Relaxed) > 0
 }
 
+/// Bytes allocated now; 0 where the program does not count.
+pub fn allocated() -> usize {
+    LIVE.load(Relaxed)
+}
+
 /// Bytes that `work` holds at once beyond those held before. Nothing else may run meanwhile.
 fn peak_of(work: impl FnOnce()) -> u64 {
-    let before = LIVE.load(Relaxed);
+    let before = allocated();
     PEAK.store(before, Relaxed);
     work();
     PEAK.load(Relaxed).saturating_sub(before) as u64

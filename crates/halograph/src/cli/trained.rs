@@ -8,13 +8,13 @@ use halograph::train::Config;
 use halograph_graph::Dataset;
 use halograph_graph::error::{Error, Result};
 
-use halograph::train::run::read_weights;
+use halograph::train::run::{DEMO_DATA, read_weights};
 
 use super::engine::{Header, read_header};
 use super::say;
 
 /// The name under which a run keeps data of its own.
-const OWN_DATA: &str = "data";
+const OWN_DATA: &str = DEMO_DATA;
 
 /// Where a run keeps data of its own.
 pub fn own_data(run: &Path) -> PathBuf {

@@ -18,20 +18,6 @@ use halograph_train::event::Epoch;
 /// How the names of event files begin.
 const PREFIX: &str = "events.out.tfevents.";
 
-/// Removes the event files of an older run from `folder`, and the folder if nothing else is in it.
-pub fn clear(folder: &Path) -> Result<()> {
-    let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
-    for entry in entries {
-        let entry = entry.at(folder, "open")?;
-        if entry.file_name().to_string_lossy().starts_with(PREFIX) {
-            fs::remove_file(entry.path()).at(&entry.path(), "remove")?;
-        }
-    }
-    // Fails where something else is in it, which stays.
-    let _ = fs::remove_dir(folder);
-    Ok(())
-}
-
 /// Writes one event file.
 pub struct Writer {
     path: PathBuf,
@@ -92,20 +78,6 @@ mod tests {
 
     fn epoch(epoch: u64, scores: Option<Scores>) -> Epoch {
         Epoch { epoch, loss: 0.5, lr: 0.01, seconds: 0.25, scores }
-    }
-
-    #[test]
-    fn clearing_takes_event_files_only() {
-        let folder = tempfile::tempdir().unwrap();
-        let inside = folder.path().join("tensorboard");
-        clear(&inside).unwrap();
-        Writer::create(&inside, 1).unwrap();
-        fs::write(inside.join("notes.md"), "keep me").unwrap();
-        clear(&inside).unwrap();
-        assert_eq!(fs::read_dir(&inside).unwrap().count(), 1);
-        fs::remove_file(inside.join("notes.md")).unwrap();
-        clear(&inside).unwrap();
-        assert!(!inside.exists());
     }
 
     #[test]

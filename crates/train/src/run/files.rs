@@ -19,11 +19,9 @@ pub(super) const WEIGHTS: &str = "model.safetensors";
 pub(super) const LOCK: &str = ".lock";
 /// What happened when, if that was asked for.
 pub(super) const TRACE: &str = "trace.json";
-/// Data of the run's own, if it was not given any.
-const DATA: &str = "data";
-/// Scalars to plot, if that was asked for.
-const TENSORBOARD: &str = "tensorboard";
-const FILES: [&str; 7] = [RUN, METRICS, WEIGHTS, LOCK, TRACE, DATA, TENSORBOARD];
+const FILES: [&str; 5] = [RUN, METRICS, WEIGHTS, LOCK, TRACE];
+/// Folders that a program may put beside them: the graph of a run without data, and event files for TensorBoard.
+pub(super) const FOLDERS: [&str; 2] = [super::DEMO_DATA, super::TENSORBOARD];
 
 /// Names in `folder`, sorted; none if it is not there.
 pub(super) fn names(folder: &Path) -> Result<Vec<String>> {
@@ -39,7 +37,10 @@ pub(super) fn names(folder: &Path) -> Result<Vec<String>> {
 
 /// Whether a run writes a file or folder of this name.
 pub(super) fn is_own(name: &str) -> bool {
-    FILES.contains(&name) || checkpoint::epoch_of(name).is_some() || is_leftover(name)
+    FILES.contains(&name)
+        || FOLDERS.contains(&name)
+        || checkpoint::epoch_of(name).is_some()
+        || is_leftover(name)
 }
 
 /// Whether this is the hidden name of something unfinished or half removed.
@@ -156,16 +157,7 @@ mod tests {
 
     #[test]
     fn own_names_are_told_from_others() {
-        for name in [
-            "run.json",
-            "data",
-            "tensorboard",
-            "ckpt-0",
-            "ckpt-12",
-            ".ckpt-12.partial",
-            ".run.json.partial",
-            ".lock",
-        ] {
+        for name in ["run.json", "ckpt-0", "ckpt-12", ".ckpt-12.partial", ".run.json.partial", ".lock"] {
             assert!(is_own(name), "{name}");
         }
         for name in ["ckpt-", "ckpt-01", "ckpt--1", "ckpt-x", "ckpt-99999999999999999999", ".x.partial"] {

@@ -5,8 +5,7 @@
 //! metrics.jsonl       one line an epoch
 //! model.safetensors   weights of the best evaluation
 //! ckpt-E/             all that is needed to go on after epoch E
-//! data/               a dataset of its own, if it was given none; whoever makes the run writes it
-//! tensorboard/        scalars to plot, if asked for; an observer writes them
+//! demo-data/, tensorboard/   if the run was given no data, or was asked for event files
 //! ```
 //!
 //! Every file appears whole or not at all, and one process at a time writes a run. Whatever ends that process (a
@@ -39,6 +38,11 @@ mod tests;
 
 pub use checkpoint::Checkpoint;
 pub use header::{DataRef, Header};
+
+/// Folder inside a run for a graph that was made for it, if it was given none.
+pub const DEMO_DATA: &str = "demo-data";
+/// Folder inside a run for TensorBoard's event files.
+pub const TENSORBOARD: &str = "tensorboard";
 
 /// A run that this process writes.
 #[derive(Debug)]
@@ -161,6 +165,7 @@ fn begin(path: &Path, header: &Header, overwrite: bool) -> Result<History> {
     for name in [METRICS, WEIGHTS, TRACE] {
         files::remove_file(&path.join(name))?;
     }
+    files::FOLDERS.iter().for_each(|name| files::remove(&path.join(name)));
     files::sync_folder(path)?;
     new.place()?;
     files::clean(path)?;

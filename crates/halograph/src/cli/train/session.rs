@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use halograph::config::{self, Setting};
-use halograph::tensorboard;
+use halograph::train::run::TENSORBOARD;
 use halograph::train::{Config, Observer};
 use halograph_graph::Dataset;
 use halograph_graph::dataset::write::may_write;
@@ -20,7 +20,7 @@ const CHANGEABLE: [&str; 4] = ["train.epochs", "train.patience", "train.threads"
 
 /// Where the scalars of a run go.
 pub fn scalars(run: &Path) -> PathBuf {
-    run.join("tensorboard")
+    run.join(TENSORBOARD)
 }
 
 /// A run and its data.
@@ -87,9 +87,7 @@ fn start_demo(args: &Args, out: &Path, config: Config) -> anyhow::Result<Session
 /// The run itself, once nothing speaks against it.
 fn begin(out: &Path, header: Header, dataset: &Dataset, args: &Args) -> anyhow::Result<Progressing> {
     engine::admit(dataset, &header.config, args.force)?;
-    let run = Progressing::create(out, header, args.overwrite)?;
-    tensorboard::clear(&scalars(out))?;
-    Ok(run)
+    Ok(Progressing::create(out, header, args.overwrite)?)
 }
 
 fn data_ref(dataset: &Dataset, dir: &Path) -> Result<DataRef> {

@@ -1,0 +1,47 @@
+//! Memory under an allocator that counts; alone in its process, so that nothing else is counted.
+
+use halograph_graph::Dataset;
+use halograph_graph::generate::{self, Spec, presets};
+use halograph_graph::progress::Silent;
+use halograph_nn::model::Kind;
+use halograph_train::memory::{self, Counting};
+use halograph_train::run::{DataRef, Header, Run};
+use halograph_train::{Config, Event, Observer, train};
+use tempfile::TempDir;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Bytes allocated at the end of each epoch.
+#[derive(Default)]
+struct Watch(Vec<usize>);
+
+impl Observer for Watch {
+    fn on(&mut self, event: &Event) {
+        if let Event::Epoch { .. } = event {
+            self.0.push(memory::allocated());
+        }
+    }
+}
+
+#[test]
+fn memory_does_not_grow_with_epochs() {
+    const EPOCHS: u64 = 1000;
+    let temp = TempDir::new().unwrap();
+    let demo = presets::find("demo").unwrap().spec.clone();
+    let spec = Spec { nodes: 60, edges: 400, features: 4, classes: 3, ..demo };
+    generate::make(&spec, "tiny", &temp.path().join("data"), false, &Silent).unwrap();
+    let dataset = Dataset::open(&temp.path().join("data")).unwrap();
+    let mut config = Config::new(Kind::Sage);
+    config.model.hidden = 8;
+    config.train.epochs = EPOCHS;
+    config.train.threads = 1;
+    let data = DataRef { path: dataset.path.clone(), name: "tiny".into(), fingerprint: String::new() };
+    let mut run = Run::create(&temp.path().join("run"), Header { data, config }, false).unwrap();
+    let mut watch = Watch(Vec::with_capacity(EPOCHS as usize));
+    train(&dataset, &mut run, None, &mut watch).unwrap();
+    // What an epoch may leave is its record of the history, whose vector at most doubles.
+    let (early, late) = (watch.0[9], watch.0[EPOCHS as usize - 1]);
+    let history = 2 * EPOCHS as usize * size_of::<halograph_train::event::Epoch>();
+    assert!(late <= early + history, "{early} bytes after 10 epochs, {late} after {EPOCHS}");
+}

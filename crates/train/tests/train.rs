@@ -1,0 +1,239 @@
+//! Whole runs on a small graph: exact repetition, resuming, stopping, and memory that does not grow.
+
+use std::path::Path;
+
+use halograph_graph::Dataset;
+use halograph_graph::generate::{self, Spec, presets};
+use halograph_graph::progress::Silent;
+use halograph_nn::model::Kind;
+use halograph_train::config::{Normalize, OptimizerKind, Precision, ScheduleKind};
+use halograph_train::event::{Ending, Epoch};
+use halograph_train::run::{DataRef, Header, Run, read_weights};
+use halograph_train::{Config, Error, Event, Observer, Summary, evaluate, train};
+use tempfile::TempDir;
+
+fn dataset(folder: &Path, change: impl FnOnce(Spec) -> Spec) -> Dataset {
+    let demo = presets::find("demo").unwrap().spec.clone();
+    let spec = change(Spec { nodes: 300, edges: 2400, features: 8, classes: 3, ..demo });
+    let path = folder.join("data");
+    generate::make(&spec, "tiny", &path, false, &Silent).unwrap();
+    Dataset::open(&path).unwrap()
+}
+
+fn config(kind: Kind) -> Config {
+    let mut config = Config::new(kind);
+    config.model.hidden = 8;
+    config.model.input_dropout = 0.2;
+    config.model.attention_dropout = 0.2;
+    config.train.epochs = 12;
+    config.train.threads = 1;
+    config
+}
+
+fn header(dataset: &Dataset, config: Config) -> Header {
+    let (name, fingerprint) = (dataset.manifest.name.clone(), dataset.manifest.fingerprint.clone());
+    Header { data: DataRef { path: dataset.path.clone(), name, fingerprint }, config }
+}
+
+/// Keeps all epochs, and interrupts after one of them.
+#[derive(Default)]
+struct Watch {
+    epochs: Vec<Epoch>,
+    stop_after: Option<u64>,
+}
+
+impl Observer for Watch {
+    fn on(&mut self, event: &Event) {
+        if let Event::Epoch { record, .. } = event {
+            self.epochs.push((*record).clone());
+        }
+    }
+
+    fn interrupted(&self) -> bool {
+        self.stop_after.is_some_and(|stop| self.epochs.last().is_some_and(|e| e.epoch >= stop))
+    }
+}
+
+fn run(folder: &Path, dataset: &Dataset, config: Config, stop_after: Option<u64>) -> (Summary, Watch) {
+    let mut run = Run::create(folder, header(dataset, config), false).unwrap();
+    let mut watch = Watch { stop_after, ..Watch::default() };
+    let summary = train(dataset, &mut run, None, &mut watch).unwrap();
+    (summary, watch)
+}
+
+fn weights(folder: &Path) -> Vec<u8> {
+    read_weights(folder).unwrap().to_bytes()
+}
+
+#[test]
+fn every_model_learns_and_repeats_its_bits_on_any_number_of_threads() {
+    let temp = TempDir::new().unwrap();
+    let data = dataset(temp.path(), |spec| spec);
+    for kind in Kind::ALL {
+        let path = |n: usize| temp.path().join(format!("{}-{n}", kind.name()));
+        let once = |threads: usize| {
+            let mut config = config(kind);
+            config.train.threads = threads;
+            config.train.epochs = 30;
+            run(&path(threads), &data, config, None).0
+        };
+        let (one, three) = (once(1), once(3));
+        assert_eq!(one.loss_history, three.loss_history, "{kind:?}");
+        assert_eq!(weights(&path(1)), weights(&path(3)), "{kind:?}");
+        let (first, last) = (one.loss_history[0], one.loss.unwrap());
+        assert!(last < 0.8 * first, "{kind:?}: the loss went from {first} to {last}");
+        assert!(one.test.unwrap() > 0.5, "{kind:?}: {:?}", one.test);
+    }
+}
+
+#[test]
+fn a_run_that_was_interrupted_ends_as_if_it_had_not_been() {
+    let temp = TempDir::new().unwrap();
+    let data = dataset(temp.path(), |spec| spec);
+    for (kind, optimizer) in [
+        (Kind::Sage, OptimizerKind::Adam),
+        (Kind::Gat, OptimizerKind::Adamw),
+        (Kind::Gcnii, OptimizerKind::Sgd),
+    ] {
+        let mut config = config(kind);
+        config.model.norm = halograph_nn::model::NormKind::Batch;
+        config.train.optimizer = optimizer;
+        config.train.schedule = ScheduleKind::Cosine;
+        let [straight, broken] =
+            ["straight", "broken"].map(|n| temp.path().join(format!("{n}-{}", kind.name())));
+        let (whole, watch) = run(&straight, &data, config.clone(), None);
+        let (half, _) = run(&broken, &data, config, Some(5));
+        assert_eq!((half.ending, half.epochs), (Ending::Interrupted, 5));
+
+        let mut resumed = Run::resume(&broken).unwrap();
+        let from = resumed.checkpoint.map(|c| (c, resumed.history));
+        let mut rest = Watch::default();
+        let summary = train(&data, &mut resumed.run, from, &mut rest).unwrap();
+        assert_eq!((summary.ending, rest.epochs[0].epoch), (Ending::Finished, 6));
+        assert_eq!(summary.loss_history, whole.loss_history);
+        let scores = |epochs: &[Epoch]| epochs.iter().map(|e| e.scores).collect::<Vec<_>>();
+        assert_eq!(scores(&rest.epochs), scores(&watch.epochs[5..]));
+        assert_eq!(weights(&broken), weights(&straight), "{kind:?}");
+    }
+}
+
+#[test]
+fn single_and_double_precision_follow_one_trajectory() {
+    let temp = TempDir::new().unwrap();
+    let data = dataset(temp.path(), |spec| spec);
+    for kind in Kind::ALL {
+        let losses = |precision: Precision| {
+            let mut config = config(kind);
+            config.train.precision = precision;
+            run(&temp.path().join(format!("{}-{precision:?}", kind.name())), &data, config, None)
+                .0
+                .loss_history
+        };
+        for (a, b) in losses(Precision::F32).iter().zip(losses(Precision::F64)) {
+            assert!((a - b).abs() < 1e-3 * b.abs(), "{kind:?}: {a} and {b}");
+        }
+    }
+}
+
+#[test]
+fn the_kept_weights_are_those_of_the_best_validation() {
+    let temp = TempDir::new().unwrap();
+    let data = dataset(temp.path(), |spec| Spec { label_noise: 0.3, ..spec });
+    let mut config = config(Kind::Sage);
+    config.train.epochs = 200;
+    config.train.lr = 0.05;
+    config.train.patience = 10;
+    let path = temp.path().join("run");
+    let (summary, watch) = run(&path, &data, config.clone(), None);
+    assert_eq!(summary.ending, Ending::StoppedEarly);
+    assert_eq!(summary.epochs, summary.best_epoch.unwrap() + 10);
+    let best = watch.epochs.iter().filter_map(|e| e.scores?.val).fold(0.0, f64::max);
+    assert_eq!(summary.val, Some(best));
+    let scores = evaluate(&data, &config, "weights", &read_weights(&path).unwrap()).unwrap();
+    assert_eq!((scores.train, scores.val, scores.test), (summary.train, summary.val, summary.test));
+}
+
+#[test]
+fn inductive_training_sees_training_nodes_only() {
+    let temp = TempDir::new().unwrap();
+    let data = dataset(temp.path(), |spec| spec);
+    let mut config = config(Kind::Gcn);
+    config.data.inductive = true;
+    config.data.normalize = Normalize::Columns;
+    config.train.epochs = 40;
+    let (inductive, _) = run(&temp.path().join("inductive"), &data, config.clone(), None);
+    assert!(inductive.test.unwrap() > 0.5, "{:?}", inductive.test);
+
+    // The same training nodes in another world: other edges and other features outside the training graph.
+    let other = damage_outside_training(&data, &temp.path().join("other"));
+    let (same, _) = run(&temp.path().join("same"), &other, config.clone(), None);
+    assert_eq!(same.loss_history, inductive.loss_history);
+    config.data.inductive = false;
+    let (whole, _) = run(&temp.path().join("whole"), &data, config, None);
+    assert_ne!(whole.loss_history, inductive.loss_history);
+}
+
+/// A copy of `data` in which features of all but training nodes are 0.
+fn damage_outside_training(data: &Dataset, to: &Path) -> Dataset {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(&data.path).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+    let file = to.join("feat.npy");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let (nodes, width) = (data.split().len(), data.features().cols() * 4);
+    let start = bytes.len() - nodes * width;
+    for (v, &part) in data.split().iter().enumerate() {
+        if part != 1 {
+            bytes[start + v * width..][..width].fill(0);
+        }
+    }
+    std::fs::write(file, bytes).unwrap();
+    Dataset::open(to).unwrap()
+}
+
+#[test]
+fn several_labels_a_node_are_learnt() {
+    let temp = TempDir::new().unwrap();
+    let data = dataset(temp.path(), |spec| Spec { multi_label: true, ..spec });
+    let mut config = config(Kind::Sage);
+    config.train.epochs = 60;
+    let (summary, _) = run(&temp.path().join("run"), &data, config, None);
+    assert!(summary.loss.unwrap() < 0.8 * summary.loss_history[0], "{:?}", summary.loss);
+    assert!(summary.test.unwrap() > 0.5, "{:?}", summary.test);
+}
+
+#[test]
+fn without_validation_nodes_the_last_weights_are_kept() {
+    let temp = TempDir::new().unwrap();
+    let data = dataset(temp.path(), |spec| Spec { train: 0.8, val: 0.0, ..spec });
+    let (summary, _) = run(&temp.path().join("run"), &data, config(Kind::Gcn), None);
+    assert_eq!((summary.val, summary.best_epoch), (None, Some(12)));
+}
+
+#[test]
+fn a_loss_that_is_no_number_stops_the_run_and_spares_its_checkpoint() {
+    let temp = TempDir::new().unwrap();
+    let data = dataset(temp.path(), |spec| spec);
+    let mut config = config(Kind::Gcn);
+    config.train.lr = 1e30;
+    config.train.checkpoint_seconds = 0.0;
+    let mut run = Run::create(&temp.path().join("run"), header(&data, config), false).unwrap();
+    let error = train(&data, &mut run, None, &mut Watch::default()).unwrap_err();
+    let Error::Diverged { epoch, .. } = error else { panic!("{error}") };
+    drop(run);
+    let resumed = Run::resume(&temp.path().join("run")).unwrap();
+    assert_eq!(resumed.checkpoint.unwrap().epoch, epoch - 1);
+}
+
+#[test]
+fn a_weight_decay_for_nothing_is_refused() {
+    let temp = TempDir::new().unwrap();
+    let data = dataset(temp.path(), |spec| spec);
+    let mut config = config(Kind::Gcn);
+    config.train.weight_decay_for.insert("conv".into(), 0.1);
+    let mut run = Run::create(&temp.path().join("run"), header(&data, config), false).unwrap();
+    let error = train(&data, &mut run, None, &mut Watch::default()).unwrap_err().to_string();
+    assert!(error.contains("\"conv\"") && error.contains("convs.0.bias"), "{error}");
+}
