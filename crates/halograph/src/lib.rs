@@ -3,7 +3,6 @@
 //! This crate is the facade: the libraries under one name, and what stands between them and the command line.
 
 pub mod config;
-pub mod memory;
 pub mod tensorboard;
 
 pub use halograph_graph as graph;

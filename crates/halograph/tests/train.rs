@@ -196,7 +196,10 @@ fn a_run_is_kept_unless_told_otherwise() {
     assert_eq!(losses(&run), before, "the same seed gives the same run");
     fs::write(run.join("thesis.tex"), "years of work").unwrap();
     assert!(refused(path, &format!("train g --out r --overwrite {QUICK}")).contains("thesis.tex"));
-    assert!(refused(path, &format!("train g --out g --overwrite {QUICK}")).contains("not a run"));
+    assert!(refused(path, &format!("train g --out g --overwrite {QUICK}")).contains("another --out"));
+    fs::create_dir(path.join("mine")).unwrap();
+    fs::write(path.join("mine/thesis.tex"), "years of work").unwrap();
+    assert!(refused(path, &format!("train g --out mine --overwrite {QUICK}")).contains("not a run"));
 }
 
 #[test]
@@ -357,4 +360,64 @@ fn every_verb_has_help() {
     assert!(ok(here, "train --help").contains("halograph train --resume"));
     assert!(ok(here, "eval --help").contains("--json"));
     assert!(ok(here, "predict --help").contains("--embeddings"));
+}
+
+#[test]
+fn sizes_beyond_all_memory_are_refused_before_anything_is_made() {
+    let folder = small();
+    for (flags, word) in [
+        ("--hidden 1000000", "MiB are free"),
+        ("--layers 1000000 --hidden 100000", "MiB are free"),
+        ("--hidden 1000000000000", "model.hidden"),
+        ("--hidden 9223372036854775807", "model.hidden"),
+        ("--layers 18446744073709551615", "model.layers"),
+        ("--threads 100000000", "train.threads"),
+    ] {
+        let message = refused(folder.path(), &format!("train g --out r {flags}"));
+        assert!(message.contains(word), "{flags}: {message}");
+    }
+    refused(folder.path(), "train --out r --hidden 1000000");
+    assert_eq!(only_entry(folder.path()), folder.path().join("g"));
+}
+
+#[test]
+fn predicted_memory_is_what_is_used() {
+    let folder = tempfile::tempdir().unwrap();
+    ok(folder.path(), "data make small -o g -q");
+    for model in ["sage", "gcn", "gat", "gcnii --layers 8", "resgcn"] {
+        let line = format!("train g --model {model} --epochs 2 --threads 2 --out r --overwrite --json");
+        let line = json(&ok(folder.path(), &line));
+        let [predicted, real] =
+            ["predicted_peak_bytes", "peak_rss_bytes"].map(|key| line[key].as_f64().unwrap());
+        let ratio = predicted / real;
+        assert!((0.8..1.2).contains(&ratio), "{model}: {predicted} bytes predicted, {real} used");
+    }
+}
+
+#[test]
+fn the_shipped_configurations_are_sound() {
+    let folder = small();
+    let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/configs");
+    for entry in fs::read_dir(configs).unwrap() {
+        let path = entry.unwrap().path();
+        let line =
+            format!("train g --config {} --epochs 1 --hidden 8 --out r --overwrite -q", path.display());
+        ok(folder.path(), &line);
+    }
+}
+
+#[test]
+fn a_run_never_replaces_the_data_it_learns_from() {
+    let folder = tempfile::tempdir().unwrap();
+    ok(folder.path(), "train --epochs 1 --hidden 8 --out r -q");
+    assert!(refused(folder.path(), "train r/demo-data --out r --overwrite").contains("another --out"));
+    assert!(folder.path().join("r/demo-data/feat.npy").exists());
+}
+
+#[test]
+fn a_run_without_its_graph_makes_it_again() {
+    let folder = tempfile::tempdir().unwrap();
+    ok(folder.path(), "train --epochs 1 --hidden 8 --out r -q");
+    fs::remove_dir_all(folder.path().join("r/demo-data")).unwrap();
+    assert_eq!(json(&ok(folder.path(), "train --resume --epochs 2 --out r --json"))["epochs"], 2);
 }

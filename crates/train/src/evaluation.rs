@@ -12,6 +12,7 @@ use crate::data::Data;
 use crate::error::Result;
 use crate::event::Scores;
 use crate::loss::loss;
+use crate::memory;
 use crate::strategy::single;
 
 /// What [`predict`] gives.
@@ -87,16 +88,29 @@ fn predict_in<T: Real>(
     Ok(Matrix::new(values.rows(), values.cols(), narrow))
 }
 
-/// A model for `dataset` with the weights `state`.
+/// Refuses weights that are not those of this model for such data; `place` names them in errors.
+pub fn check_fit(dataset: &Dataset, config: &Config, place: &str, state: &State) -> Result<()> {
+    model::<f32>(dataset, config, place, state).map(drop)
+}
+
+/// A model for `dataset` with the weights `state`, which must fit it.
 fn model<T: Real>(dataset: &Dataset, config: &Config, place: &str, state: &State) -> Result<Model<T>> {
     config.check()?;
-    let mut model = new_model(dataset, config);
+    let mut model = new_model(dataset, config)?;
     model.load(place, state)?;
     Ok(model)
 }
 
-/// A new model that fits `dataset`.
-pub(crate) fn new_model<T: Real>(dataset: &Dataset, config: &Config) -> Model<T> {
+/// A new model that fits `dataset`; refused if its weights alone would fill the memory there is.
+pub(crate) fn new_model<T: Real>(dataset: &Dataset, config: &Config) -> Result<Model<T>> {
     let [inputs, outputs] = [dataset.manifest.features, dataset.manifest.classes].map(|n| n as usize);
-    Model::new(&config.model, inputs, outputs, config.train.seed)
+    // A weight and its gradient.
+    let bytes = 2 * size_of::<T>() as u128 * config.model.least_weights(inputs, outputs);
+    if let Some(free) = memory::available().filter(|&free| bytes > free as u128) {
+        let problem = format!("its weights take {} MiB and {} MiB are free", bytes >> 20, free >> 20);
+        return Err(Error::input("model", problem)
+            .help("choose a smaller model.hidden or model.layers")
+            .into());
+    }
+    Ok(Model::new(&config.model, inputs, outputs, config.train.seed))
 }

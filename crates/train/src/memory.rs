@@ -28,6 +28,7 @@ use halograph_nn::{Matrix, Model};
 use crate::config::{Config, Precision};
 use crate::data::{Rows, View};
 use crate::error::Result;
+use crate::evaluation::new_model;
 use crate::loss::loss;
 use crate::strategy::single;
 use crate::trainer::{in_pool, new_optimizer, threads};
@@ -101,6 +102,8 @@ pub fn predict(dataset: &Dataset, config: &Config) -> Result<Option<u64>> {
     if !is_counting() {
         return Ok(None);
     }
+    // Refuses what is too large to be rehearsed.
+    drop(new_model::<f32>(dataset, config)?);
     let needed = in_pool(threads(&config.train), || match config.train.precision {
         Precision::F32 => extrapolate::<f32>(&Shape::of(dataset), config),
         Precision::F64 => extrapolate::<f64>(&Shape::of(dataset), config),
@@ -180,7 +183,7 @@ fn rehearsal<T: Real>(shape: &Shape, config: &Config, nodes: usize) -> Result<()
     let view = View { block: ring(nodes, shape.degree), features };
     let train = ((shape.train * nodes as f64) as u32).max(1);
     let rows = Rows::blank(0..train, shape.task, shape.classes);
-    let mut model: Model<T> = Model::new(&config.model, shape.features, shape.classes, 0);
+    let mut model: Model<T> = Model::new(&config.model, shape.features, shape.classes, config.train.seed);
     let mut optimizer = new_optimizer(&config.train, &model)?;
     let mut best = model.state();
     for epoch in 0..2 {

@@ -72,7 +72,7 @@ struct Trainer<'d, T> {
 
 impl<'d, T: Real> Trainer<'d, T> {
     fn new(dataset: &'d Dataset, config: &'d Config, from: Option<Standing>) -> Result<Self> {
-        let model = new_model(dataset, config);
+        let model = new_model(dataset, config)?;
         let optimizer = new_optimizer(&config.train, &model)?;
         let data = Data::load(dataset, &config.data)?;
         let (history, best_weights) = (Vec::new(), State::default());

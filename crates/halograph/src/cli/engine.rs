@@ -57,10 +57,13 @@ pub fn is_run(path: &Path) -> bool {
 
 /// Refuses data that cannot be trained on, and what would need more memory than there is, unless forced: before
 /// a run is made, or an older one replaced.
-pub fn admit(dataset: &Dataset, config: &Config, force: bool) -> anyhow::Result<()> {
+///
+/// Gives the bytes it will need.
+pub fn admit(dataset: &Dataset, config: &Config, force: bool) -> anyhow::Result<Option<u64>> {
     train::data::check(dataset)?;
     let predicted = memory::predict(dataset, config).map_err(plain)?;
-    predicted.map_or(Ok(()), |bytes| memory::admit(bytes, force)).map_err(plain)
+    predicted.map_or(Ok(()), |bytes| memory::admit(bytes, force)).map_err(plain)?;
+    Ok(predicted)
 }
 
 /// Scores of the kept weights.
@@ -76,7 +79,7 @@ pub fn predict(trained: &Trained, output: Output) -> anyhow::Result<Matrix<f32>>
 }
 
 /// Bad input as itself, so that it ends with its own exit code.
-fn plain(error: train::Error) -> anyhow::Error {
+pub fn plain(error: train::Error) -> anyhow::Error {
     match error {
         train::Error::Input(error) => error.into(),
         other => other.into(),

@@ -2,29 +2,24 @@
 
 use std::path::{Path, PathBuf};
 
-use halograph::nn::Model;
 use halograph::nn::state::State;
-use halograph::train::Config;
-use halograph_graph::Dataset;
-use halograph_graph::error::{Error, Result};
-
 use halograph::train::run::{DEMO_DATA, read_weights};
+use halograph::train::{self, Config, evaluation};
+use halograph_graph::Dataset;
+use halograph_graph::error::Error;
 
-use super::engine::{Header, read_header};
+use super::engine::{Header, plain, read_header};
 use super::say;
-
-/// The name under which a run keeps data of its own.
-const OWN_DATA: &str = DEMO_DATA;
 
 /// Where a run keeps data of its own.
 pub fn own_data(run: &Path) -> PathBuf {
-    run.join(OWN_DATA)
+    run.join(DEMO_DATA)
 }
 
 /// Where the data of a run are: where they were, or in the run, should it have moved with data of its own.
 pub fn data_path(run: &Path, header: &Header) -> PathBuf {
     let (then, own) = (&header.data.path, own_data(run));
-    if !then.exists() && then.ends_with(OWN_DATA) && own.exists() { own } else { then.clone() }
+    if !then.exists() && then.ends_with(DEMO_DATA) { own } else { then.clone() }
 }
 
 /// Weights, what they are of, and data to use them on.
@@ -41,7 +36,7 @@ pub struct Trained {
 
 impl Trained {
     /// Opens the run `run`, with its own data unless others are given, which must have as many features and classes.
-    pub fn open(run: &Path, data: Option<&Path>) -> Result<Self> {
+    pub fn open(run: &Path, data: Option<&Path>) -> anyhow::Result<Self> {
         let header = read_header(run)?;
         let weights = read_weights(run)?;
         let dataset = Dataset::open(&data.map_or_else(|| data_path(run, &header), PathBuf::from))?;
@@ -51,20 +46,11 @@ impl Trained {
         }
         let place = run.display().to_string();
         let trained = Trained { config: header.config, weights, place, dataset };
-        trained.check_fit().map_err(|e| if same { e } else { trained.other_data(&e) })?;
-        Ok(trained)
-    }
-
-    /// The weights must be those of this model for these data.
-    fn check_fit(&self) -> Result<()> {
-        let m = &self.dataset.manifest;
-        let mut model = Model::<f32>::new(
-            &self.config.model,
-            m.features as usize,
-            m.classes as usize,
-            self.config.train.seed,
-        );
-        model.load(&self.place, &self.weights)
+        let Trained { config, weights, place, dataset } = &trained;
+        match evaluation::check_fit(dataset, config, place, weights) {
+            Err(train::Error::Input(error)) if !same => Err(trained.other_data(&error).into()),
+            fit => fit.map(|()| trained).map_err(plain),
+        }
     }
 
     fn other_data(&self, error: &Error) -> Error {

@@ -69,6 +69,9 @@ impl From<ActivationKind> for Activation {
     }
 }
 
+/// Layers, columns or heads that nobody will ever ask for: so that products of sizes cannot overflow.
+const MOST: usize = 1_000_000;
+
 /// A model's kind and sizes; the widths of its ends come from the data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -128,12 +131,24 @@ impl Spec {
         }
     }
 
+    /// Number of weights that a model from `inputs` to `outputs` has at the very least: for telling, before anything is
+    /// made, that it cannot be.
+    pub fn least_weights(&self, inputs: usize, outputs: usize) -> u128 {
+        let [inputs, outputs, hidden, layers] =
+            [inputs, outputs, self.hidden, self.layers].map(|n| n as u128);
+        match layers {
+            1 => inputs * outputs,
+            _ => hidden * (inputs + (layers - 2) * hidden + outputs),
+        }
+    }
+
     /// Refuses sizes that make no model, naming the key.
     pub fn check(&self) -> Result<()> {
-        let at_least_one = [("layers", self.layers), ("hidden", self.hidden), ("heads", self.heads)];
-        for (key, value) in at_least_one {
+        for (key, value) in [("layers", self.layers), ("hidden", self.hidden), ("heads", self.heads)] {
             require(value > 0, key, value, "at least 1")?;
+            require(value <= MOST, key, value, "at most 1000000")?;
         }
+        require(self.output_heads <= MOST, "output_heads", self.output_heads, "at most 1000000")?;
         let drops = [self.dropout, self.input_dropout, self.attention_dropout];
         for (key, p) in ["dropout", "input_dropout", "attention_dropout"].into_iter().zip(drops) {
             require((0.0..1.0).contains(&p), key, p, "a probability from 0 up to, but not including, 1")?;

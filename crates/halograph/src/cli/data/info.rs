@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use halograph::memory;
+use halograph::nn::model::{Kind, Spec};
+use halograph::train::{Config, memory};
 use halograph_graph::Dataset;
 use halograph_graph::dataset::Manifest;
 use halograph_graph::dataset::info::{Info, info};
@@ -23,24 +24,42 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let dataset = Dataset::open(&args.dir)?;
     let info = info(&dataset);
+    let memory = training_memory(&dataset)?;
     if args.json {
-        print(&json(&dataset.manifest, &info).to_string())?;
+        print(&json(&dataset.manifest, &info, &memory).to_string())?;
     } else {
-        let lines = lines(&dataset.manifest, &info);
+        let lines = lines(&dataset.manifest, &info, &memory);
         lines.iter().try_for_each(|(key, value)| print(&format!("{key:<12} {value}")))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn json(manifest: &Manifest, info: &Info) -> serde_json::Value {
-    let memory: serde_json::Map<String, serde_json::Value> = memory::estimates(manifest)
-        .iter()
-        .map(|(shape, bytes)| (shape.name.into(), (*bytes).into()))
-        .collect();
+/// Models of sizes people start with.
+const MODELS: [(&str, Kind, usize, usize); 5] = [
+    ("gcn 3x256", Kind::Gcn, 3, 256),
+    ("sage 3x256", Kind::Sage, 3, 256),
+    ("gat 2x(4x64)", Kind::Gat, 2, 256),
+    ("gcnii 32x64", Kind::Gcnii, 32, 64),
+    ("resgcn 8x128", Kind::Resgcn, 8, 128),
+];
+
+/// Bytes that training each of [`MODELS`] would take.
+fn training_memory(dataset: &Dataset) -> anyhow::Result<Vec<(&'static str, u64)>> {
+    let mut found = Vec::new();
+    for (name, kind, layers, hidden) in MODELS {
+        let config = Config { model: Spec { layers, hidden, ..Spec::new(kind) }, ..Config::new(kind) };
+        found.extend(memory::predict(dataset, &config)?.map(|bytes| (name, bytes)));
+    }
+    Ok(found)
+}
+
+fn json(manifest: &Manifest, info: &Info, memory: &[(&str, u64)]) -> serde_json::Value {
+    let memory: serde_json::Map<String, serde_json::Value> =
+        memory.iter().map(|&(model, bytes)| (model.into(), bytes.into())).collect();
     serde_json::json!({ "manifest": manifest, "info": info, "training_memory_bytes": memory })
 }
 
-fn lines(m: &Manifest, info: &Info) -> Vec<(&'static str, String)> {
+fn lines(m: &Manifest, info: &Info, memory: &[(&str, u64)]) -> Vec<(&'static str, String)> {
     let count = |n: u64| HumanCount(n).to_string();
     let d = &info.degrees;
     let direction = if m.directed { "directed" } else { "stored, both ways" };
@@ -64,9 +83,9 @@ fn lines(m: &Manifest, info: &Info) -> Vec<(&'static str, String)> {
         ("on disk", HumanBytes(info.bytes).to_string()),
         ("fingerprint", m.fingerprint.clone()),
     ];
-    for (i, (shape, bytes)) in memory::estimates(m).iter().enumerate() {
+    for (i, &(model, bytes)) in memory.iter().enumerate() {
         let key = if i == 0 { "training" } else { "" };
-        lines.push((key, format!("{:<13} about {}", shape.name, HumanBytes(*bytes))));
+        lines.push((key, format!("{model:<13} about {}", HumanBytes(bytes))));
     }
     lines
 }

@@ -2,8 +2,8 @@
 
 mod demo;
 mod flags;
+mod job;
 mod place;
-mod session;
 mod summary;
 mod watch;
 
@@ -14,7 +14,7 @@ use std::time::Instant;
 use halograph::train::event::Ending;
 
 use self::flags::Settings;
-use self::session::{Session, scalars};
+use self::job::{Job, scalars};
 use self::watch::Watch;
 use super::engine::Summary;
 use super::{interrupt, print, say};
@@ -62,35 +62,36 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let start = Instant::now();
     let settings = args.settings.read()?;
     interrupt::watch();
-    let mut session = Session::open(args, &settings)?;
-    session.notes.iter().for_each(|note| say(&format!("note: {note}")));
+    let mut job = Job::open(args, &settings)?;
+    job.notes.iter().for_each(|note| say(&format!("note: {note}")));
     // From here on, whatever is on disk is whole.
     interrupt::end_at_second();
-    let tensorboard = args.tensorboard.then(|| scalars(session.path()));
+    let tensorboard = args.tensorboard.then(|| scalars(job.path()));
     let mut watch = Watch::new(args.quiet || args.json, tensorboard);
-    let summary = session.train(&mut watch)?;
+    let summary = job.train(&mut watch)?;
     drop(watch);
     if args.json {
-        print(&json(&session, &summary)?)?;
+        print(&json(&job, &summary)?)?;
     } else if !args.quiet && summary.ending != Ending::Interrupted {
-        print(&summary::text(&session, &summary, start.elapsed()))?;
+        print(&summary::text(&job, &summary, start.elapsed()))?;
     }
-    Ok(ending(&session, &summary))
+    Ok(ending(&job, &summary))
 }
 
-fn json(session: &Session, summary: &Summary) -> anyhow::Result<String> {
+fn json(job: &Job, summary: &Summary) -> anyhow::Result<String> {
     let mut line = serde_json::to_value(summary)?;
-    line["run"] = session.path().display().to_string().into();
-    line["data"] = session.dataset.manifest.name.clone().into();
+    line["predicted_peak_bytes"] = job.predicted.into();
+    line["run"] = job.path().display().to_string().into();
+    line["data"] = job.dataset.manifest.name.clone().into();
     Ok(line.to_string())
 }
 
 /// The exit code; says how to go on after an interruption.
-fn ending(session: &Session, summary: &Summary) -> ExitCode {
+fn ending(job: &Job, summary: &Summary) -> ExitCode {
     if summary.ending != Ending::Interrupted {
         return ExitCode::SUCCESS;
     }
-    let (epoch, path) = (summary.epochs, session.path().display());
+    let (epoch, path) = (summary.epochs, job.path().display());
     say(&format!(
         "interrupted after epoch {epoch}; saved. Resume with: halograph train --resume --out {path}"
     ));

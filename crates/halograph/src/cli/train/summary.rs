@@ -6,16 +6,16 @@ use halograph::nn::model::{Kind, Spec};
 use halograph::train::event::Ending;
 use indicatif::{HumanBytes, HumanCount};
 
-use super::session::Session;
+use super::job::Job;
 use crate::cli::engine::Summary;
 
 /// The end of a run on one screen: what, how well, how long, where, and what next.
-pub fn text(session: &Session, summary: &Summary, elapsed: Duration) -> String {
-    let (m, path) = (&session.dataset.manifest, session.path().display());
+pub fn text(job: &Job, summary: &Summary, elapsed: Duration) -> String {
+    let (m, path) = (&job.dataset.manifest, job.path().display());
     let [parameters, nodes, edges] = [summary.parameters, m.nodes, m.edges].map(HumanCount);
     let mut lines = vec![
         String::new(),
-        line("model", &format!("{}, {parameters} parameters", model(&session.config().model))),
+        line("model", &format!("{}, {parameters} parameters", model(&job.config().model))),
         line("data", &format!("{}: {nodes} nodes, {edges} edges", m.name)),
     ];
     lines.extend(scores(summary));

@@ -24,15 +24,17 @@ pub fn scalars(run: &Path) -> PathBuf {
 }
 
 /// A run and its data.
-pub struct Session {
+pub struct Job {
     /// What is learnt from.
     pub dataset: Dataset,
     /// What the user should know.
     pub notes: Vec<String>,
+    /// Bytes it was said to need.
+    pub predicted: Option<u64>,
     run: Progressing,
 }
 
-impl Session {
+impl Job {
     /// The run that the arguments ask for.
     pub fn open(args: &Args, settings: &[Setting]) -> anyhow::Result<Self> {
         match args.out.as_deref().filter(|out| args.resume && engine::is_run(out)) {
@@ -58,7 +60,7 @@ impl Session {
 }
 
 /// A new run.
-fn start(args: &Args, settings: &[Setting]) -> anyhow::Result<Session> {
+fn start(args: &Args, settings: &[Setting]) -> anyhow::Result<Job> {
     let config = config::resolve(settings)?;
     let kind = config.model.kind;
     let out = |name: &str| args.out.clone().unwrap_or_else(|| default_out(name, kind.name()));
@@ -66,28 +68,47 @@ fn start(args: &Args, settings: &[Setting]) -> anyhow::Result<Session> {
         return start_demo(args, &out("demo"), config);
     };
     let dataset = Dataset::open(dir)?;
+    let out = out(&dataset.manifest.name);
     let header = Header { data: data_ref(&dataset, dir)?, config };
-    let run = begin(&out(&dataset.manifest.name), header, &dataset, args)?;
-    Ok(Session { dataset, notes: Vec::new(), run })
+    keep_apart(&header.data.path, &out)?;
+    let (run, predicted) = begin(&out, header, &dataset, args)?;
+    Ok(Job { dataset, notes: Vec::new(), predicted, run })
 }
 
 /// A new run with a graph of its own.
-fn start_demo(args: &Args, out: &Path, config: Config) -> anyhow::Result<Session> {
+fn start_demo(args: &Args, out: &Path, config: Config) -> anyhow::Result<Job> {
     let home = own_data(out);
     // Nothing but a dataset is ever replaced; whether the run around it may be is for the run to say.
     may_write(&home, true)?;
     let demo = Demo::make(out)?;
     let dataset = Dataset::open(&demo.path())?;
     let header = Header { data: data_ref(&dataset, &home)?, config };
-    let run = begin(out, header, &dataset, args)?;
+    let (run, predicted) = begin(out, header, &dataset, args)?;
     demo.settle(&home)?;
-    Ok(Session { dataset: Dataset::open(&home)?, notes: Vec::new(), run })
+    Ok(Job { dataset: Dataset::open(&home)?, notes: Vec::new(), predicted, run })
 }
 
-/// The run itself, once nothing speaks against it.
-fn begin(out: &Path, header: Header, dataset: &Dataset, args: &Args) -> anyhow::Result<Progressing> {
-    engine::admit(dataset, &header.config, args.force)?;
-    Ok(Progressing::create(out, header, args.overwrite)?)
+/// The run itself, once nothing speaks against it, and the bytes it will need.
+fn begin(
+    out: &Path,
+    header: Header,
+    dataset: &Dataset,
+    args: &Args,
+) -> anyhow::Result<(Progressing, Option<u64>)> {
+    let predicted = engine::admit(dataset, &header.config, args.force)?;
+    Ok((Progressing::create(out, header, args.overwrite)?, predicted))
+}
+
+/// A run that replaces another must not replace the data it is to learn from.
+fn keep_apart(data: &Path, out: &Path) -> Result<()> {
+    let real = |path: &Path| path.canonicalize().ok();
+    match real(data).zip(real(out)) {
+        Some((data, out)) if data.starts_with(&out) => {
+            Err(Error::input(data.display(), "the data lie in the folder of the run")
+                .help("choose another --out"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn data_ref(dataset: &Dataset, dir: &Path) -> Result<DataRef> {
@@ -97,14 +118,19 @@ fn data_ref(dataset: &Dataset, dir: &Path) -> Result<DataRef> {
 }
 
 /// A run that goes on. Everything is checked before the run is touched.
-fn resume(out: &Path, args: &Args, settings: &[Setting]) -> anyhow::Result<Session> {
+fn resume(out: &Path, args: &Args, settings: &[Setting]) -> anyhow::Result<Job> {
     let header = engine::read_header(out)?;
     let config = continued(&header.config, settings)?;
-    let dataset = Dataset::open(&args.data.clone().unwrap_or_else(|| data_path(out, &header)))?;
+    let path = args.data.clone().unwrap_or_else(|| data_path(out, &header));
+    if path == own_data(out) && !path.exists() {
+        // The run was ended before its graph had moved in; it is made again, of the same numbers.
+        Demo::make(out)?.settle(&path)?;
+    }
+    let dataset = Dataset::open(&path)?;
     same_data(&dataset, &header, out)?;
-    engine::admit(&dataset, &config, args.force)?;
+    let predicted = engine::admit(&dataset, &config, args.force)?;
     let (run, notes) = Progressing::resume(out, config)?;
-    Ok(Session { dataset, notes, run })
+    Ok(Job { dataset, notes, predicted, run })
 }
 
 /// The configuration of a run that goes on with `settings`.
