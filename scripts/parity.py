@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes what PyTorch and PyG compute for small models: the fixtures of crates/nn/tests/parity.rs.
+"""Writes what PyTorch and PyG compute for small models: the fixtures of crates/train/tests/parity.rs.
 
     pip install torch==2.15.0 torch_geometric==2.8.1 numpy==2.4.6 safetensors==0.7.0
-    python scripts/parity.py            # rewrites crates/nn/tests/parity/*.safetensors
+    python scripts/parity.py            # rewrites crates/train/tests/parity/*.safetensors
 
 One file a case, all reals in float64; State of crates/nn reads reals only, so whole numbers are stored as reals too:
 
@@ -37,7 +37,7 @@ from torch_geometric.nn.norm import LayerNorm
 
 NODES, INPUTS, HIDDEN, CLASSES, LAYERS = 20, 6, 8, 3, 3
 STEPS = 10
-FIXTURES = Path(__file__).resolve().parent.parent / "crates/nn/tests/parity"
+FIXTURES = Path(__file__).resolve().parent.parent / "crates/train/tests/parity"
 
 
 class DenseEnd(nn.Module):

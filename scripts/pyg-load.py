@@ -36,6 +36,8 @@ def build(spec, inputs, outputs):
         sys.exit(f"model.kind = {spec['kind']}: torch_geometric.nn.models has no such model, only {', '.join(MODELS)}")
     if spec["linear_layers"] > 0:
         sys.exit(f"model.linear_layers = {spec['linear_layers']}: PyG's models have no dense layers at the end")
+    if spec["kind"] == "gat" and spec["output_heads"] not in (0, spec["heads"]):
+        sys.exit(f"model.output_heads = {spec['output_heads']}: PyG's GAT has as many heads in its last layer as in the others")
     heads = {"heads": spec["heads"]} if spec["kind"] == "gat" else {}
     sizes = inputs, spec["hidden"], spec["layers"], outputs
     return MODELS[spec["kind"]](*sizes, act=spec["activation"], **NORMS[spec["norm"]], **heads)

@@ -194,8 +194,13 @@ fn a_run_is_kept_unless_told_otherwise() {
     ok(path, &format!("train g --out r --overwrite -q {QUICK}"));
     assert!(!run.join("tensorboard").exists(), "plots of the old run go with it");
     assert_eq!(losses(&run), before, "the same seed gives the same run");
-    fs::write(run.join("thesis.tex"), "years of work").unwrap();
-    assert!(refused(path, &format!("train g --out r --overwrite {QUICK}")).contains("thesis.tex"));
+    for folder in [".", "tensorboard", "demo-data"] {
+        fs::create_dir_all(run.join(folder)).unwrap();
+        let file = run.join(folder).join("thesis.tex");
+        fs::write(&file, "years of work").unwrap();
+        assert!(refused(path, &format!("train g --out r --overwrite {QUICK}")).contains("thesis.tex"));
+        fs::remove_file(file).unwrap();
+    }
     assert!(refused(path, &format!("train g --out g --overwrite {QUICK}")).contains("another --out"));
     fs::create_dir(path.join("mine")).unwrap();
     fs::write(path.join("mine/thesis.tex"), "years of work").unwrap();
@@ -368,6 +373,10 @@ fn sizes_beyond_all_memory_are_refused_before_anything_is_made() {
     for (flags, word) in [
         ("--hidden 1000000", "MiB are free"),
         ("--layers 1000000 --hidden 100000", "MiB are free"),
+        ("--model gcnii --layers 2 --hidden 1000000", "MiB are free"),
+        ("--model resgcn --layers 1 --hidden 1000000", "MiB are free"),
+        ("--model gat --layers 1 --heads 1000000 --hidden 1000000", "MiB are free"),
+        ("--model gat --layers 2 --set model.output_heads=1000000 --hidden 4000", "MiB are free"),
         ("--hidden 1000000000000", "model.hidden"),
         ("--hidden 9223372036854775807", "model.hidden"),
         ("--layers 18446744073709551615", "model.layers"),
@@ -384,7 +393,10 @@ fn sizes_beyond_all_memory_are_refused_before_anything_is_made() {
 fn predicted_memory_is_what_is_used() {
     let folder = tempfile::tempdir().unwrap();
     ok(folder.path(), "data make small -o g -q");
-    for model in ["sage", "gcn", "gat", "gcnii --layers 8", "resgcn"] {
+    let inductive = "sage --hidden 8 --set data.inductive=true";
+    for model in
+        ["sage", "gcn", "gat", "gcnii --layers 8", "resgcn", "sage --hidden 2000 --layers 2", inductive]
+    {
         let line = format!("train g --model {model} --epochs 2 --threads 2 --out r --overwrite --json");
         let line = json(&ok(folder.path(), &line));
         let [predicted, real] =

@@ -3,6 +3,7 @@
 //! Weights are a state dict under PyG's names; checkpoints are one too, with more in it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use halograph_graph::error::{Error, Result};
 use halograph_kernels::Real;
@@ -17,19 +18,20 @@ pub struct Tensor {
     /// Axes; none for a single number.
     pub shape: Vec<usize>,
     dtype: Dtype,
-    bytes: Vec<u8>,
+    /// Shared: a copy of a state costs nothing.
+    bytes: Arc<[u8]>,
 }
 
 impl Tensor {
     /// Real numbers.
     pub fn real<T: Real>(shape: &[usize], values: &[T]) -> Self {
         assert_eq!(shape.iter().product::<usize>(), values.len(), "values fill the shape");
-        Tensor { shape: shape.to_vec(), dtype: dtype_of::<T>(), bytes: bytemuck::cast_slice(values).to_vec() }
+        Tensor { shape: shape.to_vec(), dtype: dtype_of::<T>(), bytes: bytemuck::cast_slice(values).into() }
     }
 
     /// One whole number.
     pub fn count(value: u64) -> Self {
-        Tensor { shape: Vec::new(), dtype: Dtype::I64, bytes: (value as i64).to_le_bytes().to_vec() }
+        Tensor { shape: Vec::new(), dtype: Dtype::I64, bytes: (value as i64).to_le_bytes().as_slice().into() }
     }
 
     /// The real numbers, if that is what these are; converted if they are of the other precision.
@@ -46,7 +48,7 @@ impl Tensor {
 
     /// The whole number, if that is what this is.
     pub fn to_count(&self) -> Option<u64> {
-        let bytes = self.bytes.as_slice().try_into().ok().filter(|_| self.dtype == Dtype::I64)?;
+        let bytes = self.bytes.as_ref().try_into().ok().filter(|_| self.dtype == Dtype::I64)?;
         u64::try_from(i64::from_le_bytes(bytes)).ok()
     }
 }
@@ -62,10 +64,9 @@ pub struct State(pub BTreeMap<String, Tensor>);
 impl State {
     /// As the bytes of a safetensors file: the same state, the same bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let view = |t: &'_ Tensor| (t.dtype, t.shape.clone());
         let views = self.0.iter().map(|(name, t)| {
-            let (dtype, shape) = view(t);
-            (name, TensorView::new(dtype, shape, &t.bytes).expect("shape and bytes were made together"))
+            let view = TensorView::new(t.dtype, t.shape.clone(), &t.bytes);
+            (name, view.expect("shape and bytes were made together"))
         });
         safetensors::serialize(views, None).expect("views of whole arrays serialise")
     }
@@ -75,7 +76,7 @@ impl State {
         let damaged = |e| Error::input(place, format!("not a safetensors file: {e}"));
         let tensors = SafeTensors::deserialize(bytes).map_err(damaged)?;
         let owned = |(name, t): (String, TensorView)| {
-            (name, Tensor { shape: t.shape().to_vec(), dtype: t.dtype(), bytes: t.data().to_vec() })
+            (name, Tensor { shape: t.shape().to_vec(), dtype: t.dtype(), bytes: t.data().into() })
         };
         Ok(State(tensors.tensors().into_iter().map(owned).collect()))
     }

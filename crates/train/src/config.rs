@@ -174,9 +174,12 @@ impl Config {
             ("clip", train.clip),
             ("checkpoint_seconds", train.checkpoint_seconds),
         ];
-        let decays = train.weight_decay_for.values().map(|&decay| ("weight_decay_for", decay));
-        for (key, value) in at_least_zero.into_iter().chain(decays) {
-            require(value.is_finite() && value >= 0.0, key, value, "0 or more")?;
+        let decays =
+            train.weight_decay_for.iter().map(|(name, &decay)| (format!("weight_decay_for.{name}"), decay));
+        for (key, value) in
+            at_least_zero.map(|(key, value)| (key.to_string(), value)).into_iter().chain(decays)
+        {
+            require(value.is_finite() && value >= 0.0, &key, value, "0 or more")?;
         }
         Ok(())
     }

@@ -10,17 +10,22 @@ pub enum Error {
     /// Bad input, or the operating system refused.
     #[error(transparent)]
     Input(#[from] halograph_graph::Error),
-    /// The loss left the real numbers.
+    /// The loss, the weights or the outputs left the real numbers.
     #[error(
-        "epoch {epoch}: the loss is {loss}; the run stops, everything up to its last checkpoint is kept\n  \
-         help: lower train.lr, or limit gradients with train.clip; `halograph data check` finds features that are \
-         not finite"
+        "epoch {epoch}: weights or outputs are no longer finite numbers (loss {loss}); the run stops, its last \
+         checkpoint and the best weights so far are kept\n  help: lower train.lr, or limit gradients with train.clip"
     )]
     Diverged {
         /// In this epoch.
         epoch: u64,
-        /// What it was.
+        /// The loss before its step.
         loss: f64,
+    },
+    /// Weights that give no numbers.
+    #[error("{place}: the outputs of these weights are not finite numbers")]
+    NotFinite {
+        /// Where the weights come from.
+        place: String,
     },
     /// The machine has not enough threads to give.
     #[error("cannot start {threads} threads: {cause}")]

@@ -14,6 +14,7 @@ use crate::event::Scores;
 use crate::loss::loss;
 use crate::memory;
 use crate::strategy::single;
+use crate::trainer::{in_pool, threads};
 
 /// What [`predict`] gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,13 +25,14 @@ pub enum Output {
     Embeddings,
 }
 
-/// Scores of `model` on all parts of `data`.
-pub(crate) fn scores<T: Real>(model: &Model<T>, data: &Data<T>) -> Result<Scores> {
+/// Scores of `model` on all parts of `data`; nothing if its outputs are not finite.
+pub(crate) fn scores<T: Real>(model: &Model<T>, data: &Data<T>) -> Result<Option<Scores>> {
     let metric = data.dataset().manifest.metric;
     let mut found = [None; 3];
-    let mut val_loss = None;
+    let (mut val_loss, mut finite) = (None, true);
     data.each_view(|block, features, parts| {
         let logits = single::evaluate(model, block, features).logits;
+        finite &= logits.data().iter().all(|x| x.is_finite());
         for &part in parts {
             let rows = &data.parts[part];
             found[part] = score(metric, &logits, &rows.rows, rows.targets());
@@ -41,19 +43,21 @@ pub(crate) fn scores<T: Real>(model: &Model<T>, data: &Data<T>) -> Result<Scores
         Ok::<_, Error>(())
     })?;
     let [train, val, test] = found;
-    Ok(Scores { train, val, test, val_loss })
+    Ok(finite.then_some(Scores { train, val, test, val_loss }))
 }
 
 /// Scores of the weights `state` on `dataset`; `place` names them in errors.
 pub fn evaluate(dataset: &Dataset, config: &Config, place: &str, state: &State) -> Result<Scores> {
-    match config.train.precision {
-        Precision::F32 => {
-            scores(&model::<f32>(dataset, config, place, state)?, &Data::load(dataset, &config.data)?)
-        }
-        Precision::F64 => {
-            scores(&model::<f64>(dataset, config, place, state)?, &Data::load(dataset, &config.data)?)
-        }
-    }
+    in_pool(threads(&config.train), || match config.train.precision {
+        Precision::F32 => evaluate_in::<f32>(dataset, config, place, state),
+        Precision::F64 => evaluate_in::<f64>(dataset, config, place, state),
+    })
+}
+
+fn evaluate_in<T: Real>(dataset: &Dataset, config: &Config, place: &str, state: &State) -> Result<Scores> {
+    let model = model::<T>(dataset, config, place, state)?;
+    let scores = scores(&model, &Data::load(dataset, &config.data)?)?;
+    scores.ok_or_else(|| crate::Error::NotFinite { place: place.into() })
 }
 
 /// What the weights `state` say of every node of `dataset`, in its order; `place` names them in errors.
@@ -64,10 +68,10 @@ pub fn predict(
     state: &State,
     output: Output,
 ) -> Result<Matrix<f32>> {
-    match config.train.precision {
+    in_pool(threads(&config.train), || match config.train.precision {
         Precision::F32 => predict_in::<f32>(dataset, config, place, state, output),
         Precision::F64 => predict_in::<f64>(dataset, config, place, state, output),
-    }
+    })
 }
 
 fn predict_in<T: Real>(

@@ -1,15 +1,14 @@
 //! What a run tells while it goes on: one typed stream, for a progress bar, a metrics file, a plot.
 
 use halograph_nn::model::Kind;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 /// One epoch: a line of `metrics.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Epoch {
     /// Counted from 1.
     pub epoch: u64,
-    /// Training loss, before the epoch's step and with dropout; `null` in JSON if it is no number.
-    #[serde(deserialize_with = "null_is_nan")]
+    /// Training loss, before the epoch's step and with dropout.
     pub loss: f64,
     /// Learning rate of the step.
     pub lr: f64,
@@ -18,10 +17,6 @@ pub struct Epoch {
     /// Scores after the step, in epochs that evaluate.
     #[serde(default, skip_serializing_if = "Option::is_none", flatten)]
     pub scores: Option<Scores>,
-}
-
-fn null_is_nan<'de, D: Deserializer<'de>>(number: D) -> Result<f64, D::Error> {
-    Ok(Option::deserialize(number)?.unwrap_or(f64::NAN))
 }
 
 /// Scores of one evaluation; an absent one has no nodes.

@@ -14,6 +14,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -23,6 +24,7 @@ use halograph_graph::dataset::{FEAT, Manifest, Part, Task};
 use halograph_graph::error::Error as InputError;
 use halograph_kernels::Real;
 use halograph_kernels::keyed::Key;
+use halograph_nn::state::State;
 use halograph_nn::{Matrix, Model};
 
 use crate::config::{Config, Precision};
@@ -31,7 +33,7 @@ use crate::error::Result;
 use crate::evaluation::new_model;
 use crate::loss::loss;
 use crate::strategy::single;
-use crate::trainer::{in_pool, new_optimizer, threads};
+use crate::trainer::{checkpoint_state, in_pool, new_optimizer, threads};
 
 /// Bytes allocated now, and most at once since last asked.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
@@ -89,12 +91,11 @@ pub fn allocated() -> usize {
     LIVE.load(Relaxed)
 }
 
-/// Bytes that `work` holds at once beyond those held before. Nothing else may run meanwhile.
-fn peak_of(work: impl FnOnce()) -> u64 {
-    let before = allocated();
-    PEAK.store(before, Relaxed);
-    work();
-    PEAK.load(Relaxed).saturating_sub(before) as u64
+/// Most bytes allocated at once while `work` runs. Nothing else may run meanwhile.
+fn peak_of<R>(work: impl FnOnce() -> R) -> (u64, R) {
+    PEAK.store(allocated(), Relaxed);
+    let result = work();
+    (PEAK.load(Relaxed) as u64, result)
 }
 
 /// Peak memory of training `config` on `dataset`, in bytes; `None` where the program does not count.
@@ -156,45 +157,61 @@ impl Shape {
     }
 }
 
-/// Nodes of the two rehearsals.
-const SIZES: [u64; 2] = [256, 512];
+/// Most nodes of a rehearsal, and most numbers in its widest matrix.
+const MOST_NODES: usize = 256;
+const MOST_NUMBERS: usize = 1 << 24;
 
+/// Peak bytes at the real number of nodes. What a phase needs lies on a line, the most of all phases does not: each is
+/// followed by itself.
 fn extrapolate<T: Real>(shape: &Shape, config: &Config) -> Result<u64> {
-    // The first fills buffers that threads keep.
-    let mut peaks = [0; 3];
-    for (peak, nodes) in peaks.iter_mut().zip([SIZES[0], SIZES[0], SIZES[1]]) {
-        *peak = rehearse::<T>(shape, config, nodes)?;
-    }
-    let slope = peaks[2].saturating_sub(peaks[1]) as f64 / (SIZES[1] - SIZES[0]) as f64;
-    let training = peaks[1] as f64 + slope * (shape.nodes as f64 - SIZES[0] as f64);
+    let spec = &config.model;
+    let heads = spec.heads.max(spec.output_heads);
+    let widest = shape.features.max(spec.hidden).max(heads * shape.classes).max(1);
+    let few = MOST_NODES.min(MOST_NUMBERS / widest).max(4);
+    // The first time fills buffers that threads keep.
+    rehearse::<T>(shape, config, few)?;
+    let (one, two) = (rehearse::<T>(shape, config, few)?, rehearse::<T>(shape, config, 2 * few)?);
     let working = shape.nodes * (shape.features * size_of::<T>()) as u64;
-    Ok((training.max(0.0) as u64).max(shape.mapped + working))
+    let phases = one.into_iter().zip(two).map(|(one, two)| {
+        let slope = two.saturating_sub(one) as f64 / few as f64;
+        (one as f64 + slope * (shape.nodes as f64 - few as f64)).max(0.0) as u64
+    });
+    Ok(phases.fold(shape.mapped + working, u64::max))
 }
 
-/// Bytes held at once while `nodes` nodes are trained for two epochs and evaluated.
-fn rehearse<T: Real>(shape: &Shape, config: &Config, nodes: u64) -> Result<u64> {
-    let mut result = Ok(());
-    let peak = peak_of(|| result = rehearsal::<T>(shape, config, nodes as usize));
-    result.map(|()| peak)
-}
-
-fn rehearsal<T: Real>(shape: &Shape, config: &Config, nodes: usize) -> Result<()> {
-    let features = Arc::new(Matrix::zeros(nodes, shape.features));
-    let view = View { block: ring(nodes, shape.degree), features };
-    let train = ((shape.train * nodes as f64) as u32).max(1);
-    let rows = Rows::blank(0..train, shape.task, shape.classes);
+/// Does all that a run does, with `nodes` nodes: trains two epochs, evaluates, saves and takes up again. Gives the peak
+/// bytes of these three.
+fn rehearse<T: Real>(shape: &Shape, config: &Config, nodes: usize) -> Result<[u64; 3]> {
+    let before = allocated() as u64;
+    let view = |nodes: usize| View {
+        block: ring(nodes, shape.degree),
+        features: Arc::new(Matrix::zeros(nodes, shape.features)),
+    };
+    let trained = ((shape.train * nodes as f64) as usize).clamp(1, nodes);
+    let rows = Rows::blank(0..trained as u32, shape.task, shape.classes);
+    let train = view(if config.data.inductive { trained } else { nodes });
     let mut model: Model<T> = Model::new(&config.model, shape.features, shape.classes, config.train.seed);
     let mut optimizer = new_optimizer(&config.train, &model)?;
-    let mut best = model.state();
-    for epoch in 0..2 {
-        single::epoch(&mut model, &view, &rows, Key::new(0, "rehearsal").with(epoch));
-        optimizer.step(&mut model, config.train.lr);
+    let best = model.state();
+    let (training, ()) = peak_of(|| {
+        for epoch in 0..2 {
+            single::epoch(&mut model, &train, &rows, Key::new(0, "rehearsal").with(epoch));
+            optimizer.step(&mut model, config.train.lr);
+        }
+    });
+    let (evaluation, best) = peak_of(|| {
+        let larger = config.data.inductive.then(|| view(nodes));
+        let view = larger.as_ref().unwrap_or(&train);
         let logits = single::evaluate(&model, &view.block, view.features.clone()).logits;
         loss(&logits, &rows);
-        best = model.state();
-    }
-    drop(best);
-    Ok(())
+        (best, model.state()).1
+    });
+    let (saving, restored) = peak_of(|| {
+        let bytes = checkpoint_state(&model, &optimizer, &best).to_bytes();
+        State::from_bytes("rehearsal", &bytes).map(drop)
+    });
+    restored?;
+    Ok([training, evaluation, saving].map(|peak| peak.saturating_sub(before)))
 }
 
 /// A graph in which every node has the same number of neighbours, its successors, give or take one.
@@ -219,9 +236,21 @@ pub fn peak_rss() -> Option<u64> {
 /// Bytes that could still be had: of the machine's, and of what this process may use of it.
 pub fn available() -> Option<u64> {
     let machine = kibibytes("/proc/meminfo", "MemAvailable:")?;
-    let number = |file: &str| fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
-    let limit = number("/sys/fs/cgroup/memory.max").zip(number("/sys/fs/cgroup/memory.current"));
-    Some(limit.map_or(machine, |(max, used)| machine.min(max.saturating_sub(used))))
+    Some(group_limit().map_or(machine, |limit| machine.min(limit)))
+}
+
+/// Bytes that the control group of this process (version 2) leaves it, if it sets a limit.
+fn group_limit() -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let folder = Path::new("/sys/fs/cgroup").join(own.trim_start_matches('/'));
+    let number = |file: &str| fs::read_to_string(folder.join(file)).ok()?.trim().parse::<u64>().ok();
+    let (max, used) = number("memory.max").zip(number("memory.current"))?;
+    // Files the kernel merely remembers are given up when memory is asked for.
+    let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
+    let cached = |key: &str| stat.lines().find_map(|line| line.strip_prefix(key)?.trim().parse::<u64>().ok());
+    let cached = cached("inactive_file ").unwrap_or(0) + cached("active_file ").unwrap_or(0);
+    Some(max.saturating_sub(used.saturating_sub(cached)))
 }
 
 fn kibibytes(file: &str, key: &str) -> Option<u64> {

@@ -127,7 +127,10 @@ impl<'d, T: Real> Trainer<'d, T> {
             if observer.interrupted() {
                 break Ending::Interrupted;
             }
-            let record = self.train_epoch()?;
+            let record = match self.train_epoch() {
+                Ok(record) => record,
+                Err(error) => return Err(self.give_up(run, error)),
+            };
             run.record(&record)?;
             observer.on(&Event::Epoch { record: &record, best: self.best.as_ref() });
             self.history.push(record);
@@ -156,6 +159,9 @@ impl<'d, T: Real> Trainer<'d, T> {
         }
         let lr = learning_rate(train, epoch);
         self.optimizer.step(&mut self.model, lr);
+        if self.model.params().any(|p| p.value.iter().any(|x| !x.is_finite())) {
+            return Err(Error::Diverged { epoch, loss });
+        }
         let seconds = start.elapsed().as_secs_f64();
         self.epoch = epoch;
         self.seconds += seconds;
@@ -169,7 +175,8 @@ impl<'d, T: Real> Trainer<'d, T> {
 
     /// Scores the weights as they are, and keeps them if they are the best so far.
     fn evaluate(&mut self) -> Result<Scores> {
-        let scores = scores(&self.model, &self.data)?;
+        let epoch = self.epoch;
+        let scores = scores(&self.model, &self.data)?.ok_or(Error::Diverged { epoch, loss: f64::NAN })?;
         if self.best.is_none_or(|best| is_better(&scores, &best.scores)) {
             self.best = Some(Best { epoch: self.epoch, scores, seconds: self.seconds });
             self.best_weights = self.model.state();
@@ -177,21 +184,28 @@ impl<'d, T: Real> Trainer<'d, T> {
         Ok(scores)
     }
 
+    /// Judged only after an evaluation: epochs nobody looked at are no failure.
     fn out_of_patience(&self) -> bool {
         let patience = self.config.train.patience;
-        patience > 0 && self.best.is_some_and(|best| self.epoch >= best.epoch + patience)
+        let evaluated = self.history.last().is_some_and(|e| e.scores.is_some());
+        patience > 0 && evaluated && self.best.is_some_and(|best| self.epoch >= best.epoch + patience)
+    }
+
+    /// Keeps what can be kept of a run that fails. Why it fails is more important than whether this does too.
+    fn give_up(&self, run: &mut Run, error: Error) -> Error {
+        if self.best.is_some() {
+            let _ = run.save_weights(&self.best_weights);
+        }
+        error
     }
 
     fn save(&self, run: &mut Run, observer: &mut dyn Observer) -> Result<()> {
-        let mut state = State::default();
-        state.insert_all("model.", self.model.state());
-        state.insert_all("optimizer.", self.optimizer.state());
-        state.insert_all("best.", self.best_weights.clone());
+        let state = checkpoint_state(&self.model, &self.optimizer, &self.best_weights);
         let &Trainer { epoch, seconds, best, .. } = self;
         // Before the first evaluation the newest weights are the best known.
         let newest = best.is_none().then(|| self.model.state());
         run.save_weights(newest.as_ref().unwrap_or(&self.best_weights))?;
-        run.checkpoint(&Checkpoint { epoch, step: self.optimizer.steps(), seconds, best, state })?;
+        run.checkpoint(&Checkpoint { epoch, seconds, best, state })?;
         observer.on(&Event::Checkpoint { epoch });
         Ok(())
     }
@@ -206,6 +220,15 @@ impl<'d, T: Real> Trainer<'d, T> {
         self.best = checkpoint.best;
         Ok(())
     }
+}
+
+/// All that a run needs to go on, but numbers that stand in the manifest.
+pub(crate) fn checkpoint_state<T: Real>(model: &Model<T>, optimizer: &Optimizer<T>, best: &State) -> State {
+    let mut state = State::default();
+    state.insert_all("model.", model.state());
+    state.insert_all("optimizer.", optimizer.state());
+    state.insert_all("best.", best.clone());
+    state
 }
 
 /// Whether `new` is the better evaluation: by validation score, then by validation loss; without validation nodes

@@ -173,7 +173,8 @@ fn inductive_training_sees_training_nodes_only() {
     assert_ne!(whole.loss_history, inductive.loss_history);
 }
 
-/// A copy of `data` in which features of all but training nodes are 0.
+/// A copy of `data` in which features of all but training nodes are 0, and every edge that touches another node comes
+/// from elsewhere.
 fn damage_outside_training(data: &Dataset, to: &Path) -> Dataset {
     std::fs::create_dir(to).unwrap();
     for entry in std::fs::read_dir(&data.path).unwrap() {
@@ -187,6 +188,19 @@ fn damage_outside_training(data: &Dataset, to: &Path) -> Dataset {
     for (v, &part) in data.split().iter().enumerate() {
         if part != 1 {
             bytes[start + v * width..][..width].fill(0);
+        }
+    }
+    std::fs::write(file, bytes).unwrap();
+    let file = to.join("indices.npy");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let (graph, split) = (data.graph(), data.split());
+    let start = bytes.len() - graph.indices.len() * 4;
+    let outside = split.iter().position(|&part| part != 1).unwrap() as u32;
+    for v in 0..nodes {
+        for e in graph.indptr[v] as usize..graph.indptr[v + 1] as usize {
+            if split[v] != 1 || split[graph.indices[e] as usize] != 1 {
+                bytes[start + 4 * e..][..4].copy_from_slice(&outside.to_le_bytes());
+            }
         }
     }
     std::fs::write(file, bytes).unwrap();
@@ -217,14 +231,68 @@ fn a_loss_that_is_no_number_stops_the_run_and_spares_its_checkpoint() {
     let temp = TempDir::new().unwrap();
     let data = dataset(temp.path(), |spec| spec);
     let mut config = config(Kind::Gcn);
-    config.train.lr = 1e30;
+    // One step leads to weights of 1e15, whose outputs are still numbers; the next does not.
+    config.train.lr = 1e15;
     config.train.checkpoint_seconds = 0.0;
     let mut run = Run::create(&temp.path().join("run"), header(&data, config), false).unwrap();
     let error = train(&data, &mut run, None, &mut Watch::default()).unwrap_err();
     let Error::Diverged { epoch, .. } = error else { panic!("{error}") };
     drop(run);
     let resumed = Run::resume(&temp.path().join("run")).unwrap();
-    assert_eq!(resumed.checkpoint.unwrap().epoch, epoch - 1);
+    let checkpoint = resumed.checkpoint.unwrap();
+    assert_eq!(checkpoint.epoch, epoch - 1);
+    let finite =
+        |t: &halograph_nn::state::Tensor| t.to_real::<f64>().is_none_or(|v| v.iter().all(|x| x.is_finite()));
+    assert!(checkpoint.state.0.values().all(finite));
+}
+
+#[test]
+fn patience_is_judged_by_evaluations() {
+    let temp = TempDir::new().unwrap();
+    let data = dataset(temp.path(), |spec| spec);
+    let mut config = config(Kind::Sage);
+    (config.train.epochs, config.train.eval_every, config.train.patience) = (40, 10, 5);
+    let (summary, watch) = run(&temp.path().join("run"), &data, config, None);
+    let evaluations: Vec<u64> = watch.epochs.iter().filter(|e| e.scores.is_some()).map(|e| e.epoch).collect();
+    assert!(evaluations.len() > 1, "one look decides nothing");
+    assert_eq!(evaluations.last(), Some(&summary.epochs));
+}
+
+#[test]
+fn weights_that_ran_away_are_never_the_best() {
+    let temp = TempDir::new().unwrap();
+    let data = dataset(temp.path(), |spec| spec);
+    let mut config = config(Kind::Gcn);
+    (config.train.lr, config.train.epochs) = (1e30, 1);
+    let mut run = Run::create(&temp.path().join("run"), header(&data, config), false).unwrap();
+    let error = train(&data, &mut run, None, &mut Watch::default()).unwrap_err();
+    assert!(matches!(error, Error::Diverged { epoch: 1, .. }), "{error}");
+    assert!(read_weights(&temp.path().join("run")).is_err(), "there was nothing to keep");
+}
+
+#[test]
+fn a_column_that_is_constant_in_training_is_only_centred() {
+    let temp = TempDir::new().unwrap();
+    let data = dataset(temp.path(), |spec| spec);
+    // 0.1 in training rows, something else in the others: any deviation would be that of rounding.
+    let file = data.path.join("feat.npy");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let (nodes, width) = (data.split().len(), data.features().cols() * 4);
+    let start = bytes.len() - nodes * width;
+    for (v, &part) in data.split().iter().enumerate() {
+        let value: f32 = if part == 1 { 0.1 } else { 0.4 };
+        bytes[start + v * width..][..4].copy_from_slice(&value.to_le_bytes());
+    }
+    std::fs::write(&file, bytes).unwrap();
+    let data = Dataset::open(&data.path).unwrap();
+    let mut config = config(Kind::Sage);
+    config.data.normalize = Normalize::Columns;
+    let loaded = halograph_train::data::Data::<f64>::load(&data, &config.data).unwrap();
+    let first = |v: usize| loaded.train.features.run(v..v + 1)[0];
+    for (v, &part) in data.split().iter().enumerate() {
+        let want = if part == 1 { 0.0 } else { 0.3 };
+        assert!((first(v) - want).abs() < 1e-6, "node {v}: {}", first(v));
+    }
 }
 
 #[test]

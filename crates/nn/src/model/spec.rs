@@ -85,7 +85,8 @@ pub struct Spec {
     pub hidden: usize,
     /// Attention heads (GAT).
     pub heads: usize,
-    /// Attention heads of the last layer, whose outputs are averaged; 0 for as many as in the others, as PyG has it (GAT).
+    /// Attention heads of the last layer, whose outputs are averaged; 0 for as many as in the others, the only
+    /// number PyG's `GAT` knows (GAT).
     pub output_heads: usize,
     /// How many of the last layers are dense instead of graph layers.
     pub linear_layers: usize,
@@ -136,9 +137,16 @@ impl Spec {
     pub fn least_weights(&self, inputs: usize, outputs: usize) -> u128 {
         let [inputs, outputs, hidden, layers] =
             [inputs, outputs, self.hidden, self.layers].map(|n| n as u128);
-        match layers {
-            1 => inputs * outputs,
-            _ => hidden * (inputs + (layers - 2) * hidden + outputs),
+        let heads = if self.output_heads == 0 { self.heads } else { self.output_heads } as u128;
+        let ends = hidden * (inputs + outputs);
+        match (self.kind, layers) {
+            (Kind::Gcnii | Kind::Resgcn, _) => ends + layers * hidden * hidden,
+            (Kind::Gat, 1) => inputs * heads * outputs,
+            (Kind::Gat, _) if self.linear_layers == 0 => {
+                hidden * (inputs + (layers - 2) * hidden + heads * outputs)
+            }
+            (_, 1) => inputs * outputs,
+            _ => ends + (layers - 2) * hidden * hidden,
         }
     }
 

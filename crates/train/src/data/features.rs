@@ -5,11 +5,12 @@ use halograph_graph::error::{Error, Result};
 use halograph_graph::io::npy::Array;
 use halograph_kernels::Real;
 use halograph_nn::Matrix;
+use rayon::prelude::*;
 
 use crate::config::Normalize;
 
-/// Rows read at a time.
-const CHUNK: usize = 4096;
+/// Numbers converted at a time.
+const CHUNK: usize = 512;
 
 /// Where rows of features come from.
 pub(super) struct Features<'d> {
@@ -37,40 +38,43 @@ impl<'d> Features<'d> {
 
     /// Every row, in the dataset's order.
     pub(super) fn all<T: Real>(&self) -> Result<Matrix<T>> {
-        let (rows, cols) = (self.array.rows(), self.array.cols());
-        let mut out = Matrix::zeros(rows, cols);
-        for first in (0..rows).step_by(CHUNK) {
-            let end = rows.min(first + CHUNK);
-            self.read(first, out.run_mut(first..end))?;
-        }
-        self.array.release();
-        Ok(out)
+        self.gather(self.array.rows(), |row| row)
     }
 
     /// The rows of these vertices, in this order.
     pub(super) fn rows<T: Real>(&self, ids: &[u32]) -> Result<Matrix<T>> {
-        let mut out = Matrix::zeros(ids.len(), self.array.cols());
-        for (row, &id) in ids.iter().enumerate() {
-            self.read(id as usize, out.run_mut(row..row + 1))?;
-        }
+        self.gather(ids.len(), |row| ids[row] as usize)
+    }
+
+    /// So many rows, of the vertices that `id` tells.
+    fn gather<T: Real>(&self, rows: usize, id: impl Fn(usize) -> usize + Sync) -> Result<Matrix<T>> {
+        let cols = self.array.cols();
+        let mut out = Matrix::zeros(rows, cols);
+        let read = |(row, out): (usize, &mut [T])| self.read(id(row), out);
+        out.data_mut().par_chunks_mut(cols.max(1)).enumerate().try_for_each(read)?;
+        self.array.release();
         Ok(out)
     }
 
-    /// Whole rows from row `first` on.
-    fn read<T: Real>(&self, first: usize, out: &mut [T]) -> Result<()> {
-        let cols = self.array.cols();
-        let mut values = vec![0.0; out.len()];
-        self.array.read_f32(first * cols, &mut values)?;
-        if let Some(at) = values.iter().position(|x: &f32| !x.is_finite()) {
-            return Err(Error::input(
-                format!("{}, row {}, column {}", self.array.name, first + at / cols, at % cols),
-                format!("{} is not a finite number", values[at]),
-            )
-            .help("`halograph data check` lists every fault of a dataset"));
+    /// The row of one vertex.
+    fn read<T: Real>(&self, id: usize, out: &mut [T]) -> Result<()> {
+        let mut chunk = [0.0f32; CHUNK];
+        for (k, part) in out.chunks_mut(CHUNK).enumerate() {
+            let values = &mut chunk[..part.len()];
+            self.array.read_f32(id * self.array.cols() + k * CHUNK, values)?;
+            if let Some(at) = values.iter().position(|x| !x.is_finite()) {
+                return Err(self.not_finite(id, k * CHUNK + at, values[at]));
+            }
+            part.iter_mut().zip(values).for_each(|(out, x)| *out = T::of(*x as f64));
         }
-        out.iter_mut().zip(&values).for_each(|(out, &x)| *out = T::of(x as f64));
-        out.chunks_exact_mut(cols.max(1)).for_each(|row| self.scaling.apply(row));
+        self.scaling.apply(out);
         Ok(())
+    }
+
+    fn not_finite(&self, row: usize, column: usize, value: f32) -> Error {
+        let place = format!("{}, row {row}, column {column}", self.array.name);
+        Error::input(place, format!("{value} is not a finite number"))
+            .help("`halograph data check` lists every fault of a dataset")
     }
 }
 
@@ -93,22 +97,32 @@ impl Scaling {
     }
 }
 
-/// Mean and inverse deviation of each column over the training rows; a constant column is only centred.
+/// Mean and inverse deviation of each column over the training rows; a column that is constant there is only centred.
 fn column_moments(dataset: &Dataset) -> Result<Vec<[f64; 2]>> {
     let features = Features { array: dataset.features(), scaling: Scaling::None };
+    let split = dataset.split();
+    let training: Vec<usize> = (0..split.len()).filter(|&v| split[v] == Part::Train as u8).collect();
     let cols = features.array.cols();
-    let training = |v: &usize| dataset.split()[*v] == Part::Train as u8;
+    let Some(&first) = training.first() else { return Ok(vec![[0.0, 1.0]; cols]) };
+    let mut shift = vec![0.0f64; cols];
+    features.read(first, &mut shift)?;
     let mut row = vec![0.0f64; cols];
     let mut sums = vec![[0.0f64; 2]; cols];
-    let count = dataset.split().iter().filter(|&&part| part == Part::Train as u8).count().max(1) as f64;
-    // Two passes: the variance of a column far from 0 would drown in the difference of two large sums.
-    for pass in 0..2 {
-        for v in (0..dataset.split().len()).filter(training) {
-            features.read(v, &mut row)?;
-            for (sum, x) in sums.iter_mut().zip(&row) {
-                sum[pass] += if pass == 0 { x / count } else { (x - sum[0]).powi(2) / count };
-            }
+    // Differences from the first row: exactly 0 in a constant column, and small where the mean is far from 0.
+    for v in &training {
+        features.read(*v, &mut row)?;
+        for ((sum, x), shift) in sums.iter_mut().zip(&row).zip(&shift) {
+            let x = x - shift;
+            *sum = [sum[0] + x, sum[1] + x * x];
         }
     }
-    Ok(sums.into_iter().map(|[mean, var]| [mean, if var > 0.0 { var.sqrt().recip() } else { 1.0 }]).collect())
+    let count = training.len() as f64;
+    let moments = |([sum, squares], shift): ([f64; 2], f64)| {
+        let mean = sum / count;
+        let deviation = (squares / count - mean * mean).max(0.0).sqrt();
+        // What single precision cannot tell from a constant is one.
+        let varies = deviation > f32::EPSILON as f64 * (mean + shift).abs();
+        [mean + shift, if varies { deviation.recip() } else { 1.0 }]
+    };
+    Ok(sums.into_iter().zip(shift).map(moments).collect())
 }

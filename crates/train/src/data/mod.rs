@@ -40,6 +40,15 @@ enum Labels {
 }
 
 impl Rows {
+    /// These rows with these labels.
+    pub fn new(rows: Vec<u32>, targets: Targets) -> Self {
+        let labels = match targets {
+            Targets::Single(classes) => Labels::Single(classes.to_vec()),
+            Targets::Multi(flags) => Labels::Multi(flags.to_vec()),
+        };
+        Rows { rows, labels }
+    }
+
     /// Rows that are all of class 0, or of none.
     pub(crate) fn blank(rows: Range<u32>, task: Task, classes: usize) -> Self {
         let labels = match task {

@@ -27,8 +27,6 @@ const RANKS: u32 = 1;
 pub struct Checkpoint {
     /// Epochs done.
     pub epoch: u64,
-    /// Optimiser steps done.
-    pub step: u64,
     /// Seconds of training so far, evaluations and checkpoints not counted.
     pub seconds: f64,
     /// The best evaluation so far.
@@ -51,7 +49,6 @@ struct Manifest {
     version: u32,
     ranks: u32,
     epoch: u64,
-    step: u64,
     seconds: f64,
     best: Option<Best>,
     /// Length of `metrics.jsonl` after this epoch.
@@ -68,7 +65,6 @@ impl Manifest {
             version: VERSION,
             ranks: RANKS,
             epoch: checkpoint.epoch,
-            step: checkpoint.step,
             seconds: checkpoint.seconds,
             best: checkpoint.best,
             metrics_bytes,
@@ -199,6 +195,6 @@ pub(super) fn read(run: &Path, epoch: u64) -> Result<Saved> {
         return Err(Error::input(path.display(), problem));
     }
     let state = State::from_bytes(&path.display().to_string(), &bytes)?;
-    let Manifest { epoch, step, seconds, best, metrics_bytes, .. } = manifest;
-    Ok(Saved { checkpoint: Checkpoint { epoch, step, seconds, best, state }, metrics_bytes })
+    let Manifest { epoch, seconds, best, metrics_bytes, .. } = manifest;
+    Ok(Saved { checkpoint: Checkpoint { epoch, seconds, best, state }, metrics_bytes })
 }

@@ -43,6 +43,16 @@ pub(super) fn is_own(name: &str) -> bool {
         || is_leftover(name)
 }
 
+/// A file in one of the [`FOLDERS`] of `run` that is no part of it, if there is any.
+pub(super) fn foreign(run: &Path, folder: &str) -> Result<Option<String>> {
+    let own = |name: &str| match folder {
+        super::DEMO_DATA => halograph_graph::dataset::FILES.contains(&name),
+        _ => name.starts_with("events.out.tfevents."),
+    };
+    let other = names(&run.join(folder))?.into_iter().find(|name| !own(name));
+    Ok(other.map(|name| format!("{folder}/{name}")))
+}
+
 /// Whether this is the hidden name of something unfinished or half removed.
 pub(super) fn is_leftover(name: &str) -> bool {
     let target = name.strip_prefix('.').and_then(|name| name.strip_suffix(".partial"));
@@ -89,6 +99,14 @@ pub(super) fn clean(folder: &Path) -> Result<()> {
 /// Removes a file or a folder, if it is there and this can be done.
 pub(super) fn remove(path: &Path) {
     let _ = fs::remove_file(path).or_else(|_| fs::remove_dir_all(path));
+}
+
+/// Removes a folder and all in it, if it is there; fails if it stays.
+pub(super) fn remove_folder(path: &Path) -> Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+        done => done.at(path, "remove"),
+    }
 }
 
 /// Removes a file, if it is there; fails if it stays.

@@ -25,7 +25,7 @@ pub struct DataRef {
     pub fingerprint: String,
 }
 
-/// What a run is: decided before it starts and never changed.
+/// What a run is: decided before it starts; when it is taken up again, a few settings may change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Header {
     /// What it learns from.

@@ -75,7 +75,9 @@ impl Run {
         may_create(path, overwrite)?;
         let made = files::make_folder(path)?;
         let lock = Lock::take(path).inspect_err(|_| files::remove_empty(&made))?;
-        let history = begin(path, &header, overwrite).inspect_err(|_| files::unmake(path, &made))?;
+        // Others may have been here before we had the lock.
+        may_create(path, overwrite)?;
+        let history = begin(path, &header).inspect_err(|_| files::unmake(path, &made))?;
         Ok(Run { path: path.to_path_buf(), header, history, newest: None, lock })
     }
 
@@ -108,12 +110,9 @@ impl Run {
         &self.path
     }
 
-    /// Changes what the run does from here on, and says so in `run.json`.
+    /// Says in `run.json` that the run goes on, and what it does from here on.
     pub fn reconfigure(&mut self, config: Config) -> Result<()> {
         self.lock.check()?;
-        if config == self.header.config {
-            return Ok(());
-        }
         self.header.config = config;
         let bytes = RunFile::new(&self.header, None).to_bytes(&self.path)?;
         files::write_whole(&self.path, RUN, &bytes)
@@ -154,9 +153,7 @@ impl Run {
 }
 
 /// Writes what a new run begins with, in place of what an older one left.
-fn begin(path: &Path, header: &Header, overwrite: bool) -> Result<History> {
-    // Others may have been here before we had the lock.
-    may_create(path, overwrite)?;
+fn begin(path: &Path, header: &Header) -> Result<History> {
     let new = Staged::write(path, RUN, &RunFile::new(header, None).to_bytes(path)?)?;
     // What the old run left must never be found beside the new description, so it goes first.
     for epoch in checkpoint::epochs(path)? {
@@ -165,7 +162,9 @@ fn begin(path: &Path, header: &Header, overwrite: bool) -> Result<History> {
     for name in [METRICS, WEIGHTS, TRACE] {
         files::remove_file(&path.join(name))?;
     }
-    files::FOLDERS.iter().for_each(|name| files::remove(&path.join(name)));
+    for name in files::FOLDERS {
+        files::remove_folder(&path.join(name))?;
+    }
     files::sync_folder(path)?;
     new.place()?;
     files::clean(path)?;
@@ -188,7 +187,7 @@ pub fn read_weights(path: &Path) -> Result<State> {
     let bytes = files::read(&file).map_err(|error| match &error {
         Error::Io { source, .. } if source.kind() == ErrorKind::NotFound => {
             Error::input(file.display(), "there are no weights yet")
-                .help("they are saved after the run's first evaluation")
+                .help("they are saved with the run's first checkpoint")
         }
         _ => error,
     })?;
@@ -221,6 +220,9 @@ fn may_create(path: &Path, overwrite: bool) -> Result<()> {
     let mut foreign = names.iter().find(|name| !files::is_own(name)).cloned();
     for epoch in checkpoint::epochs(path)? {
         foreign = foreign.or(checkpoint::foreign(path, epoch)?);
+    }
+    for folder in files::FOLDERS {
+        foreign = foreign.or(files::foreign(path, folder)?);
     }
     match foreign {
         None => Ok(()),

@@ -17,9 +17,9 @@ pub struct Demo {
 }
 
 impl Demo {
-    /// Makes the graph beside `run`, so that it can move in without a copy.
-    pub fn make(run: &Path) -> Result<Self> {
-        let beside = run.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    /// Makes the graph in the folder that will hold the run, so that it can move in without a copy.
+    pub fn make(beside: &Path) -> Result<Self> {
+        let beside = if beside.as_os_str().is_empty() { Path::new(".") } else { beside };
         fs::create_dir_all(beside).at(beside, "create")?;
         let folder = tempfile::Builder::new().prefix(".demo-").tempdir_in(beside).at(beside, "write into")?;
         let demo = Demo { folder };

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use halograph::config::{self, Setting};
+use halograph::train::config::ScheduleKind;
 use halograph::train::run::TENSORBOARD;
 use halograph::train::{Config, Observer};
 use halograph_graph::Dataset;
@@ -11,11 +12,11 @@ use halograph_graph::error::{Error, IoContext, Result};
 
 use super::Args;
 use super::demo::Demo;
-use super::place::default_out;
+use super::place::{RUNS, default_out};
 use crate::cli::engine::{self, DataRef, Header, Progressing, Summary};
 use crate::cli::trained::{data_path, own_data};
 
-/// What may change when a run goes on: it still makes the same steps.
+/// What may change when a run goes on: the steps it has made are those it would have made.
 const CHANGEABLE: [&str; 4] = ["train.epochs", "train.patience", "train.threads", "train.checkpoint_seconds"];
 
 /// Where the scalars of a run go.
@@ -62,41 +63,41 @@ impl Job {
 /// A new run.
 fn start(args: &Args, settings: &[Setting]) -> anyhow::Result<Job> {
     let config = config::resolve(settings)?;
-    let kind = config.model.kind;
-    let out = |name: &str| args.out.clone().unwrap_or_else(|| default_out(name, kind.name()));
     let Some(dir) = &args.data else {
-        return start_demo(args, &out("demo"), config);
+        return start_demo(args, config);
     };
     let dataset = Dataset::open(dir)?;
-    let out = out(&dataset.manifest.name);
-    let header = Header { data: data_ref(&dataset, dir)?, config };
-    keep_apart(&header.data.path, &out)?;
-    let (run, predicted) = begin(&out, header, &dataset, args)?;
+    let data = data_ref(&dataset, dir)?;
+    let predicted = engine::admit(&dataset, &config, args.force)?;
+    let out = out(args, &dataset, &config)?;
+    keep_apart(&data.path, &out)?;
+    let run = Progressing::create(&out, Header { data, config }, args.overwrite)?;
     Ok(Job { dataset, notes: Vec::new(), predicted, run })
 }
 
 /// A new run with a graph of its own.
-fn start_demo(args: &Args, out: &Path, config: Config) -> anyhow::Result<Job> {
-    let home = own_data(out);
-    // Nothing but a dataset is ever replaced; whether the run around it may be is for the run to say.
-    may_write(&home, true)?;
-    let demo = Demo::make(out)?;
+fn start_demo(args: &Args, config: Config) -> anyhow::Result<Job> {
+    if let Some(out) = &args.out {
+        // Nothing but a dataset is ever replaced; whether the run around it may be is for the run to say.
+        may_write(&own_data(out), true)?;
+    }
+    let demo = Demo::make(args.out.as_deref().and_then(Path::parent).unwrap_or(Path::new(RUNS)))?;
     let dataset = Dataset::open(&demo.path())?;
-    let header = Header { data: data_ref(&dataset, &home)?, config };
-    let (run, predicted) = begin(out, header, &dataset, args)?;
+    let predicted = engine::admit(&dataset, &config, args.force)?;
+    let out = out(args, &dataset, &config)?;
+    let home = own_data(&out);
+    let data = data_ref(&dataset, &home)?;
+    let run = Progressing::create(&out, Header { data, config }, args.overwrite)?;
     demo.settle(&home)?;
     Ok(Job { dataset: Dataset::open(&home)?, notes: Vec::new(), predicted, run })
 }
 
-/// The run itself, once nothing speaks against it, and the bytes it will need.
-fn begin(
-    out: &Path,
-    header: Header,
-    dataset: &Dataset,
-    args: &Args,
-) -> anyhow::Result<(Progressing, Option<u64>)> {
-    let predicted = engine::admit(dataset, &header.config, args.force)?;
-    Ok((Progressing::create(out, header, args.overwrite)?, predicted))
+/// The folder of a new run: as told, or a free one, which is made to keep others from taking it.
+fn out(args: &Args, dataset: &Dataset, config: &Config) -> Result<PathBuf> {
+    match &args.out {
+        Some(out) => Ok(out.clone()),
+        None => default_out(&dataset.manifest.name, config.model.kind.name()),
+    }
 }
 
 /// A run that replaces another must not replace the data it is to learn from.
@@ -124,7 +125,7 @@ fn resume(out: &Path, args: &Args, settings: &[Setting]) -> anyhow::Result<Job> 
     let path = args.data.clone().unwrap_or_else(|| data_path(out, &header));
     if path == own_data(out) && !path.exists() {
         // The run was ended before its graph had moved in; it is made again, of the same numbers.
-        Demo::make(out)?.settle(&path)?;
+        Demo::make(out.parent().unwrap_or(Path::new(".")))?.settle(&path)?;
     }
     let dataset = Dataset::open(&path)?;
     same_data(&dataset, &header, out)?;
@@ -137,7 +138,12 @@ fn resume(out: &Path, args: &Args, settings: &[Setting]) -> anyhow::Result<Job> 
 fn continued(before: &Config, settings: &[Setting]) -> Result<Config> {
     let after = config::overlay(before, settings)?;
     let changed = config::differences(before, &after)?;
-    let Some(key) = changed.into_iter().find(|key| !CHANGEABLE.contains(&key.as_str())) else {
+    // Half a cosine over another number of epochs would have been another one from the start.
+    let fixed = |key: &String| {
+        !CHANGEABLE.contains(&key.as_str())
+            || (key == "train.epochs" && before.train.schedule == ScheduleKind::Cosine)
+    };
+    let Some(key) = changed.into_iter().find(fixed) else {
         return Ok(after);
     };
     let setting = settings.iter().rev().find(|s| s.name() == key);
@@ -147,7 +153,10 @@ fn continued(before: &Config, settings: &[Setting]) -> Result<Config> {
         flat.into_iter().find(|(name, _)| *name == key).map_or("nothing".into(), |(_, v)| v.to_string())
     };
     let problem = format!("{key} = {}, but the run was started with {}", value(&after), value(before));
-    let help = format!("a resumed run may change {}; for the rest start a new one", CHANGEABLE.join(", "));
+    let help = format!(
+        "a resumed run may change {} (its epochs not with a cosine schedule); for the rest start a new one",
+        CHANGEABLE.join(", ")
+    );
     Err(Error::input(place, problem).help(help))
 }
 
@@ -163,6 +172,7 @@ fn same_data(dataset: &Dataset, header: &Header, run: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use halograph::nn::model::Kind;
+    use halograph::train::config::TrainConfig;
 
     use super::*;
 
@@ -185,5 +195,10 @@ mod tests {
         assert!(message.contains("model.kind = \"gat\", but the run was started with \"gcn\""), "{message}");
         let message = go_on(&["train.weight_decay_for.convs=1"]).unwrap_err().to_string();
         assert!(message.contains("started with nothing"), "{message}");
+        let cosine = Config::new(Kind::Gcn);
+        let cosine =
+            Config { train: TrainConfig { schedule: ScheduleKind::Cosine, ..cosine.train }, ..cosine };
+        let more = [Setting::parse("--set", "train.epochs=500").unwrap()];
+        assert!(continued(&cosine, &more).unwrap_err().to_string().contains("cosine"));
     }
 }

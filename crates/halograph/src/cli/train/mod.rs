@@ -47,7 +47,7 @@ pub struct Args {
     /// Write scalars for TensorBoard to RUN/tensorboard.
     #[arg(long)]
     tensorboard: bool,
-    /// Start even if memory will not suffice.
+    /// Start even if more memory is predicted than is free; a model whose weights alone do not fit is still refused.
     #[arg(long)]
     force: bool,
     /// Print the result as one line of JSON, and no progress.
@@ -61,8 +61,9 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let start = Instant::now();
     let settings = args.settings.read()?;
-    interrupt::watch();
     let mut job = Job::open(args, &settings)?;
+    // Not before: until here a signal ends the process at once, as it should.
+    interrupt::watch();
     job.notes.iter().for_each(|note| say(&format!("note: {note}")));
     // From here on, whatever is on disk is whole.
     interrupt::end_at_second();

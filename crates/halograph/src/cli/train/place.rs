@@ -1,20 +1,35 @@
 //! Where a run goes when nobody says so.
 
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A folder under `runs` that is not there yet, named after the time and the run.
-pub fn default_out(dataset: &str, model: &str) -> PathBuf {
+use halograph_graph::error::{IoContext, Result};
+
+/// The folder of runs that nobody named.
+pub const RUNS: &str = "runs";
+
+/// A new, empty folder under [`RUNS`], named after the time and the run.
+pub fn default_out(dataset: &str, model: &str) -> Result<PathBuf> {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
     let name: String = dataset.chars().map(plain).collect();
-    vacant(Path::new("runs"), &format!("{}-{name}-{model}", utc(seconds)))
+    let folder = Path::new(RUNS);
+    fs::create_dir_all(folder).at(folder, "create")?;
+    vacant(folder, &format!("{}-{name}-{model}", utc(seconds)))
 }
 
-fn vacant(folder: &Path, name: &str) -> PathBuf {
+/// Making the folder is what takes the name: two runs may start in one second.
+fn vacant(folder: &Path, name: &str) -> Result<PathBuf> {
     let numbered = (2..).map(|n| folder.join(format!("{name}-{n}")));
-    let mut all = std::iter::once(folder.join(name)).chain(numbered);
-    all.find(|path| path.symlink_metadata().is_err()).expect("numbers do not end")
+    for path in std::iter::once(folder.join(name)).chain(numbered) {
+        match fs::create_dir(&path) {
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+            made => return made.at(&path, "create").map(|()| path),
+        }
+    }
+    unreachable!("numbers do not end")
 }
 
 /// Seconds since 1970 as `YYYYMMDD-hhmmss`.
@@ -59,7 +74,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("x")).unwrap();
         std::fs::create_dir(folder.path().join("x-2")).unwrap();
-        assert_eq!(vacant(folder.path(), "x"), folder.path().join("x-3"));
-        assert_eq!(vacant(folder.path(), "y"), folder.path().join("y"));
+        for name in ["x-3", "x-4"] {
+            assert_eq!(vacant(folder.path(), "x").unwrap(), folder.path().join(name));
+        }
+        assert_eq!(vacant(folder.path(), "y").unwrap(), folder.path().join("y"));
     }
 }

@@ -1,21 +1,22 @@
-//! Parity with PyTorch and PyG: values, gradients and ten steps of Adam, against fixtures of `scripts/parity.py`.
+//! Parity with PyTorch and PyG: values, gradients and ten steps of Adam, by the strategy `single` and the optimiser that
+//! train, against fixtures of `scripts/parity.py`.
 //!
 //! The fixtures are in double precision: in `f64` we must agree to rounding, in `f32` to single precision.
-
-mod common;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{backward, evaluate, forward};
 use halograph_graph::block::Block;
 use halograph_graph::csr::CsrView;
 use halograph_kernels::Real;
-use halograph_kernels::loss::{bce_with_logits, cross_entropy};
-use halograph_kernels::optim::Adam;
+use halograph_kernels::keyed::Key;
+use halograph_nn::metrics::Targets;
 use halograph_nn::model::{Kind, Model, NormKind, Spec};
+use halograph_nn::optimizer::{Method, Optimizer};
 use halograph_nn::state::{State, Tensor};
 use halograph_nn::{Matrix, Project};
+use halograph_train::data::{Rows, View};
+use halograph_train::strategy::single;
 
 const NODES: usize = 20;
 const INPUTS: usize = 6;
@@ -63,20 +64,16 @@ impl Fixture {
         Block::new(indptr, indices, 0..NODES, degrees, None)
     }
 
-    fn loss<T: Real>(&self, logits: &Matrix<T>) -> (f64, Matrix<T>) {
+    /// The rows of the loss, with their labels.
+    fn rows(&self) -> Rows {
         let (rows, labels) = (self.whole("data.rows"), self.whole("data.labels"));
-        let mut grad = Matrix::zeros(NODES, CLASSES);
-        let count = rows.len();
-        let loss = if labels.len() == NODES {
+        if labels.len() == NODES {
             let targets: Vec<u32> = rows.iter().map(|&r| labels[r as usize]).collect();
-            cross_entropy(logits.data(), CLASSES, &rows, &targets, count as u64, grad.data_mut())
-        } else {
-            let of_row = |&r: &u32| labels[r as usize * CLASSES..][..CLASSES].iter().map(|&y| y as u8);
-            let targets: Vec<u8> = rows.iter().flat_map(of_row).collect();
-            let count = (count * CLASSES) as u64;
-            bce_with_logits(logits.data(), CLASSES, &rows, &targets, count, grad.data_mut())
-        };
-        (loss, grad)
+            return Rows::new(rows, Targets::Single(&targets));
+        }
+        let of_row = |&r: &u32| labels[r as usize * CLASSES..][..CLASSES].iter().map(|&y| y as u8);
+        let targets: Vec<u8> = rows.iter().flat_map(of_row).collect();
+        Rows::new(rows, Targets::Multi(&targets))
     }
 
     #[track_caller]
@@ -114,27 +111,20 @@ fn follow<T: Real>(fixture: &Fixture, spec: &Spec, tolerance: f64) {
     spec.check().unwrap();
     let mut model = Model::<T>::new(spec, INPUTS, CLASSES, 0);
     model.load(&fixture.name, &fixture.state.part("initial.")).unwrap();
-    let block = fixture.block();
     let features = Arc::new(Matrix::new(NODES, INPUTS, fixture.reals("data.features")));
-    let logits = |model: &Model<T>| evaluate(model, &block, features.clone());
+    let (view, rows) = (View { block: fixture.block(), features }, fixture.rows());
+    let logits = |model: &Model<T>| single::evaluate(model, &view.block, view.features.clone()).logits;
     fixture.assert_close("logits", logits(&model).data(), tolerance);
 
-    let adam = Adam { lr: 0.01, weight_decay: 5e-4, ..Adam::default() };
-    let zeros = |p: &halograph_nn::Param<T>| vec![T::zero(); p.value.len()];
-    let mut moments: Vec<_> = model.params().map(|p| [zeros(p), zeros(p)]).collect();
+    let mut optimizer = Optimizer::new(Method::Adam, &model, |_| 5e-4);
     let mut losses = Vec::new();
-    for step in 1..=fixture.reals::<f64>("losses").len() as u64 {
-        model.params_mut().for_each(|p| p.grad.fill(T::zero()));
-        let (out, trace) = forward(&mut model, &block, features.clone(), None);
-        let (loss, grad) = fixture.loss(&out);
-        losses.push(loss);
-        backward(&mut model, &block, trace, grad);
-        if step == 1 {
+    for step in 0..fixture.reals::<f64>("losses").len() as u64 {
+        losses.push(single::epoch(&mut model, &view, &rows, Key::new(step, "nothing is dropped")));
+        if step == 0 {
+            // Gradients of messages that nobody needs are not computed; those of parameters all are.
             fixture.assert_state::<T>("gradient.", &gradients(&model), tolerance);
         }
-        for (p, [first, second]) in model.params_mut().zip(&mut moments) {
-            adam.step(step, &mut p.value, &p.grad, first, second);
-        }
+        optimizer.step(&mut model, 0.01);
     }
     fixture.assert_close("losses", &losses, tolerance);
     fixture.assert_state::<T>("final.", &model.state(), tolerance);

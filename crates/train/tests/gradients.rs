@@ -1,21 +1,20 @@
 //! Whole models: every gradient against central differences, through norms, dropout and both losses.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{backward, evaluate, forward};
 use halograph_graph::block::Block;
 use halograph_graph::csr::CsrView;
 use halograph_kernels::keyed::Key;
-use halograph_kernels::loss::{bce_with_logits, cross_entropy};
 use halograph_nn::Matrix;
+use halograph_nn::metrics::Targets;
 use halograph_nn::model::{ActivationKind, Kind, Model, NormKind, Spec};
+use halograph_train::data::{Rows, View};
+use halograph_train::strategy::single;
 
 const INPUTS: usize = 5;
 const CLASSES: usize = 3;
-/// Rows of the loss: neither all nor in order, the isolated vertex among them.
-const ROWS: [u32; 4] = [6, 0, 3, 4];
+/// Rows of the loss: not all, the isolated vertex among them.
+const ROWS: [u32; 4] = [0, 3, 4, 6];
 
 /// In-neighbours: undirected but for a self-loop at 3; 6 has no edges.
 const INDPTR: [u64; 8] = [0, 3, 5, 8, 11, 13, 15, 15];
@@ -30,9 +29,10 @@ fn noise(seed: u64, len: usize) -> Vec<f64> {
     (0..len as u64).map(|i| 2.0 * key.unit(i) - 1.0).collect()
 }
 
-fn features() -> Arc<Matrix<f64>> {
-    let nodes = block().sources();
-    Arc::new(Matrix::new(nodes, INPUTS, noise(0, nodes * INPUTS)))
+fn view() -> View<'static, f64> {
+    let block = block();
+    let nodes = block.sources();
+    View { block, features: Arc::new(Matrix::new(nodes, INPUTS, noise(0, nodes * INPUTS))) }
 }
 
 #[derive(Clone, Copy)]
@@ -42,17 +42,11 @@ enum Loss {
 }
 
 impl Loss {
-    fn of(self, logits: &Matrix<f64>) -> (f64, Matrix<f64>) {
-        let mut grad = Matrix::zeros(logits.rows(), CLASSES);
-        let (z, g, count) = (logits.data(), grad.data_mut(), ROWS.len() as u64);
-        let loss = match self {
-            Loss::CrossEntropy => cross_entropy(z, CLASSES, &ROWS, &[1, 0, 2, 1], count, g),
-            Loss::Binary => {
-                let targets = [1, 0, 0, 1, 1, 0, 0, 0, 0, 1, 0, 1];
-                bce_with_logits(z, CLASSES, &ROWS, &targets, count * CLASSES as u64, g)
-            }
-        };
-        (loss, grad)
+    fn rows(self) -> Rows {
+        match self {
+            Loss::CrossEntropy => Rows::new(ROWS.to_vec(), Targets::Single(&[1, 0, 2, 1])),
+            Loss::Binary => Rows::new(ROWS.to_vec(), Targets::Multi(&[1, 0, 0, 1, 1, 0, 0, 0, 0, 1, 0, 1])),
+        }
     }
 }
 
@@ -81,18 +75,17 @@ fn model(spec: &Spec) -> Model<f64> {
     model
 }
 
-fn key() -> Option<Key> {
-    Some(Key::new(7, "dropout").with(1))
+fn key() -> Key {
+    Key::new(7, "dropout").with(1)
 }
 
 /// Checks the gradient of every parameter against central differences of the loss.
 #[track_caller]
 fn check(spec: &Spec, loss: Loss) {
     const STEP: f64 = 2e-6;
-    let (block, features) = (block(), features());
+    let (view, rows) = (view(), loss.rows());
     let mut model = model(spec);
-    let (logits, trace) = forward(&mut model, &block, features.clone(), key());
-    backward(&mut model, &block, trace, loss.of(&logits).1);
+    single::epoch(&mut model, &view, &rows, key());
     let places: Vec<(String, Vec<f64>)> = model.params().map(|p| (p.name.clone(), p.grad.clone())).collect();
     assert!(places.iter().any(|(_, grad)| grad.iter().any(|g| g.abs() > 1e-3)), "something is learnt");
 
@@ -100,7 +93,7 @@ fn check(spec: &Spec, loss: Loss) {
         for (i, got) in grad.iter().enumerate() {
             let mut at = |step: f64| {
                 model.params_mut().nth(p).expect("as many as there are names").value[i] += step;
-                loss.of(&forward(&mut model, &block, features.clone(), key()).0).0
+                single::epoch(&mut model, &view, &rows, key())
             };
             let (above, below) = (at(STEP), at(-2.0 * STEP));
             at(STEP);
@@ -162,14 +155,23 @@ fn one_layer_is_a_model() {
 }
 
 #[test]
-fn masks_are_those_of_the_key_and_evaluation_has_none() {
+fn masks_are_those_of_the_key() {
     for kind in Kind::ALL {
-        let mut model = model(&spec(kind));
-        let mut logits = |key| forward(&mut model, &block(), features(), key).0;
-        let (dropped, plain) = (logits(key()), logits(None));
-        assert_eq!(dropped, logits(key()), "the same key, the same masks");
-        assert_ne!(dropped, logits(key().map(|key| key.with(1))), "another key, other masks");
-        assert_ne!(dropped, plain);
-        assert_eq!(evaluate(&model, &block(), features()), plain, "{}", kind.name());
+        let (mut model, view, rows) = (model(&spec(kind)), view(), Loss::CrossEntropy.rows());
+        let mut loss = |key| single::epoch(&mut model, &view, &rows, key);
+        assert_eq!(loss(key()), loss(key()), "the same key, the same masks");
+        assert_ne!(loss(key()), loss(key().with(1)), "another key, other masks: {}", kind.name());
+    }
+}
+
+#[test]
+fn evaluation_drops_nothing() {
+    for kind in Kind::ALL {
+        let plain = Spec { dropout: 0.0, input_dropout: 0.0, attention_dropout: 0.0, ..spec(kind) };
+        let (view, rows) = (view(), Loss::CrossEntropy.rows());
+        let logits = single::evaluate(&model(&spec(kind)), &view.block, view.features.clone()).logits;
+        let trained = single::epoch(&mut model(&plain), &view, &rows, key());
+        let evaluated = halograph_train::loss::loss(&logits, &rows).0;
+        assert!((trained - evaluated).abs() < 1e-12, "{}", kind.name());
     }
 }
