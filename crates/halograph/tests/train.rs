@@ -107,7 +107,7 @@ fn flags_win_over_set_and_set_over_the_file() {
     fs::write(folder.path().join("c.toml"), file).unwrap();
     ok(
         folder.path(),
-        "train g --config c.toml --set train.lr=0.5 --set model.hidden=6 --epochs 2 --out r -q",
+        "train g --config c.toml --set train.lr=0.5 --set model={hidden=6,layers=2} --epochs 2 --out r -q",
     );
     let run: Value = serde_json::from_slice(&fs::read(folder.path().join("r/run.json")).unwrap()).unwrap();
     let config = &run["config"];
@@ -231,9 +231,9 @@ fn what_is_no_run_and_what_does_not_fit_is_refused() {
     for verb in ["eval", "predict -o x.npy"] {
         assert!(refused(path, &format!("{verb} g")).contains("run.json"));
         let message = refused(path, &format!("{verb} r --data wide"));
-        assert!(message.starts_with("error: wide: 9 features and 3 classes do not fit"), "{message}");
-        assert!(refused(path, &format!("{verb} r --data classes")).contains("5 classes do not fit"));
+        assert!(message.starts_with("error: wide: 9 features; r was trained on 12"), "{message}");
     }
+    assert!(refused(path, "eval r --data classes").contains("5 classes; r learnt 3"));
     fs::copy(path.join("other/model.safetensors"), path.join("r/model.safetensors")).unwrap();
     for verb in ["eval", "predict -o x.npy"] {
         assert!(refused(path, &format!("{verb} r")).contains("has shape"));
@@ -302,7 +302,8 @@ fn an_interrupted_run_goes_on_as_if_nothing_had_happened() {
         let expected = format!(
             "interrupted after epoch {done}; saved. Resume with: halograph train --resume --out {signal}\n"
         );
-        assert_eq!(stderr, expected);
+        assert!(stderr.ends_with(&expected), "{stderr}");
+        assert!(stderr.contains("finishing this epoch, then saving"), "{stderr}");
         let epochs = done + 5;
         ok(path, &format!("train --resume --out {signal} --epochs {epochs} -q"));
         ok(path, &format!("train g --out whole --overwrite --epochs {epochs} {flags}"));
@@ -310,6 +311,73 @@ fn an_interrupted_run_goes_on_as_if_nothing_had_happened() {
         let weights = |run: &str| fs::read(path.join(run).join("model.safetensors")).unwrap();
         assert!(weights(signal) == weights("whole"), "{signal}: other weights");
     }
+}
+
+#[test]
+fn nobody_needs_to_read_for_a_run_to_go_on() {
+    let folder = small();
+    let (code, _) = shell(folder.path(), &format!("$H train g --out r {QUICK} 2>/dev/full"));
+    assert_eq!(code, Some(0));
+    let (code, _) =
+        shell(folder.path(), &format!("set -o pipefail; $H train g --out s {QUICK} 2>&1 | head -1"));
+    assert_eq!(code, Some(0));
+    assert_eq!(losses(&folder.path().join("s")).len(), 4);
+}
+
+/// Trains on a table of nodes with the features of `scale` times their number, and classes by name.
+fn table(path: &Path, name: &str, scale: f64, classes: [&str; 2], labelled: bool, split: [&str; 3]) {
+    let folder = path.join(format!("{name}-tables"));
+    fs::create_dir_all(&folder).unwrap();
+    let edges: String = (0..29).map(|v| format!("n{v},n{}\n", v + 1)).collect();
+    fs::write(folder.join("edges.csv"), format!("src,dst\n{edges}")).unwrap();
+    let row = |v: usize| {
+        let label = if labelled { classes[v % 2] } else { "" };
+        format!("n{v},{label},{},{},{}\n", v as f64 * scale, v % 2, split[v % 3])
+    };
+    let rows: String = (0..30).map(row).collect();
+    fs::write(folder.join("nodes.csv"), format!("id,label,x,y,split\n{rows}")).unwrap();
+    ok(path, &format!("data import csv {name}-tables -o {name} -q"));
+}
+
+#[test]
+fn what_was_learnt_can_be_used_on_other_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let parts = ["train", "val", "test"];
+    table(path, "own", 1.0, ["cow", "zebra"], true, parts);
+    table(path, "turned", 1.0, ["cow", "zebra"], true, ["test", "train", "val"]);
+    table(path, "unlabelled", 1.0, ["", ""], false, ["", "", ""]);
+    table(path, "renamed", 1.0, ["cow", "aardvark"], true, parts);
+    table(path, "tested", 1.0, ["cow", "zebra"], true, ["test"; 3]);
+    ok(path, &format!("train own --out r --set data.normalize=columns -q {QUICK}"));
+    for data in ["own", "turned", "unlabelled", "tested"] {
+        ok(path, &format!("predict r --data {data} -o {data}.npy"));
+    }
+    let logits = |name: &str| Array::open(&path.join(format!("{name}.npy"))).unwrap().raw().to_vec();
+    for other in ["turned", "unlabelled", "tested"] {
+        assert_eq!(logits(other), logits("own"), "the run's own scaling is used: {other}");
+    }
+    let scores = json(&ok(path, "eval r --data tested --json"));
+    assert!(scores["test"].is_number() && scores["train"].is_null(), "{scores}");
+    assert!(refused(path, "eval r --data renamed").contains("\"aardvark\""));
+}
+
+#[test]
+fn resuming_says_what_is_not_there() {
+    let folder = small();
+    let path = folder.path();
+    assert!(refused(path, "train --resume --out typo").contains("no run to resume"));
+    assert!(!path.join("typo").exists());
+    ok(path, &format!("train g --resume --out r -q {QUICK}"));
+    assert!(refused(path, "train --resume --out r --epochs 3").contains("has done 4 already"));
+    fs::rename(path.join("g"), path.join("moved")).unwrap();
+    assert!(refused(path, "train --resume --out r --epochs 5").contains("is gone; r was trained on it"));
+    assert!(refused(path, "eval r").contains("--data"));
+    ok(path, "train moved --resume --out r --epochs 5 -q");
+    ok(path, "eval r");
+    fs::remove_dir_all(path.join("r/ckpt-5")).unwrap();
+    let out = halograph(path, "train moved --resume --out r --epochs 5 -q");
+    assert!(String::from_utf8_lossy(&out.stderr).contains("no checkpoint"), "{out:?}");
 }
 
 #[test]
@@ -372,7 +440,7 @@ fn sizes_beyond_all_memory_are_refused_before_anything_is_made() {
     let folder = small();
     for (flags, word) in [
         ("--hidden 1000000", "MiB are free"),
-        ("--layers 1000000 --hidden 100000", "MiB are free"),
+        ("--layers 10000 --hidden 100000", "MiB are free"),
         ("--model gcnii --layers 2 --hidden 1000000", "MiB are free"),
         ("--model resgcn --layers 1 --hidden 1000000", "MiB are free"),
         ("--model gat --layers 1 --heads 1000000 --hidden 1000000", "MiB are free"),

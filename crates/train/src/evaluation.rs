@@ -1,18 +1,22 @@
 //! Scores of a model: exact, over every row, whatever the strategy that trained it.
 
+use std::path::Path;
+
 use halograph_graph::Dataset;
+use halograph_graph::dataset::Task;
 use halograph_graph::error::Error;
 use halograph_kernels::Real;
 use halograph_nn::metrics::score;
 use halograph_nn::state::State;
 use halograph_nn::{Matrix, Model};
 
-use crate::config::{Config, Precision};
-use crate::data::Data;
+use crate::config::{Config, Normalize, Precision};
+use crate::data::{Data, Scaling};
 use crate::error::Result;
 use crate::event::Scores;
 use crate::loss::loss;
 use crate::memory;
+use crate::run::{self, DataRef, Header};
 use crate::strategy::single;
 use crate::trainer::{in_pool, threads};
 
@@ -46,43 +50,118 @@ pub(crate) fn scores<T: Real>(model: &Model<T>, data: &Data<T>) -> Result<Option
     Ok(finite.then_some(Scores { train, val, test, val_loss }))
 }
 
-/// Scores of the weights `state` on `dataset`; `place` names them in errors.
-pub fn evaluate(dataset: &Dataset, config: &Config, place: &str, state: &State) -> Result<Scores> {
-    in_pool(threads(&config.train), || match config.train.precision {
-        Precision::F32 => evaluate_in::<f32>(dataset, config, place, state),
-        Precision::F64 => evaluate_in::<f64>(dataset, config, place, state),
+/// What a run has learnt.
+pub struct Trained {
+    /// What it was.
+    pub header: Header,
+    /// The kept weights.
+    pub weights: State,
+    /// What was done to features, if that has numbers.
+    pub scaling: Option<State>,
+    /// The run, as errors call it.
+    pub place: String,
+}
+
+impl Trained {
+    /// Reads the run in `path`.
+    pub fn open(path: &Path) -> Result<Self> {
+        let header = run::read_header(path)?;
+        let (weights, scaling) = (run::read_weights(path)?, run::read_scaling(path)?);
+        let trained = Trained { header, weights, scaling, place: path.display().to_string() };
+        trained.header.config.check()?;
+        trained.model::<f32>()?;
+        Ok(trained)
+    }
+
+    /// Its model, with the kept weights.
+    fn model<T: Real>(&self) -> Result<Model<T>> {
+        let mut model = new_model(&self.header.data, &self.header.config)?;
+        model.load(&self.place, &self.weights)?;
+        Ok(model)
+    }
+
+    fn scaling(&self) -> Result<Scaling> {
+        match self.header.config.data.normalize {
+            Normalize::None => Ok(Scaling::None),
+            Normalize::Rows => Ok(Scaling::Rows),
+            Normalize::Columns => {
+                let missing = || Error::input(&self.place, "the scaling of its features is missing");
+                let state = self.scaling.as_ref().ok_or_else(missing)?;
+                Ok(Scaling::from_state(&self.place, state, self.header.data.features as usize)?)
+            }
+        }
+    }
+
+    /// Refuses data with other features.
+    fn check_features(&self, dataset: &Dataset) -> Result<()> {
+        let (own, other) = (self.header.data.features, dataset.manifest.features);
+        if own == other {
+            return Ok(());
+        }
+        let problem = format!("{other} features; {} was trained on {own}", self.place);
+        Err(Error::input(dataset.path.display(), problem)
+            .help("use a dataset with the features the run was trained on, in the same order")
+            .into())
+    }
+
+    /// Refuses data whose labels do not mean what the run learnt.
+    fn check_classes(&self, dataset: &Dataset) -> Result<()> {
+        let (own, other) = (&self.header.data, &dataset.manifest);
+        let refuse = |problem: String| {
+            let help =
+                "scores need the classes the run was trained on, in the same order; predict needs none";
+            Err(Error::input(dataset.path.display(), problem).help(help).into())
+        };
+        if other.task != own.task || (other.task == Task::MultiLabel && other.classes != own.classes) {
+            return refuse(format!(
+                "{} with {} classes; {} learnt {} with {}",
+                other.task, other.classes, self.place, own.task, own.classes
+            ));
+        }
+        if other.classes > own.classes {
+            return refuse(format!("{} classes; {} learnt {}", other.classes, self.place, own.classes));
+        }
+        let differ = own.class_names.iter().zip(&other.class_names).position(|(a, b)| a != b);
+        match differ {
+            Some(k) => refuse(format!(
+                "class {k} is {:?}; {} learnt it as {:?}",
+                other.class_names[k], self.place, own.class_names[k]
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Scores of what a run has learnt on `dataset`.
+pub fn evaluate(trained: &Trained, dataset: &Dataset) -> Result<Scores> {
+    trained.check_features(dataset)?;
+    trained.check_classes(dataset)?;
+    let train = &trained.header.config.train;
+    in_pool(threads(train), || match train.precision {
+        Precision::F32 => evaluate_in::<f32>(trained, dataset),
+        Precision::F64 => evaluate_in::<f64>(trained, dataset),
     })
 }
 
-fn evaluate_in<T: Real>(dataset: &Dataset, config: &Config, place: &str, state: &State) -> Result<Scores> {
-    let model = model::<T>(dataset, config, place, state)?;
-    let scores = scores(&model, &Data::load(dataset, &config.data)?)?;
-    scores.ok_or_else(|| crate::Error::NotFinite { place: place.into() })
+fn evaluate_in<T: Real>(trained: &Trained, dataset: &Dataset) -> Result<Scores> {
+    let data = Data::load(dataset, trained.header.config.data.inductive, trained.scaling()?)?;
+    let scores = scores(&trained.model::<T>()?, &data)?;
+    scores.ok_or_else(|| crate::Error::NotFinite { place: trained.place.clone() })
 }
 
-/// What the weights `state` say of every node of `dataset`, in its order; `place` names them in errors.
-pub fn predict(
-    dataset: &Dataset,
-    config: &Config,
-    place: &str,
-    state: &State,
-    output: Output,
-) -> Result<Matrix<f32>> {
-    in_pool(threads(&config.train), || match config.train.precision {
-        Precision::F32 => predict_in::<f32>(dataset, config, place, state, output),
-        Precision::F64 => predict_in::<f64>(dataset, config, place, state, output),
+/// What a run has learnt to say of every node of `dataset`, in its order; all edges are used, inductive or not.
+pub fn predict(trained: &Trained, dataset: &Dataset, output: Output) -> Result<Matrix<f32>> {
+    trained.check_features(dataset)?;
+    let train = &trained.header.config.train;
+    in_pool(threads(train), || match train.precision {
+        Precision::F32 => predict_in::<f32>(trained, dataset, output),
+        Precision::F64 => predict_in::<f64>(trained, dataset, output),
     })
 }
 
-fn predict_in<T: Real>(
-    dataset: &Dataset,
-    config: &Config,
-    place: &str,
-    state: &State,
-    output: Output,
-) -> Result<Matrix<f32>> {
-    let model = model::<T>(dataset, config, place, state)?;
-    let view = Data::whole(dataset, &config.data)?;
+fn predict_in<T: Real>(trained: &Trained, dataset: &Dataset, output: Output) -> Result<Matrix<f32>> {
+    let model = trained.model::<T>()?;
+    let view = Data::whole(dataset, trained.scaling()?)?;
     let found = single::evaluate(&model, &view.block, view.features);
     let values = match output {
         Output::Logits => &found.logits,
@@ -92,22 +171,9 @@ fn predict_in<T: Real>(
     Ok(Matrix::new(values.rows(), values.cols(), narrow))
 }
 
-/// Refuses weights that are not those of this model for such data; `place` names them in errors.
-pub fn check_fit(dataset: &Dataset, config: &Config, place: &str, state: &State) -> Result<()> {
-    model::<f32>(dataset, config, place, state).map(drop)
-}
-
-/// A model for `dataset` with the weights `state`, which must fit it.
-fn model<T: Real>(dataset: &Dataset, config: &Config, place: &str, state: &State) -> Result<Model<T>> {
-    config.check()?;
-    let mut model = new_model(dataset, config)?;
-    model.load(place, state)?;
-    Ok(model)
-}
-
-/// A new model that fits `dataset`; refused if its weights alone would fill the memory there is.
-pub(crate) fn new_model<T: Real>(dataset: &Dataset, config: &Config) -> Result<Model<T>> {
-    let [inputs, outputs] = [dataset.manifest.features, dataset.manifest.classes].map(|n| n as usize);
+/// A new model for such data; refused if its weights alone would fill the memory there is.
+pub(crate) fn new_model<T: Real>(data: &DataRef, config: &Config) -> Result<Model<T>> {
+    let [inputs, outputs] = [data.features, data.classes].map(|n| n as usize);
     // A weight and its gradient.
     let bytes = 2 * size_of::<T>() as u128 * config.model.least_weights(inputs, outputs);
     if let Some(free) = memory::available().filter(|&free| bytes > free as u128) {

@@ -24,7 +24,7 @@ pub mod trainer;
 
 pub use config::Config;
 pub use error::{Error, Result};
-pub use evaluation::{Output, evaluate, predict};
+pub use evaluation::{Output, Trained, evaluate, predict};
 pub use event::{Event, Observer};
 pub use summary::Summary;
 pub use trainer::train;

@@ -32,6 +32,7 @@ use crate::data::{Rows, View};
 use crate::error::Result;
 use crate::evaluation::new_model;
 use crate::loss::loss;
+use crate::run::DataRef;
 use crate::strategy::single;
 use crate::trainer::{checkpoint_state, in_pool, new_optimizer, threads};
 
@@ -104,7 +105,7 @@ pub fn predict(dataset: &Dataset, config: &Config) -> Result<Option<u64>> {
         return Ok(None);
     }
     // Refuses what is too large to be rehearsed.
-    drop(new_model::<f32>(dataset, config)?);
+    drop(new_model::<f32>(&DataRef::new(dataset, &dataset.path)?, config)?);
     let needed = in_pool(threads(&config.train), || match config.train.precision {
         Precision::F32 => extrapolate::<f32>(&Shape::of(dataset), config),
         Precision::F64 => extrapolate::<f64>(&Shape::of(dataset), config),
@@ -134,8 +135,9 @@ struct Shape {
     features: usize,
     classes: usize,
     task: Task,
-    /// Share of nodes that are trained on.
+    /// Shares of nodes that are trained on, and validated on.
     train: f64,
+    val: f64,
     /// Bytes of features on disk, mapped while they are read.
     mapped: u64,
 }
@@ -144,14 +146,16 @@ impl Shape {
     fn of(dataset: &Dataset) -> Self {
         let m: &Manifest = &dataset.manifest;
         let nodes = m.nodes.max(1);
-        let train = dataset.split().iter().filter(|&&part| part == Part::Train as u8).count();
+        let share =
+            |part: Part| dataset.split().iter().filter(|&&p| p == part as u8).count() as f64 / nodes as f64;
         Shape {
             nodes,
             degree: m.edges as f64 / nodes as f64,
             features: m.features as usize,
             classes: m.classes as usize,
             task: m.task,
-            train: train as f64 / nodes as f64,
+            train: share(Part::Train),
+            val: share(Part::Val),
             mapped: m.files.get(FEAT).map_or(0, |file| file.bytes),
         }
     }
@@ -171,12 +175,14 @@ fn extrapolate<T: Real>(shape: &Shape, config: &Config) -> Result<u64> {
     // The first time fills buffers that threads keep.
     rehearse::<T>(shape, config, few)?;
     let (one, two) = (rehearse::<T>(shape, config, few)?, rehearse::<T>(shape, config, 2 * few)?);
-    let working = shape.nodes * (shape.features * size_of::<T>()) as u64;
+    // While features are read, they are in memory twice; and a third time those trained on, if these are not all.
+    let copies = if config.data.inductive { 1.0 + shape.train } else { 1.0 };
+    let reading = (copies * (shape.nodes * (shape.features * size_of::<T>()) as u64) as f64) as u64;
     let phases = one.into_iter().zip(two).map(|(one, two)| {
         let slope = two.saturating_sub(one) as f64 / few as f64;
         (one as f64 + slope * (shape.nodes as f64 - few as f64)).max(0.0) as u64
     });
-    Ok(phases.fold(shape.mapped + working, u64::max))
+    Ok(phases.fold(shape.mapped + reading, u64::max))
 }
 
 /// Does all that a run does, with `nodes` nodes: trains two epochs, evaluates, saves and takes up again. Gives the peak
@@ -187,9 +193,12 @@ fn rehearse<T: Real>(shape: &Shape, config: &Config, nodes: usize) -> Result<[u6
         block: ring(nodes, shape.degree),
         features: Arc::new(Matrix::zeros(nodes, shape.features)),
     };
-    let trained = ((shape.train * nodes as f64) as usize).clamp(1, nodes);
+    let part = |share: f64| ((share * nodes as f64) as usize).clamp(1, nodes);
+    let trained = part(shape.train);
     let rows = Rows::blank(0..trained as u32, shape.task, shape.classes);
-    let train = view(if config.data.inductive { trained } else { nodes });
+    let inductive = config.data.inductive;
+    let train = view(if inductive { trained } else { nodes });
+    let larger = inductive.then(|| [part(shape.train + shape.val), nodes].map(|n| ring(n, shape.degree)));
     let mut model: Model<T> = Model::new(&config.model, shape.features, shape.classes, config.train.seed);
     let mut optimizer = new_optimizer(&config.train, &model)?;
     let best = model.state();
@@ -200,10 +209,10 @@ fn rehearse<T: Real>(shape: &Shape, config: &Config, nodes: usize) -> Result<[u6
         }
     });
     let (evaluation, best) = peak_of(|| {
-        let larger = config.data.inductive.then(|| view(nodes));
-        let view = larger.as_ref().unwrap_or(&train);
-        let logits = single::evaluate(&model, &view.block, view.features.clone()).logits;
-        loss(&logits, &rows);
+        let features =
+            if inductive { Arc::new(Matrix::zeros(nodes, shape.features)) } else { train.features.clone() };
+        let block = larger.as_ref().map_or(&train.block, |[_, whole]| whole);
+        loss(&single::evaluate(&model, block, features).logits, &rows);
         (best, model.state()).1
     });
     let (saving, restored) = peak_of(|| {

@@ -11,7 +11,7 @@ use halograph_nn::optimizer::{Method, Optimizer, clip_gradients};
 use halograph_nn::state::State;
 
 use crate::config::{Config, OptimizerKind, Precision, TrainConfig};
-use crate::data::Data;
+use crate::data::{self, Data, Scaling};
 use crate::error::{Error, Result};
 use crate::evaluation::{new_model, scores};
 use crate::event::{Best, Ending, Epoch, Event, Observer, Scores};
@@ -37,8 +37,8 @@ pub fn train(
     config.check()?;
     let threads = threads(&config.train);
     in_pool(threads, || match config.train.precision {
-        Precision::F32 => Trainer::<f32>::new(dataset, &config, from)?.run(run, observer, threads),
-        Precision::F64 => Trainer::<f64>::new(dataset, &config, from)?.run(run, observer, threads),
+        Precision::F32 => Trainer::<f32>::new(dataset, &config, run, from)?.run(run, observer, threads),
+        Precision::F64 => Trainer::<f64>::new(dataset, &config, run, from)?.run(run, observer, threads),
     })
 }
 
@@ -71,10 +71,15 @@ struct Trainer<'d, T> {
 }
 
 impl<'d, T: Real> Trainer<'d, T> {
-    fn new(dataset: &'d Dataset, config: &'d Config, from: Option<Standing>) -> Result<Self> {
-        let model = new_model(dataset, config)?;
+    fn new(dataset: &'d Dataset, config: &'d Config, run: &mut Run, from: Option<Standing>) -> Result<Self> {
+        data::check(dataset)?;
+        let model = new_model(&run.header().data, config)?;
         let optimizer = new_optimizer(&config.train, &model)?;
-        let data = Data::load(dataset, &config.data)?;
+        let scaling = Scaling::fit(dataset, config.data.normalize)?;
+        if let Some(numbers) = scaling.to_state() {
+            run.save_scaling(&numbers)?;
+        }
+        let data = Data::load(dataset, config.data.inductive, scaling)?;
         let (history, best_weights) = (Vec::new(), State::default());
         let mut trainer = Trainer {
             config,

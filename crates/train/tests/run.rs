@@ -15,7 +15,15 @@ use halograph_train::run::{Checkpoint, DataRef, Header, Run};
 use rustix::thread::{Uid, set_thread_res_uid};
 
 fn header() -> Header {
-    let data = DataRef { path: "/data/x".into(), name: "x".into(), fingerprint: "0f".into() };
+    let data = DataRef {
+        path: "/data/x".into(),
+        name: "x".into(),
+        fingerprint: "0f".into(),
+        features: 3,
+        classes: 2,
+        task: halograph_graph::dataset::Task::SingleLabel,
+        class_names: Vec::new(),
+    };
     Header { data, config: Config::new(Kind::Sage) }
 }
 

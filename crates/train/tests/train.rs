@@ -7,9 +7,11 @@ use halograph_graph::generate::{self, Spec, presets};
 use halograph_graph::progress::Silent;
 use halograph_nn::model::Kind;
 use halograph_train::config::{Normalize, OptimizerKind, Precision, ScheduleKind};
+use halograph_train::data::{Data, Scaling};
+use halograph_train::evaluation::{Trained, evaluate};
 use halograph_train::event::{Ending, Epoch};
 use halograph_train::run::{DataRef, Header, Run, read_weights};
-use halograph_train::{Config, Error, Event, Observer, Summary, evaluate, train};
+use halograph_train::{Config, Error, Event, Observer, Summary, train};
 use tempfile::TempDir;
 
 fn dataset(folder: &Path, change: impl FnOnce(Spec) -> Spec) -> Dataset {
@@ -31,8 +33,7 @@ fn config(kind: Kind) -> Config {
 }
 
 fn header(dataset: &Dataset, config: Config) -> Header {
-    let (name, fingerprint) = (dataset.manifest.name.clone(), dataset.manifest.fingerprint.clone());
-    Header { data: DataRef { path: dataset.path.clone(), name, fingerprint }, config }
+    Header { data: DataRef::new(dataset, &dataset.path).unwrap(), config }
 }
 
 /// Keeps all epochs, and interrupts after one of them.
@@ -149,7 +150,7 @@ fn the_kept_weights_are_those_of_the_best_validation() {
     assert_eq!(summary.epochs, summary.best_epoch.unwrap() + 10);
     let best = watch.epochs.iter().filter_map(|e| e.scores?.val).fold(0.0, f64::max);
     assert_eq!(summary.val, Some(best));
-    let scores = evaluate(&data, &config, "weights", &read_weights(&path).unwrap()).unwrap();
+    let scores = evaluate(&Trained::open(&path).unwrap(), &data).unwrap();
     assert_eq!((scores.train, scores.val, scores.test), (summary.train, summary.val, summary.test));
 }
 
@@ -285,9 +286,10 @@ fn a_column_that_is_constant_in_training_is_only_centred() {
     }
     std::fs::write(&file, bytes).unwrap();
     let data = Dataset::open(&data.path).unwrap();
-    let mut config = config(Kind::Sage);
-    config.data.normalize = Normalize::Columns;
-    let loaded = halograph_train::data::Data::<f64>::load(&data, &config.data).unwrap();
+    let scaling = Scaling::fit(&data, Normalize::Columns).unwrap();
+    let kept = scaling.to_state().unwrap();
+    assert_eq!(Scaling::from_state("run", &kept, data.features().cols()).unwrap(), scaling);
+    let loaded = Data::<f64>::load(&data, false, scaling).unwrap();
     let first = |v: usize| loaded.train.features.run(v..v + 1)[0];
     for (v, &part) in data.split().iter().enumerate() {
         let want = if part == 1 { 0.0 } else { 0.3 };

@@ -2,18 +2,14 @@
 
 use std::path::Path;
 
-use halograph::nn::Matrix;
-use halograph::train::event::Scores;
 use halograph::train::run::{Resumed, Run};
 use halograph::train::trainer::Standing;
 use halograph::train::{self, Config, Observer, memory};
 use halograph_graph::Dataset;
-use halograph_graph::error::Result;
+use halograph_graph::error::{Error, Result};
 
+pub use halograph::train::Summary;
 pub use halograph::train::run::{DataRef, Header, read_header};
-pub use halograph::train::{Output, Summary};
-
-use super::trained::Trained;
 
 /// A run, and where it goes on.
 pub struct Progressing {
@@ -27,10 +23,21 @@ impl Progressing {
         Ok(Progressing { run: Run::create(path, header, overwrite)?, from: None })
     }
 
-    /// The run in `path`, to go on with `config`; and what the user should know of it.
-    pub fn resume(path: &Path, config: Config) -> Result<(Self, Vec<String>)> {
-        let Resumed { mut run, checkpoint, history, notes } = Run::resume(path)?;
-        run.reconfigure(config)?;
+    /// The run in `path`, to go on as `header` says; and what the user should know of it.
+    pub fn resume(path: &Path, header: Header) -> Result<(Self, Vec<String>)> {
+        let Resumed { mut run, checkpoint, history, mut notes } = Run::resume(path)?;
+        let done = checkpoint.as_ref().map_or(0, |c| c.epoch);
+        let epochs = header.config.train.epochs;
+        if done > epochs {
+            let problem = format!("{epochs} epochs; the run has done {done} already");
+            return Err(
+                Error::input("train.epochs", problem).help("give as many or more, or start a new run")
+            );
+        }
+        if done == 0 {
+            notes.push("there is no checkpoint yet: the run starts again".into());
+        }
+        run.go_on(header)?;
         Ok((Progressing { run, from: checkpoint.map(|checkpoint| (checkpoint, history)) }, notes))
     }
 
@@ -64,18 +71,6 @@ pub fn admit(dataset: &Dataset, config: &Config, force: bool) -> anyhow::Result<
     let predicted = memory::predict(dataset, config).map_err(plain)?;
     predicted.map_or(Ok(()), |bytes| memory::admit(bytes, force)).map_err(plain)?;
     Ok(predicted)
-}
-
-/// Scores of the kept weights.
-pub fn evaluate(trained: &Trained) -> anyhow::Result<Scores> {
-    let Trained { dataset, config, place, weights } = trained;
-    train::evaluate(dataset, config, place, weights).map_err(plain)
-}
-
-/// What the kept weights say of every node.
-pub fn predict(trained: &Trained, output: Output) -> anyhow::Result<Matrix<f32>> {
-    let Trained { dataset, config, place, weights } = trained;
-    train::predict(dataset, config, place, weights, output).map_err(plain)
 }
 
 /// Bad input as itself, so that it ends with its own exit code.

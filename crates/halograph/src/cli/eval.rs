@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::engine::evaluate;
-use super::print;
-use super::trained::Trained;
+use halograph::train;
+
+use super::engine::plain;
+use super::{print, trained};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -20,9 +21,9 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let trained = Trained::open(&args.run, args.data.as_deref())?;
-    let scores = evaluate(&trained)?;
-    let manifest = &trained.dataset.manifest;
+    let (trained, dataset) = trained::open(&args.run, args.data.as_deref())?;
+    let scores = train::evaluate(&trained, &dataset).map_err(plain)?;
+    let manifest = &dataset.manifest;
     if args.json {
         let mut line = serde_json::to_value(scores)?;
         line["run"] = args.run.display().to_string().into();
@@ -33,7 +34,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let parts = [("train", scores.train), ("validation", scores.val), ("test", scores.test)];
     for (part, score) in parts {
-        let score = score.map_or("no labelled nodes".into(), |s| format!("{s:.4}"));
+        let score = score.map_or("nothing to score".into(), |s| format!("{s:.4}"));
         print(&format!("{:<12} {score}", part))?;
     }
     print(&format!("{:<12} {}", "scored by", manifest.metric))?;

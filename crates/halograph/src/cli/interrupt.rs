@@ -1,9 +1,17 @@
 //! Ctrl-C and SIGTERM: the first asks the work to stop; training ends at once at the second.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::say;
 
 static ASKED: AtomicBool = AtomicBool::new(false);
 static IMPATIENT: AtomicBool = AtomicBool::new(false);
+static FIRST: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// Signals so close together are one: a launcher and a terminal may both send theirs.
+const ONE: Duration = Duration::from_millis(500);
 
 /// The exit code of an interrupted command.
 pub const EXIT_CODE: u8 = 130;
@@ -12,9 +20,17 @@ pub const EXIT_CODE: u8 = 130;
 pub fn watch() {
     // Fails only where a handler is already set, which is this one.
     let _ = ctrlc::set_handler(|| {
-        if ASKED.swap(true, Ordering::Relaxed) && IMPATIENT.load(Ordering::Relaxed) {
+        let mut first = FIRST.lock().unwrap_or_else(|e| e.into_inner());
+        let since = *first.get_or_insert_with(Instant::now);
+        let again = ASKED.swap(true, Ordering::Relaxed) && since.elapsed() > ONE;
+        if !IMPATIENT.load(Ordering::Relaxed) {
+            return;
+        }
+        if again {
+            say("\ninterrupted twice; what the last checkpoint does not hold is lost");
             std::process::exit(EXIT_CODE.into());
         }
+        say("\ninterrupted: finishing this epoch, then saving; once more to quit without");
     });
 }
 

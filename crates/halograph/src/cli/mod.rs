@@ -58,10 +58,20 @@ pub fn fail(error: &anyhow::Error) -> ExitCode {
     }
 }
 
-/// Prints a line for the user to standard error.
-#[expect(clippy::print_stderr, reason = "the binary is the one place that talks to the user")]
+/// Prints a line for the user to standard error. That nobody reads it any more must not end the work.
 pub fn say(line: &str) {
-    eprintln!("{line}");
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// `path` as a word of a shell command.
+pub fn quoted(path: &std::path::Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_alphanumeric() || "-_./+=:,@%".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
 }
 
 /// Prints a result to standard output. A reader that has seen enough (`| head`) is no error.

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use halograph::nn::Matrix;
+use halograph::train::{self, Output};
 use halograph_graph::error::{Error, IoContext, Result};
 use halograph_graph::io::npy;
 use indicatif::HumanCount;
 
-use super::engine::{Output, predict};
-use super::trained::Trained;
-use super::{print, say};
+use super::engine::plain;
+use super::{print, say, trained};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -32,13 +32,13 @@ pub struct Args {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     may_write(&args.out, args.overwrite)?;
-    let trained = Trained::open(&args.run, args.data.as_deref())?;
+    let (trained, dataset) = trained::open(&args.run, args.data.as_deref())?;
     let output = if args.embeddings { Output::Embeddings } else { Output::Logits };
-    let rows = predict(&trained, output)?;
+    let rows = train::predict(&trained, &dataset, output).map_err(plain)?;
     write(&rows, &args.out, args.overwrite)?;
     let what = if args.embeddings { "embeddings" } else { "logits" };
     let [n, width] = [rows.rows(), rows.cols()].map(|n| HumanCount(n as u64));
-    say(&format!("{what} of {n} nodes of {}, {width} wide, f32", trained.dataset.manifest.name));
+    say(&format!("{what} of {n} nodes of {}, {width} wide, f32", dataset.manifest.name));
     print(&args.out.display().to_string())?;
     Ok(ExitCode::SUCCESS)
 }

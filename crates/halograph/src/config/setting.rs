@@ -41,6 +41,20 @@ impl Setting {
         }
     }
 
+    /// The same as settings of single values: a table says several at once.
+    pub fn parts(self) -> Vec<Setting> {
+        match self.value {
+            Value::Table(table) if !table.is_empty() => table
+                .into_iter()
+                .flat_map(|(word, value)| {
+                    let key = self.key.iter().cloned().chain([word]).collect();
+                    Setting { key, value, place: self.place.clone() }.parts()
+                })
+                .collect(),
+            _ => vec![self],
+        }
+    }
+
     /// The key as a dotted name.
     pub fn name(&self) -> String {
         self.key.join(".")

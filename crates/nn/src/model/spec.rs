@@ -156,6 +156,8 @@ impl Spec {
             require(value > 0, key, value, "at least 1")?;
             require(value <= MOST, key, value, "at most 1000000")?;
         }
+        // Each has its names in the file of weights, whose table of contents is bounded.
+        require(self.layers <= 10_000, "layers", self.layers, "at most 10000")?;
         require(self.output_heads <= MOST, "output_heads", self.output_heads, "at most 1000000")?;
         let drops = [self.dropout, self.input_dropout, self.attention_dropout];
         for (key, p) in ["dropout", "input_dropout", "attention_dropout"].into_iter().zip(drops) {

@@ -5,6 +5,7 @@ use halograph_graph::error::{Error, Result};
 use halograph_graph::io::npy::Array;
 use halograph_kernels::Real;
 use halograph_nn::Matrix;
+use halograph_nn::state::{State, Tensor};
 use rayon::prelude::*;
 
 use crate::config::Normalize;
@@ -18,22 +19,51 @@ pub(super) struct Features<'d> {
     scaling: Scaling,
 }
 
-enum Scaling {
+/// What is done to features before they are used: decided by the data that are trained on, and kept for others.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Scaling {
+    /// Nothing.
     None,
+    /// Each row is divided by the sum of its absolute values.
     Rows,
-    /// What to subtract from each column and then to multiply it by.
+    /// What is subtracted from each column, and what it is then multiplied by.
     Columns(Vec<[f64; 2]>),
 }
 
-impl<'d> Features<'d> {
-    pub(super) fn new(dataset: &'d Dataset, normalize: Normalize) -> Result<Self> {
-        let array = dataset.features();
-        let scaling = match normalize {
+const MEAN: &str = "mean";
+const SCALE: &str = "scale";
+
+impl Scaling {
+    /// What `normalize` asks for, by the training rows of `dataset`.
+    pub fn fit(dataset: &Dataset, normalize: Normalize) -> Result<Self> {
+        Ok(match normalize {
             Normalize::None => Scaling::None,
             Normalize::Rows => Scaling::Rows,
             Normalize::Columns => Scaling::Columns(column_moments(dataset)?),
+        })
+    }
+
+    /// The numbers in it, if there are any.
+    pub fn to_state(&self) -> Option<State> {
+        let Scaling::Columns(columns) = self else { return None };
+        let tensor = |which: usize| {
+            let values: Vec<f64> = columns.iter().map(|column| column[which]).collect();
+            Tensor::real(&[values.len()], &values)
         };
-        Ok(Features { array, scaling })
+        Some(State([(MEAN.into(), tensor(0)), (SCALE.into(), tensor(1))].into()))
+    }
+
+    /// The scaling of so many columns whose numbers [`Scaling::to_state`] gave; `place` names them in errors.
+    pub fn from_state(place: &str, state: &State, columns: usize) -> Result<Self> {
+        let read = |name: &str| state.real::<f64>(place, name, &[columns]);
+        let pairs = read(MEAN)?.into_iter().zip(read(SCALE)?);
+        Ok(Scaling::Columns(pairs.map(|(mean, scale)| [mean, scale]).collect()))
+    }
+}
+
+impl<'d> Features<'d> {
+    pub(super) fn new(dataset: &'d Dataset, scaling: Scaling) -> Self {
+        Features { array: dataset.features(), scaling }
     }
 
     /// Every row, in the dataset's order.
@@ -99,7 +129,7 @@ impl Scaling {
 
 /// Mean and inverse deviation of each column over the training rows; a column that is constant there is only centred.
 fn column_moments(dataset: &Dataset) -> Result<Vec<[f64; 2]>> {
-    let features = Features { array: dataset.features(), scaling: Scaling::None };
+    let features = Features::new(dataset, Scaling::None);
     let split = dataset.split();
     let training: Vec<usize> = (0..split.len()).filter(|&v| split[v] == Part::Train as u8).collect();
     let cols = features.array.cols();

@@ -16,8 +16,8 @@ use halograph_nn::Matrix;
 use halograph_nn::metrics::Targets;
 use rayon::prelude::*;
 
-use crate::config::DataConfig;
 use features::Features;
+pub use features::Scaling;
 
 /// A graph and, for its rows in this order, features.
 pub struct View<'d, T> {
@@ -84,11 +84,12 @@ pub struct Data<'d, T> {
 
 impl<'d, T: Real> Data<'d, T> {
     /// Checks and loads.
-    pub fn load(dataset: &'d Dataset, config: &DataConfig) -> Result<Self> {
-        check(dataset)?;
-        let features = Features::new(dataset, config.normalize)?;
+    pub fn load(dataset: &'d Dataset, inductive: bool, scaling: Scaling) -> Result<Self> {
+        check_edges(dataset)?;
+        check_labels(dataset)?;
+        let features = Features::new(dataset, scaling);
         let split = dataset.split();
-        if !config.inductive {
+        if !inductive {
             let block = Block::whole(dataset.graph());
             let train = View { block, features: Arc::new(features.all()?) };
             let parts = PARTS.map(|part| rows_of(dataset, None, part));
@@ -104,9 +105,9 @@ impl<'d, T: Real> Data<'d, T> {
     }
 
     /// The whole graph, as `predict` sees it.
-    pub fn whole(dataset: &'d Dataset, config: &DataConfig) -> Result<View<'d, T>> {
+    pub fn whole(dataset: &'d Dataset, scaling: Scaling) -> Result<View<'d, T>> {
         check_edges(dataset)?;
-        let features = Features::new(dataset, config.normalize)?;
+        let features = Features::new(dataset, scaling);
         Ok(View { block: Block::whole(dataset.graph()), features: Arc::new(features.all()?) })
     }
 
@@ -158,9 +159,15 @@ fn rows_of(dataset: &Dataset, ids: Option<&[u32]>, part: Part) -> Rows {
 pub fn check(dataset: &Dataset) -> Result<()> {
     check_edges(dataset)?;
     check_labels(dataset)?;
+    if let LabelView::Single(classes) = dataset.labels()
+        && classes.iter().all(|&c| c < 0)
+    {
+        return Err(Error::input(dataset.path.join(LABEL).display(), "no node has a label")
+            .help("training needs labels; import the data again with them"));
+    }
     if !dataset.split().contains(&(Part::Train as u8)) {
         return Err(Error::input(dataset.path.display(), "the split holds no training node")
-            .help("import the data with a split, or let `data import` draw one with --split random"));
+            .help("import the data with a split, or let `data import` draw one: --split per-class, --split fraction"));
     }
     if rows_of(dataset, None, Part::Train).rows.is_empty() {
         return Err(Error::input(dataset.path.join(LABEL).display(), "no training node has a label")
@@ -186,10 +193,6 @@ fn check_labels(dataset: &Dataset) -> Result<()> {
     let LabelView::Single(classes) = dataset.labels() else { return Ok(()) };
     let count = dataset.manifest.classes as i64;
     match classes.iter().position(|&c| c < -1 || c >= count) {
-        None if classes.iter().all(|&c| c < 0) => {
-            Err(Error::input(dataset.path.join(LABEL).display(), "no node has a label")
-                .help("training needs labels; import the data again with them"))
-        }
         None => Ok(()),
         Some(v) => Err(damaged(dataset, LABEL, v, format!("{} is not one of {count} classes", classes[v]))),
     }

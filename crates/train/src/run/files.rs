@@ -15,11 +15,13 @@ pub(super) const RUN: &str = "run.json";
 pub(super) const METRICS: &str = "metrics.jsonl";
 /// The weights of the best evaluation.
 pub(super) const WEIGHTS: &str = "model.safetensors";
+/// What was done to features, if that has numbers.
+pub(super) const SCALING: &str = "scaling.safetensors";
 /// Held by the process that writes the run.
 pub(super) const LOCK: &str = ".lock";
 /// What happened when, if that was asked for.
 pub(super) const TRACE: &str = "trace.json";
-const FILES: [&str; 5] = [RUN, METRICS, WEIGHTS, LOCK, TRACE];
+const FILES: [&str; 6] = [RUN, METRICS, WEIGHTS, SCALING, LOCK, TRACE];
 /// Folders that a program may put beside them: the graph of a run without data, and event files for TensorBoard.
 pub(super) const FOLDERS: [&str; 2] = [super::DEMO_DATA, super::TENSORBOARD];
 

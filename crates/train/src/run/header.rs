@@ -3,7 +3,9 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use halograph_graph::error::{Error, Result};
+use halograph_graph::Dataset;
+use halograph_graph::dataset::Task;
+use halograph_graph::error::{Error, IoContext, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -23,6 +25,31 @@ pub struct DataRef {
     pub name: String,
     /// Which numbers it held.
     pub fingerprint: String,
+    /// Its features.
+    pub features: u64,
+    /// Its classes.
+    pub classes: u64,
+    /// What is predicted.
+    pub task: Task,
+    /// Names of the classes, where they have any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub class_names: Vec<String>,
+}
+
+impl DataRef {
+    /// The data in `dataset`, which is, or will be, at `path`.
+    pub fn new(dataset: &Dataset, path: &Path) -> Result<Self> {
+        let m = &dataset.manifest;
+        Ok(DataRef {
+            path: std::path::absolute(path).at(path, "find")?,
+            name: m.name.clone(),
+            fingerprint: m.fingerprint.clone(),
+            features: m.features,
+            classes: m.classes,
+            task: m.task,
+            class_names: m.class_names.clone(),
+        })
+    }
 }
 
 /// What a run is: decided before it starts; when it is taken up again, a few settings may change.

@@ -4,6 +4,7 @@
 //! run.json            what the run is; after the end, its summary
 //! metrics.jsonl       one line an epoch
 //! model.safetensors   weights of the best evaluation
+//! scaling.safetensors what was done to features, if that has numbers
 //! ckpt-E/             all that is needed to go on after epoch E
 //! demo-data/, tensorboard/   if the run was given no data, or was asked for event files
 //! ```
@@ -20,10 +21,9 @@ use halograph_graph::error::{Error, Result};
 use halograph_nn::state::State;
 use serde_json::Value;
 
-use crate::config::Config;
 use crate::event::Epoch;
 use checkpoint::Saved;
-use files::{METRICS, RUN, Staged, TRACE, WEIGHTS};
+use files::{METRICS, RUN, SCALING, Staged, TRACE, WEIGHTS};
 use header::{RunFile, is_run};
 use history::History;
 use lock::Lock;
@@ -110,10 +110,10 @@ impl Run {
         &self.path
     }
 
-    /// Says in `run.json` that the run goes on, and what it does from here on.
-    pub fn reconfigure(&mut self, config: Config) -> Result<()> {
+    /// Says in `run.json` that the run goes on, what it does from here on, and where its data are now.
+    pub fn go_on(&mut self, header: Header) -> Result<()> {
         self.lock.check()?;
-        self.header.config = config;
+        self.header = header;
         let bytes = RunFile::new(&self.header, None).to_bytes(&self.path)?;
         files::write_whole(&self.path, RUN, &bytes)
     }
@@ -143,6 +143,12 @@ impl Run {
         files::write_whole(&self.path, WEIGHTS, &weights.to_bytes())
     }
 
+    /// Saves what is done to features before they are used.
+    pub fn save_scaling(&mut self, scaling: &State) -> Result<()> {
+        self.lock.check()?;
+        files::write_whole(&self.path, SCALING, &scaling.to_bytes())
+    }
+
     /// Adds the summary to `run.json`.
     pub fn finish(&mut self, summary: &Value) -> Result<()> {
         self.lock.check()?;
@@ -159,7 +165,7 @@ fn begin(path: &Path, header: &Header) -> Result<History> {
     for epoch in checkpoint::epochs(path)? {
         checkpoint::discard(path, epoch)?;
     }
-    for name in [METRICS, WEIGHTS, TRACE] {
+    for name in [METRICS, WEIGHTS, SCALING, TRACE] {
         files::remove_file(&path.join(name))?;
     }
     for name in files::FOLDERS {
@@ -192,6 +198,15 @@ pub fn read_weights(path: &Path) -> Result<State> {
         _ => error,
     })?;
     State::from_bytes(&file.display().to_string(), &bytes)
+}
+
+/// What the run in `path` did to features, if that has numbers.
+pub fn read_scaling(path: &Path) -> Result<Option<State>> {
+    let file = path.join(SCALING);
+    if !file.exists() {
+        return Ok(None);
+    }
+    State::from_bytes(&file.display().to_string(), &files::read(&file)?).map(Some)
 }
 
 /// Whether `path` may become a run: it is not there, is empty, or is nothing but a run and `overwrite` is set.

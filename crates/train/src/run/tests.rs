@@ -17,7 +17,15 @@ const MANIFEST: &str = "manifest.json";
 fn header(seed: u64) -> Header {
     let mut config = Config::new(Kind::Gcn);
     config.train.seed = seed;
-    let data = DataRef { path: "/data/x".into(), name: "x".into(), fingerprint: "0f".into() };
+    let data = DataRef {
+        path: "/data/x".into(),
+        name: "x".into(),
+        fingerprint: "0f".into(),
+        features: 3,
+        classes: 2,
+        task: halograph_graph::dataset::Task::SingleLabel,
+        class_names: Vec::new(),
+    };
     Header { data, config }
 }
 

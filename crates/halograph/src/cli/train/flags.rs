@@ -97,7 +97,7 @@ impl Settings {
     pub fn read(&self) -> Result<Vec<Setting>> {
         let mut settings = self.config.as_deref().map_or(Ok(Vec::new()), config::read_file)?;
         for text in &self.set {
-            settings.push(Setting::parse("--set", text)?);
+            settings.extend(Setting::parse("--set", text)?.parts());
         }
         settings.extend(self.flags.0.iter().cloned());
         Ok(settings)

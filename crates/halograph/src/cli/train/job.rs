@@ -8,13 +8,13 @@ use halograph::train::run::TENSORBOARD;
 use halograph::train::{Config, Observer};
 use halograph_graph::Dataset;
 use halograph_graph::dataset::write::may_write;
-use halograph_graph::error::{Error, IoContext, Result};
+use halograph_graph::error::{Error, Result};
 
 use super::Args;
 use super::demo::Demo;
 use super::place::{RUNS, default_out};
 use crate::cli::engine::{self, DataRef, Header, Progressing, Summary};
-use crate::cli::trained::{data_path, own_data};
+use crate::cli::trained::{data_path, open_data, own_data};
 
 /// What may change when a run goes on: the steps it has made are those it would have made.
 const CHANGEABLE: [&str; 4] = ["train.epochs", "train.patience", "train.threads", "train.checkpoint_seconds"];
@@ -40,6 +40,7 @@ impl Job {
     pub fn open(args: &Args, settings: &[Setting]) -> anyhow::Result<Self> {
         match args.out.as_deref().filter(|out| args.resume && engine::is_run(out)) {
             Some(out) => resume(out, args, settings),
+            None if args.resume && args.data.is_none() => Err(nothing_to_resume(args)),
             None => start(args, settings),
         }
     }
@@ -60,6 +61,14 @@ impl Job {
     }
 }
 
+/// `--resume` starts a run that is not there yet, if it is said what it learns from.
+fn nothing_to_resume(args: &Args) -> anyhow::Error {
+    let out = args.out.as_deref().unwrap_or(Path::new("")).display();
+    Error::input(out, "there is no run to resume")
+        .help("check the path; with DATA, a new run is started there")
+        .into()
+}
+
 /// A new run.
 fn start(args: &Args, settings: &[Setting]) -> anyhow::Result<Job> {
     let config = config::resolve(settings)?;
@@ -67,7 +76,7 @@ fn start(args: &Args, settings: &[Setting]) -> anyhow::Result<Job> {
         return start_demo(args, config);
     };
     let dataset = Dataset::open(dir)?;
-    let data = data_ref(&dataset, dir)?;
+    let data = DataRef::new(&dataset, dir)?;
     let predicted = engine::admit(&dataset, &config, args.force)?;
     let out = out(args, &dataset, &config)?;
     keep_apart(&data.path, &out)?;
@@ -86,7 +95,7 @@ fn start_demo(args: &Args, config: Config) -> anyhow::Result<Job> {
     let predicted = engine::admit(&dataset, &config, args.force)?;
     let out = out(args, &dataset, &config)?;
     let home = own_data(&out);
-    let data = data_ref(&dataset, &home)?;
+    let data = DataRef::new(&dataset, &home)?;
     let run = Progressing::create(&out, Header { data, config }, args.overwrite)?;
     demo.settle(&home)?;
     Ok(Job { dataset: Dataset::open(&home)?, notes: Vec::new(), predicted, run })
@@ -112,25 +121,20 @@ fn keep_apart(data: &Path, out: &Path) -> Result<()> {
     }
 }
 
-fn data_ref(dataset: &Dataset, dir: &Path) -> Result<DataRef> {
-    let path = std::path::absolute(dir).at(dir, "find")?;
-    let m = &dataset.manifest;
-    Ok(DataRef { path, name: m.name.clone(), fingerprint: m.fingerprint.clone() })
-}
-
 /// A run that goes on. Everything is checked before the run is touched.
 fn resume(out: &Path, args: &Args, settings: &[Setting]) -> anyhow::Result<Job> {
     let header = engine::read_header(out)?;
     let config = continued(&header.config, settings)?;
-    let path = args.data.clone().unwrap_or_else(|| data_path(out, &header));
-    if path == own_data(out) && !path.exists() {
+    let path = data_path(out, &header);
+    if args.data.is_none() && path == own_data(out) && !path.exists() {
         // The run was ended before its graph had moved in; it is made again, of the same numbers.
         Demo::make(out.parent().unwrap_or(Path::new(".")))?.settle(&path)?;
     }
-    let dataset = Dataset::open(&path)?;
+    let dataset = open_data(out, &header, args.data.as_deref())?;
     same_data(&dataset, &header, out)?;
     let predicted = engine::admit(&dataset, &config, args.force)?;
-    let (run, notes) = Progressing::resume(out, config)?;
+    let data = DataRef::new(&dataset, &dataset.path)?;
+    let (run, notes) = Progressing::resume(out, Header { data, config })?;
     Ok(Job { dataset, notes, predicted, run })
 }
 

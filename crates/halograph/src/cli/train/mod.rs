@@ -9,7 +9,6 @@ mod watch;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
 
 use halograph::train::event::Ending;
 
@@ -17,7 +16,7 @@ use self::flags::Settings;
 use self::job::{Job, scalars};
 use self::watch::Watch;
 use super::engine::Summary;
-use super::{interrupt, print, say};
+use super::{interrupt, print, quoted, say};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -59,7 +58,6 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let start = Instant::now();
     let settings = args.settings.read()?;
     let mut job = Job::open(args, &settings)?;
     // Not before: until here a signal ends the process at once, as it should.
@@ -74,7 +72,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.json {
         print(&json(&job, &summary)?)?;
     } else if !args.quiet && summary.ending != Ending::Interrupted {
-        print(&summary::text(&job, &summary, start.elapsed()))?;
+        print(&summary::text(&job, &summary))?;
     }
     Ok(ending(&job, &summary))
 }
@@ -92,7 +90,7 @@ fn ending(job: &Job, summary: &Summary) -> ExitCode {
     if summary.ending != Ending::Interrupted {
         return ExitCode::SUCCESS;
     }
-    let (epoch, path) = (summary.epochs, job.path().display());
+    let (epoch, path) = (summary.epochs, quoted(job.path()));
     say(&format!(
         "interrupted after epoch {epoch}; saved. Resume with: halograph train --resume --out {path}"
     ));

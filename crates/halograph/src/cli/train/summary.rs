@@ -1,17 +1,16 @@
 //! What is said of a run at its end.
 
-use std::time::Duration;
-
 use halograph::nn::model::{Kind, Spec};
 use halograph::train::event::Ending;
 use indicatif::{HumanBytes, HumanCount};
 
 use super::job::Job;
 use crate::cli::engine::Summary;
+use crate::cli::quoted;
 
 /// The end of a run on one screen: what, how well, how long, where, and what next.
-pub fn text(job: &Job, summary: &Summary, elapsed: Duration) -> String {
-    let (m, path) = (&job.dataset.manifest, job.path().display());
+pub fn text(job: &Job, summary: &Summary) -> String {
+    let (m, path) = (&job.dataset.manifest, quoted(job.path()));
     let [parameters, nodes, edges] = [summary.parameters, m.nodes, m.edges].map(HumanCount);
     let mut lines = vec![
         String::new(),
@@ -19,11 +18,11 @@ pub fn text(job: &Job, summary: &Summary, elapsed: Duration) -> String {
         line("data", &format!("{}: {nodes} nodes, {edges} edges", m.name)),
     ];
     lines.extend(scores(summary));
-    lines.push(line("epochs", &epochs(summary, elapsed)));
+    lines.push(line("epochs", &epochs(summary)));
     lines.extend(
         summary.peak_rss_bytes.map(|bytes| line("memory", &format!("{} at most", HumanBytes(bytes)))),
     );
-    lines.push(line("run", &path.to_string()));
+    lines.push(line("run", &job.path().display().to_string()));
     lines.push(String::new());
     lines.push(line("next", &format!("halograph eval {path}")));
     lines.push(line("", &format!("halograph predict {path} -o logits.npy")));
@@ -42,8 +41,10 @@ fn model(spec: &Spec) -> String {
         Kind::Gcnii => "GCNII",
         Kind::Resgcn => "ResGCN+",
     };
-    let heads = if spec.kind == Kind::Gat { format!(" in {} heads", spec.heads) } else { String::new() };
-    format!("{name}, {} layers, {} wide{heads}", spec.layers, spec.hidden)
+    let many = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    let heads =
+        if spec.kind == Kind::Gat { format!(" in {}", many(spec.heads, "head")) } else { String::new() };
+    format!("{name}, {}, {} wide{heads}", many(spec.layers, "layer"), spec.hidden)
 }
 
 /// Scores of the kept weights.
@@ -56,13 +57,13 @@ fn scores(summary: &Summary) -> Option<String> {
     Some(line(&summary.metric.to_string(), &format!("{}  (epoch {epoch}, {which})", known.join("  "))))
 }
 
-fn epochs(summary: &Summary, elapsed: Duration) -> String {
+fn epochs(summary: &Summary) -> String {
     let early = match summary.ending {
         Ending::StoppedEarly => ", then out of patience",
         Ending::Finished | Ending::Interrupted => "",
     };
-    let (median, total) = (seconds(summary.epoch_seconds_median), seconds(elapsed.as_secs_f64()));
-    format!("{}{early}; {median} each (median), {total} in all", summary.epochs)
+    let (median, total) = (seconds(summary.epoch_seconds_median), seconds(summary.compute_seconds));
+    format!("{}{early}; {median} each (median), {total} together, evaluation not counted", summary.epochs)
 }
 
 /// A time with a unit that suits it.

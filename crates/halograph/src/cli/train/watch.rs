@@ -41,7 +41,7 @@ impl Watch {
     pub fn new(silent: bool, tensorboard: Option<PathBuf>) -> Self {
         let view = match silent {
             true => View::Silent,
-            false if std::io::stderr().is_terminal() => View::Bar(ProgressBar::hidden()),
+            false if is_screen() => View::Bar(ProgressBar::hidden()),
             false => View::Lines(1),
         };
         Watch { view, scalars: tensorboard.map_or(Scalars::None, Scalars::Wanted), epochs: 0, scores: None }
@@ -66,8 +66,8 @@ impl Watch {
         let width = self.epochs.to_string().len();
         match &self.view {
             View::Bar(bar) => {
-                bar.set_message(progress);
                 bar.set_position(record.epoch);
+                bar.set_message(progress);
             }
             View::Lines(every) if is_told(record.epoch, *every, self.epochs) => {
                 say(&format!("epoch {:width$}/{}  {progress}", record.epoch, self.epochs));
@@ -117,8 +117,13 @@ impl Drop for Watch {
     }
 }
 
+/// Whether standard error is a terminal on which a line can be drawn again.
+fn is_screen() -> bool {
+    std::io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
+}
+
 fn new_bar(from: u64, epochs: u64) -> ProgressBar {
-    let template = "epoch {pos}/{len} [{bar:24}] {msg}  {eta} left";
+    let template = "{pos}/{len} {bar:10} {wide_msg} {eta}";
     let style = ProgressStyle::with_template(template).expect("the template above is valid");
     let bar = ProgressBar::new(epochs).with_style(style.progress_chars("=> ")).with_position(from - 1);
     bar.reset_eta();
@@ -134,7 +139,9 @@ fn progress(record: &Epoch, scores: Option<&Scores>, best: Option<&Best>) -> Str
     let val = scores.and_then(|s| s.val).map_or(String::new(), |val| format!("  val {val:.4}"));
     let best = best.and_then(|b| Some((b.scores.val?, b.epoch)));
     let best = best.map_or(String::new(), |(val, epoch)| format!("  best {val:.4} at {epoch}"));
-    format!("loss {:.4}{val}{best}  {}/epoch", record.loss, seconds(record.seconds))
+    let loss = record.loss;
+    let loss = if loss < 1e5 { format!("{loss:.4}") } else { format!("{loss:.3e}") };
+    format!("loss {loss}{val}{best}  {}/epoch", seconds(record.seconds))
 }
 
 #[cfg(test)]
