@@ -237,7 +237,7 @@ fn a_loss_that_is_no_number_stops_the_run_and_spares_its_checkpoint() {
     (config.train.step_epochs, config.train.step_factor) = (1, 1e6);
     config.train.checkpoint_seconds = 0.0;
     let mut run = Run::create(&temp.path().join("run"), header(&data, config), false).unwrap();
-    let error = train(&data, &mut run, None, &mut Watch::default()).err().expect("it runs away");
+    let error = train(&data, &mut run, None, &mut Watch::default()).expect_err("it runs away");
     let Error::Diverged { epoch, .. } = error else { panic!("{error}") };
     assert!(epoch > 1, "there was something to spare");
     drop(run);
