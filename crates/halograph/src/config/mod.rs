@@ -10,6 +10,7 @@ mod setting;
 use halograph_graph::error::{Error, Result};
 use halograph_nn::model::Kind;
 use halograph_train::Config;
+use halograph_train::config::{OptimizerKind, ScheduleKind};
 use toml::{Table, Value};
 
 pub use choices::choices;
@@ -52,6 +53,21 @@ pub fn differences(one: &Config, other: &Config) -> Result<Vec<String>> {
     keys.sort();
     keys.dedup();
     Ok(keys)
+}
+
+/// Notes on `settings` that `config` has no use for: a flag that does nothing should say so.
+pub fn idle(settings: &[Setting], config: &Config) -> Vec<String> {
+    let (kind, train) = (config.model.kind, &config.train);
+    let serves = |key: &str| match key {
+        "model.heads" | "model.output_heads" | "model.attention_dropout" => kind == Kind::Gat,
+        "model.alpha" | "model.theta" => kind == Kind::Gcnii,
+        "model.project" => !matches!(kind, Kind::Gat | Kind::Gcnii),
+        "train.momentum" => train.optimizer == OptimizerKind::Sgd,
+        "train.step_epochs" | "train.step_factor" => train.schedule == ScheduleKind::Step,
+        _ => true,
+    };
+    let note = |s: &Setting| format!("{}: {} changes nothing here", s.place, s.name());
+    settings.iter().filter(|s| !serves(&s.name())).map(note).collect()
 }
 
 fn flatten_into(flat: &mut Vec<(String, Value)>, prefix: &str, table: &Table) {

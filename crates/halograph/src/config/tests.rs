@@ -105,6 +105,18 @@ fn differences_are_named() {
 }
 
 #[test]
+fn settings_of_another_model_are_told() {
+    let said = set(&["model.kind=gcn", "model.heads=8", "train.step_epochs=3", "model.layers=2"]);
+    let notes = idle(&said, &resolve(&said).unwrap());
+    assert_eq!(
+        notes,
+        ["--set: model.heads changes nothing here", "--set: train.step_epochs changes nothing here"]
+    );
+    let said = set(&["model.kind=gat", "model.heads=8", "train.schedule=step", "train.step_epochs=3"]);
+    assert!(idle(&said, &resolve(&said).unwrap()).is_empty());
+}
+
+#[test]
 fn a_configuration_survives_its_own_layers() {
     let mut config = Config::new(Kind::Gat);
     config.train.weight_decay_for.insert("convs.0".into(), 0.5);

@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use halograph_graph::error::{Error, IoContext, Result};
 
@@ -16,6 +17,18 @@ pub(super) struct Lock {
     file: File,
 }
 
+/// Tries for a second: a process that was just ended, or one that is just being forked, may hold the lock for a moment.
+fn patiently(file: &File) -> std::result::Result<(), TryLockError> {
+    const TRIES: u32 = 20;
+    for _ in 1..TRIES {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(50)),
+            done => return done,
+        }
+    }
+    file.try_lock()
+}
+
 impl Lock {
     /// Takes the lock of `folder`, or says that somebody has it.
     pub(super) fn take(folder: &Path) -> Result<Lock> {
@@ -24,7 +37,7 @@ impl Lock {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).open(&path);
         let file = file.at(&path, "create")?;
-        match file.try_lock() {
+        match patiently(&file) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 return Err(Error::input(folder.display(), "another process is writing this run")

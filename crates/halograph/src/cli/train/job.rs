@@ -7,6 +7,7 @@ use halograph::train::config::ScheduleKind;
 use halograph::train::run::TENSORBOARD;
 use halograph::train::{Config, Observer};
 use halograph_graph::Dataset;
+use halograph_graph::dataset::Part;
 use halograph_graph::dataset::write::may_write;
 use halograph_graph::error::{Error, Result};
 
@@ -73,7 +74,7 @@ fn nothing_to_resume(args: &Args) -> anyhow::Error {
 fn start(args: &Args, settings: &[Setting]) -> anyhow::Result<Job> {
     let config = config::resolve(settings)?;
     let Some(dir) = &args.data else {
-        return start_demo(args, config);
+        return start_demo(args, settings, config);
     };
     let dataset = Dataset::open(dir)?;
     let data = DataRef::new(&dataset, dir)?;
@@ -81,11 +82,12 @@ fn start(args: &Args, settings: &[Setting]) -> anyhow::Result<Job> {
     let out = out(args, &dataset, &config)?;
     keep_apart(&data.path, &out)?;
     let run = Progressing::create(&out, Header { data, config }, args.overwrite)?;
-    Ok(Job { dataset, notes: Vec::new(), predicted, run })
+    let notes = notes(settings, &run, &dataset);
+    Ok(Job { dataset, notes, predicted, run })
 }
 
 /// A new run with a graph of its own.
-fn start_demo(args: &Args, config: Config) -> anyhow::Result<Job> {
+fn start_demo(args: &Args, settings: &[Setting], config: Config) -> anyhow::Result<Job> {
     if let Some(out) = &args.out {
         // Nothing but a dataset is ever replaced; whether the run around it may be is for the run to say.
         may_write(&own_data(out), true)?;
@@ -98,7 +100,18 @@ fn start_demo(args: &Args, config: Config) -> anyhow::Result<Job> {
     let data = DataRef::new(&dataset, &home)?;
     let run = Progressing::create(&out, Header { data, config }, args.overwrite)?;
     demo.settle(&home)?;
-    Ok(Job { dataset: Dataset::open(&home)?, notes: Vec::new(), predicted, run })
+    let notes = notes(settings, &run, &dataset);
+    Ok(Job { dataset: Dataset::open(&home)?, notes, predicted, run })
+}
+
+/// What of the settings of a new run is without effect.
+fn notes(settings: &[Setting], run: &Progressing, dataset: &Dataset) -> Vec<String> {
+    let mut notes = config::idle(settings, run.config());
+    if run.config().train.patience > 0 && !dataset.split().contains(&(Part::Val as u8)) {
+        notes
+            .push("there are no validation nodes: patience never ends, and the last weights are kept".into());
+    }
+    notes
 }
 
 /// The folder of a new run: as told, or a free one, which is made to keep others from taking it.
