@@ -461,7 +461,7 @@ fn sizes_beyond_all_memory_are_refused_before_anything_is_made() {
 fn predicted_memory_is_what_is_used() {
     let folder = tempfile::tempdir().unwrap();
     ok(folder.path(), "data make small -o g -q");
-    let inductive = "sage --hidden 8 --set data.inductive=true";
+    let inductive = "gcn --set data.inductive=true";
     for model in
         ["sage", "gcn", "gat", "gcnii --layers 8", "resgcn", "sage --hidden 2000 --layers 2", inductive]
     {

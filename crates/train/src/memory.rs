@@ -175,19 +175,17 @@ fn extrapolate<T: Real>(shape: &Shape, config: &Config) -> Result<u64> {
     // The first time fills buffers that threads keep.
     rehearse::<T>(shape, config, few)?;
     let (one, two) = (rehearse::<T>(shape, config, few)?, rehearse::<T>(shape, config, 2 * few)?);
-    // While features are read, they are in memory twice; and a third time those trained on, if these are not all.
-    let copies = if config.data.inductive { 1.0 + shape.train } else { 1.0 };
-    let reading = (copies * (shape.nodes * (shape.features * size_of::<T>()) as u64) as f64) as u64;
+    let reading = shape.mapped + shape.nodes * (shape.features * size_of::<T>()) as u64;
     let phases = one.into_iter().zip(two).map(|(one, two)| {
         let slope = two.saturating_sub(one) as f64 / few as f64;
         (one as f64 + slope * (shape.nodes as f64 - few as f64)).max(0.0) as u64
     });
-    Ok(phases.fold(shape.mapped + reading, u64::max))
+    Ok(phases.fold(reading, u64::max))
 }
 
-/// Does all that a run does, with `nodes` nodes: trains two epochs, evaluates, saves and takes up again. Gives the peak
-/// bytes of these three.
-fn rehearse<T: Real>(shape: &Shape, config: &Config, nodes: usize) -> Result<[u64; 3]> {
+/// Does all that a run does, with `nodes` nodes: trains two epochs, gathers features, evaluates, saves and takes up
+/// again. Gives the peak bytes of these four.
+fn rehearse<T: Real>(shape: &Shape, config: &Config, nodes: usize) -> Result<[u64; 4]> {
     let before = allocated() as u64;
     let view = |nodes: usize| View {
         block: ring(nodes, shape.degree),
@@ -208,9 +206,12 @@ fn rehearse<T: Real>(shape: &Shape, config: &Config, nodes: usize) -> Result<[u6
             optimizer.step(&mut model, config.train.lr);
         }
     });
+    // An inductive run gathers features anew; while it does, those in the file are in memory as well.
+    let (reading, features) = peak_of(|| {
+        let _mapped = vec![0u8; if inductive { (shape.mapped / shape.nodes) as usize * nodes } else { 0 }];
+        if inductive { Arc::new(Matrix::zeros(nodes, shape.features)) } else { train.features.clone() }
+    });
     let (evaluation, best) = peak_of(|| {
-        let features =
-            if inductive { Arc::new(Matrix::zeros(nodes, shape.features)) } else { train.features.clone() };
         let block = larger.as_ref().map_or(&train.block, |[_, whole]| whole);
         loss(&single::evaluate(&model, block, features).logits, &rows);
         (best, model.state()).1
@@ -220,7 +221,7 @@ fn rehearse<T: Real>(shape: &Shape, config: &Config, nodes: usize) -> Result<[u6
         State::from_bytes("rehearsal", &bytes).map(drop)
     });
     restored?;
-    Ok([training, evaluation, saving].map(|peak| peak.saturating_sub(before)))
+    Ok([training, reading, evaluation, saving].map(|peak| peak.saturating_sub(before)))
 }
 
 /// A graph in which every node has the same number of neighbours, its successors, give or take one.
