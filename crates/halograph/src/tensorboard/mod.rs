@@ -1,7 +1,7 @@
 //! Scalars for TensorBoard: an event file that grows by a few records an epoch.
 //!
 //! A file is a list of framed records (`record.rs`), each a protocol buffer `Event` (`proto.rs`). The first says which
-//! version of the format follows, the second that a session starts at a step: whatever an earlier file of the same
+//! version of the format follows, the second that recording starts at a step: whatever an earlier file of the same
 //! folder holds from that step on is what a killed run had not yet saved, and TensorBoard drops it.
 
 mod proto;

@@ -19,7 +19,7 @@ pub fn version(wall_time: f64) -> Vec<u8> {
     event
 }
 
-/// A session that starts at `step`: what was written for it and later ones before does not count.
+/// The mark that recording starts at `step`: what was written for it and later ones before does not count.
 pub fn session_start(wall_time: f64, step: u64) -> Vec<u8> {
     let mut log = Vec::new();
     put_varint_field(&mut log, 1, 1);
