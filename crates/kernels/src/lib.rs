@@ -23,6 +23,7 @@ pub mod loss;
 pub mod optim;
 mod real;
 pub mod rows;
+pub mod simd;
 pub mod sparse;
 #[cfg(test)]
 mod testing;

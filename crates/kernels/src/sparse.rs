@@ -5,8 +5,11 @@ use std::ops::Range;
 /// Which columns each row holds, in compressed rows.
 #[derive(Debug, Clone, Copy)]
 pub struct Pattern<'a> {
-    /// Row starts, one more than there are rows.
+    /// Where the entries of each row begin, rising.
     pub starts: &'a [u64],
+    /// Where they end. Rows need not fill the space up to the next one: a pattern may leave out the last entries of its
+    /// rows without moving the others.
+    pub ends: &'a [u64],
     /// Column of each entry.
     pub columns: &'a [u32],
     /// Where the value of each entry is kept; `None`: in the order of the entries. A transposed pattern reads
@@ -15,21 +18,23 @@ pub struct Pattern<'a> {
 }
 
 impl<'a> Pattern<'a> {
-    /// A pattern whose values are kept in the order of its entries.
-    pub fn new(starts: &'a [u64], columns: &'a [u32]) -> Self {
-        assert_eq!(starts.last().copied(), Some(columns.len() as u64), "row starts end at the entry count");
-        Pattern { starts, columns, slots: None }
+    /// A pattern of rows one after the other: entries `bounds[r]..bounds[r + 1]` are those of row `r`. Values are kept
+    /// in the order of the entries.
+    pub fn new(bounds: &'a [u64], columns: &'a [u32]) -> Self {
+        let [starts @ .., end] = bounds else { panic!("there is a bound more than rows") };
+        assert_eq!(*end, columns.len() as u64, "the last bound is the entry count");
+        Pattern { starts, ends: &bounds[1..], columns, slots: None }
     }
 
     /// Number of rows.
     pub fn rows(&self) -> usize {
-        self.starts.len() - 1
+        self.starts.len()
     }
 
     /// The entries of row `r`.
     #[inline]
     pub fn row(&self, r: usize) -> Range<usize> {
-        self.starts[r] as usize..self.starts[r + 1] as usize
+        self.starts[r] as usize..self.ends[r] as usize
     }
 
     /// Where the value of entry `e` is kept.
@@ -72,7 +77,7 @@ impl Transpose {
 
     /// The transposed pattern.
     pub fn pattern(&self) -> Pattern<'_> {
-        Pattern { starts: &self.starts, columns: &self.columns, slots: self.slots.as_deref() }
+        Pattern { slots: self.slots.as_deref(), ..Pattern::new(&self.starts, &self.columns) }
     }
 }
 
