@@ -1,13 +1,25 @@
-//! Dense products of row-major matrices, `C = alpha * op(A) * op(B) + beta * C`.
+//! Dense products, in the two shapes that layers need: many rows times a small matrix ([`multiply`]), and the sum of
+//! outer products over many rows ([`add_outer`], a weight's gradient).
+//!
+//! Each task hands one piece to the library, on its own thread. Pieces are fixed by the shapes alone, so the number of
+//! threads never changes how a sum is split.
 
+use std::cell::RefCell;
+
+use half::f16;
 use rayon::prelude::*;
 
 use crate::Real;
+use crate::buffer::Buffer;
 
-/// Rows of C a task computes. Fixed, so that the number of threads never changes how a sum is split.
-const TASK_ROWS: usize = 128;
+/// Rows that a task multiplies: they and their product stay in a core's cache.
+const TASK_ROWS: usize = 256;
+/// Rows whose outer products are handed to the library at once.
+const OUTER_ROWS: usize = 1024;
+/// Most parts that a sum of outer products is cut into.
+const MOST_PARTS: usize = 64;
 
-/// A borrowed row-major matrix, possibly read transposed.
+/// A borrowed small row-major matrix, possibly read transposed.
 #[derive(Debug, Clone, Copy)]
 pub struct Mat<'a, T> {
     data: &'a [T],
@@ -30,46 +42,195 @@ impl<'a, T> Mat<'a, T> {
         let [r, c] = self.strides;
         Mat { data: self.data, rows: self.cols, cols: self.rows, strides: [c, r] }
     }
+}
 
-    /// Number of rows as read.
-    pub fn rows(self) -> usize {
+/// Borrowed rows, of which the first `cols` numbers are read.
+#[derive(Debug, Clone, Copy)]
+pub struct Tall<'a, T> {
+    data: Numbers<'a, T>,
+    rows: usize,
+    cols: usize,
+    /// Distance from a row to the next.
+    pitch: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Numbers<'a, T> {
+    Full(&'a [T]),
+    Half(&'a [f16]),
+}
+
+impl<'a, T: Real> Tall<'a, T> {
+    /// `data` as rows of `cols`.
+    pub fn new(data: &'a [T], rows: usize, cols: usize) -> Self {
+        Self::pitched(data, rows, cols, cols)
+    }
+
+    /// The first `cols` numbers of rows of `pitch`.
+    pub fn pitched(data: &'a [T], rows: usize, cols: usize, pitch: usize) -> Self {
+        assert_eq!(data.len(), rows * pitch, "{rows} rows of {pitch}");
+        assert!(cols <= pitch, "columns within a row");
+        Tall { data: Numbers::Full(data), rows, cols, pitch }
+    }
+
+    /// Rows kept in half precision, converted piece by piece where they are used.
+    pub fn half(data: &'a [f16], rows: usize, cols: usize) -> Self {
+        assert_eq!(data.len(), rows * cols, "{rows} rows of {cols}");
+        Tall { data: Numbers::Half(data), rows, cols, pitch: cols }
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Number of columns as read.
-    pub fn cols(self) -> usize {
+    /// Number of columns.
+    pub fn cols(&self) -> usize {
         self.cols
+    }
+
+    /// Calls `work` with the numbers of `count` rows from `first` on, at this pitch.
+    fn with_rows<R>(&self, first: usize, count: usize, work: impl FnOnce(&[T]) -> R) -> R {
+        let run = first * self.pitch..(first + count) * self.pitch;
+        match self.data {
+            Numbers::Full(data) => work(&data[run]),
+            Numbers::Half(data) => with_scratch(run.len(), |scratch| {
+                T::widen(&data[run], scratch);
+                work(scratch)
+            }),
+        }
     }
 }
 
-/// `c = alpha * a * b + beta * c`, where `c` is row-major, `a.rows()` x `b.cols()`.
-///
-/// `beta = 0` overwrites `c` whatever it held, NaN included.
-pub fn gemm<T: Real>(alpha: T, a: Mat<T>, b: Mat<T>, beta: T, c: &mut [T]) {
+thread_local! {
+    /// Where a thread widens rows.
+    static SCRATCH: RefCell<Vec<f64>> = const { RefCell::new(Vec::new()) };
+}
+
+fn with_scratch<T: Real, R>(len: usize, work: impl FnOnce(&mut [T]) -> R) -> R {
+    SCRATCH.with_borrow_mut(|scratch| {
+        if scratch.len() < len {
+            scratch.resize(len, 0.0);
+        }
+        work(&mut bytemuck::cast_slice_mut(scratch)[..len])
+    })
+}
+
+/// What a product is added to.
+#[derive(Debug, Clone, Copy)]
+pub enum Start<'a, T> {
+    /// Nothing: what was there, NaN included, is overwritten.
+    Zero,
+    /// What is there.
+    Kept,
+    /// The same row for all: a bias.
+    Row(&'a [T]),
+    /// What is there, and a bias.
+    KeptAndRow(&'a [T]),
+}
+
+/// `c = start + alpha * a * b`, where rows of `c` are `pitch` apart and hold the product in their first `b.cols`
+/// numbers; the others are left alone.
+pub fn multiply<T: Real>(alpha: T, a: Tall<T>, b: Mat<T>, start: Start<T>, c: &mut [T], pitch: usize) {
     assert_eq!(a.cols, b.rows, "inner dimensions of a product");
-    assert_eq!(c.len(), a.rows * b.cols, "size of a product");
-    if c.is_empty() {
+    assert!(b.cols <= pitch && c.len() == a.rows * pitch, "size of a product");
+    if b.cols == 0 {
         return;
     }
-    let n = b.cols;
-    c.par_chunks_mut(TASK_ROWS * n).enumerate().for_each(|(task, c)| {
-        let first = task * TASK_ROWS;
-        let m = c.len() / n;
-        // An empty inner dimension leaves A without elements to point at.
-        let a_from = if a.cols == 0 { a.data } else { &a.data[first * a.strides[0]..] };
-        let strides = [a.strides, b.strides, [n, 1]].map(|s| s.map(|x| x as isize));
-        // SAFETY: `Mat::new` and the asserts above tie shapes and strides to the slices' lengths; this task
-        // alone borrows its rows of C, mutably, so they overlap nothing.
-        unsafe {
-            T::multiply(
-                [m, a.cols, n],
-                [alpha, beta],
-                [a_from.as_ptr(), b.data.as_ptr()],
-                c.as_mut_ptr(),
-                strides,
-            );
+    c.par_chunks_mut(TASK_ROWS * pitch).enumerate().for_each(|(task, c)| {
+        let rows = c.len() / pitch;
+        let keep = begin(start, c, b.cols, pitch);
+        a.with_rows(task * TASK_ROWS, rows, |a_rows| {
+            let strides = [[a.pitch, 1], b.strides, [pitch, 1]];
+            product([rows, a.cols, b.cols], alpha, [a_rows, b.data], keep, c, strides);
+        });
+    });
+}
+
+/// Brings `c` to where a product is added to it; whether that is not nothing.
+fn begin<T: Real>(start: Start<T>, c: &mut [T], cols: usize, pitch: usize) -> bool {
+    match start {
+        Start::Zero => return false,
+        Start::Kept => {}
+        Start::Row(row) => c.chunks_exact_mut(pitch).for_each(|c| c[..cols].copy_from_slice(row)),
+        Start::KeptAndRow(row) => {
+            c.chunks_exact_mut(pitch).for_each(|c| c.iter_mut().zip(row).for_each(|(c, &r)| *c += r))
+        }
+    }
+    true
+}
+
+/// `sum += alpha * Σ_r g[r]ᵀ x[r]`, `g.cols` x `x.cols`: the gradient of a weight W of `x * Wᵀ`.
+pub fn add_outer<T: Real>(alpha: T, g: Tall<T>, x: Tall<T>, sum: &mut [T]) {
+    assert_eq!(g.rows, x.rows, "a row of each");
+    assert_eq!(sum.len(), g.cols * x.cols, "size of a product");
+    let parts = (g.rows / OUTER_ROWS + 1).next_power_of_two().min(MOST_PARTS);
+    if parts == 1 {
+        return add_outer_rows(alpha, g, x, 0..g.rows, sum);
+    }
+    if sum.is_empty() {
+        return;
+    }
+    let mut partial = Buffer::unspecified(parts * sum.len());
+    let rows = g.rows.div_ceil(parts);
+    partial.par_chunks_mut(sum.len()).enumerate().for_each(|(part, partial)| {
+        partial.fill(T::zero());
+        add_outer_rows(alpha, g, x, (part * rows).min(g.rows)..((part + 1) * rows).min(g.rows), partial);
+    });
+    let len = sum.len();
+    sum.par_chunks_mut(1 << 12).enumerate().for_each(|(i, sum)| {
+        for partial in partial.chunks_exact(len) {
+            sum.iter_mut().zip(&partial[i << 12..]).for_each(|(s, &p)| *s += p);
         }
     });
+}
+
+fn add_outer_rows<T: Real>(alpha: T, g: Tall<T>, x: Tall<T>, rows: std::ops::Range<usize>, sum: &mut [T]) {
+    for first in rows.clone().step_by(OUTER_ROWS) {
+        let count = OUTER_ROWS.min(rows.end - first);
+        let Numbers::Full(g_data) = g.data else { panic!("gradients are in full precision") };
+        let g_rows = &g_data[first * g.pitch..(first + count) * g.pitch];
+        x.with_rows(first, count, |x_rows| {
+            let strides = [[1, g.pitch], [x.pitch, 1], [x.cols, 1]];
+            product([g.cols, count, x.cols], alpha, [g_rows, x_rows], true, sum, strides);
+        });
+    }
+}
+
+/// One call of the library.
+fn product<T: Real>(
+    shape: [usize; 3],
+    alpha: T,
+    factors: [&[T]; 2],
+    keep: bool,
+    c: &mut [T],
+    strides: [[usize; 2]; 3],
+) {
+    let [m, k, n] = shape;
+    if m == 0 || n == 0 {
+        return;
+    }
+    let reaches = |len: usize, [rows, cols]: [usize; 2], [r, s]: [usize; 2]| {
+        rows == 0 || cols == 0 || (rows - 1) * r + (cols - 1) * s < len
+    };
+    assert!(
+        reaches(factors[0].len(), [m, k], strides[0])
+            && reaches(factors[1].len(), [k, n], strides[1])
+            && reaches(c.len(), [m, n], strides[2])
+            && (strides[2][0] >= n && strides[2][1] == 1),
+        "a product within its slices"
+    );
+    // SAFETY: as just asserted, every element lies inside its slice, and those of C, borrowed alone, are distinct.
+    unsafe {
+        T::multiply(
+            shape,
+            alpha,
+            factors.map(<[T]>::as_ptr),
+            keep,
+            c.as_mut_ptr(),
+            strides.map(|s| s.map(|x| x as isize)),
+        );
+    }
 }
 
 #[cfg(test)]
@@ -77,30 +238,88 @@ mod tests {
     use super::*;
     use crate::testing::{assert_close, noise};
 
-    /// Three loops over explicit indices.
-    fn naive(alpha: f64, a: Mat<f64>, b: Mat<f64>, beta: f64, c: &mut [f64]) {
-        let at = |m: Mat<f64>, i: usize, j: usize| m.data[i * m.strides[0] + j * m.strides[1]];
-        for i in 0..a.rows {
-            for j in 0..b.cols {
-                let sum: f64 = (0..a.cols).map(|k| at(a, i, k) * at(b, k, j)).sum();
-                c[i * b.cols + j] = alpha * sum + beta * c[i * b.cols + j];
+    /// Three loops: `start + alpha * a * b`, where b is read through `at`.
+    fn naive(alpha: f64, [m, k, n]: [usize; 3], a: &[f64], b: impl Fn(usize, usize) -> f64, c: &mut [f64]) {
+        for i in 0..m {
+            for j in 0..n {
+                c[i * n + j] += alpha * (0..k).map(|l| a[i * k + l] * b(l, j)).sum::<f64>();
             }
         }
     }
 
+    const SHAPES: [[usize; 3]; 6] = [[1, 1, 1], [3, 5, 2], [600, 17, 33], [4, 0, 3], [0, 3, 2], [257, 3, 1]];
+
     #[test]
-    fn agrees_with_three_loops_in_all_four_orders() {
-        for (m, k, n) in [(1, 1, 1), (3, 5, 2), (300, 17, 33), (4, 0, 3), (0, 3, 2), (130, 3, 1)] {
-            let (a, b, start) = (noise(1, m * k), noise(2, k * n), noise(3, m * n));
-            for (ta, tb) in [(false, false), (false, true), (true, false), (true, true)] {
-                let a = if ta { Mat::new(&a, k, m).t() } else { Mat::new(&a, m, k) };
-                let b = if tb { Mat::new(&b, n, k).t() } else { Mat::new(&b, k, n) };
-                let (mut got, mut want) = (start.clone(), start.clone());
-                gemm(0.7, a, b, -0.3, &mut got);
-                naive(0.7, a, b, -0.3, &mut want);
+    fn products_agree_with_three_loops_from_every_start() {
+        for [m, k, n] in SHAPES {
+            let (a, b) = (noise::<f64>(1, m * k), noise::<f64>(2, k * n));
+            let (held, row) = (noise::<f64>(3, m * n), noise::<f64>(4, n));
+            let starts: [(Start<f64>, &dyn Fn(usize) -> f64); 4] = [
+                (Start::Zero, &|_| 0.0),
+                (Start::Kept, &|i| held[i]),
+                (Start::Row(&row), &|i| row[i % n]),
+                (Start::KeptAndRow(&row), &|i| held[i] + row[i % n]),
+            ];
+            for (start, first) in starts {
+                let mut want: Vec<f64> = (0..m * n).map(first).collect();
+                naive(0.7, [m, k, n], &a, |l, j| b[l * n + j], &mut want);
+                let mut got = held.clone();
+                if matches!(start, Start::Zero | Start::Row(_)) {
+                    got.fill(f64::NAN);
+                }
+                multiply(0.7, Tall::new(&a, m, k), Mat::new(&b, k, n), start, &mut got, n);
                 assert_close(&got, &want, 1e-12);
             }
+            let mut want = vec![0.0; m * n];
+            naive(1.0, [m, k, n], &a, |l, j| b[j * k + l], &mut want);
+            let mut got = vec![f64::NAN; m * n];
+            multiply(1.0, Tall::new(&a, m, k), Mat::new(&b, n, k).t(), Start::Zero, &mut got, n);
+            assert_close(&got, &want, 1e-12);
         }
+    }
+
+    #[test]
+    fn pitched_rows_leave_the_rest_alone() {
+        let (a, b) = (noise::<f64>(1, 300 * 5), noise::<f64>(2, 3 * 4));
+        let mut got = vec![9.0; 300 * 6];
+        multiply(1.0, Tall::pitched(&a, 300, 3, 5), Mat::new(&b, 3, 4), Start::Row(&[1.0; 4]), &mut got, 6);
+        for r in 0..300 {
+            assert_eq!(got[r * 6 + 4..(r + 1) * 6], [9.0, 9.0]);
+            let want: Vec<f64> =
+                (0..4).map(|j| 1.0 + (0..3).map(|l| a[r * 5 + l] * b[l * 4 + j]).sum::<f64>()).collect();
+            assert_close(&got[r * 6..r * 6 + 4], &want, 1e-14);
+        }
+    }
+
+    #[test]
+    fn outer_products_of_few_and_many_rows_add_up() {
+        for rows in [0, 1, 700, 5000] {
+            let (g, x) = (noise::<f64>(1, rows * 4), noise::<f64>(2, rows * 3));
+            let (mut got, mut want) = (vec![1.0; 6], vec![1.0; 6]);
+            // Of g only the first two columns.
+            add_outer(0.5, Tall::pitched(&g, rows, 2, 4), Tall::new(&x, rows, 3), &mut got);
+            for r in 0..rows {
+                (0..6).for_each(|i| want[i] += 0.5 * g[r * 4 + i / 3] * x[r * 3 + i % 3]);
+            }
+            assert_close(&got, &want, 1e-11);
+        }
+    }
+
+    #[test]
+    fn half_precision_rows_are_widened() {
+        let (rows, cols) = (3000, 7);
+        let half: Vec<f16> = noise::<f32>(1, rows * cols).into_iter().map(f16::from_f32).collect();
+        let full: Vec<f32> = half.iter().map(|x| x.to_f32()).collect();
+        let (half, full) = (Tall::half(&half, rows, cols), Tall::new(&full, rows, cols));
+        let b = noise::<f32>(2, cols * 2);
+        let [got, want] = [half, full].map(|x| {
+            let mut c = vec![f32::NAN; rows * 2];
+            multiply(1.0, x, Mat::new(&b, cols, 2), Start::Zero, &mut c, 2);
+            let mut sum = vec![0.0; 2 * cols];
+            add_outer(1.0, Tall::new(&c, rows, 2), x, &mut sum);
+            (c, sum)
+        });
+        assert_eq!(got, want);
     }
 
     #[test]
@@ -110,8 +329,8 @@ mod tests {
         let narrow = |x: &[f64]| x.iter().map(|&x| x as f32).collect::<Vec<_>>();
         let (a32, b32) = (narrow(&a), narrow(&b));
         let (mut got, mut want) = (vec![f32::NAN; m * n], vec![f64::NAN; m * n]);
-        gemm(1.0, Mat::new(&a32, m, k), Mat::new(&b32, k, n), 0.0, &mut got);
-        gemm(1.0, Mat::new(&a, m, k), Mat::new(&b, k, n), 0.0, &mut want);
+        multiply(1.0, Tall::new(&a32, m, k), Mat::new(&b32, k, n), Start::Zero, &mut got, n);
+        multiply(1.0, Tall::new(&a, m, k), Mat::new(&b, k, n), Start::Zero, &mut want, n);
         let got: Vec<f64> = got.iter().map(|&x| x as f64).collect();
         assert_close(&got, &want, 1e-5);
     }

@@ -15,6 +15,7 @@ pub mod activation;
 pub mod aggregate;
 pub mod attention;
 pub mod batch_norm;
+pub mod buffer;
 pub mod dropout;
 pub mod gemm;
 pub mod keyed;
@@ -25,6 +26,7 @@ mod real;
 pub mod rows;
 pub mod simd;
 pub mod sparse;
+pub mod tail;
 #[cfg(test)]
 mod testing;
 

@@ -4,6 +4,10 @@ use std::fmt::{Debug, Display};
 use std::iter::Sum;
 
 use bytemuck::Pod;
+use faer::linalg::matmul::matmul;
+use faer::{Accum, MatMut, MatRef, Par};
+use half::f16;
+use half::slice::HalfFloatSliceExt;
 use num_traits::{Float, NumAssign};
 
 /// `f32` for speed or `f64` for telling a bug from rounding.
@@ -14,23 +18,27 @@ pub trait Real: Float + NumAssign + Sum + Default + Debug + Display + Pod + Send
     /// The same value in double precision.
     fn wide(self) -> f64;
 
-    /// `C = alpha * A * B + beta * C` for an `m x k` matrix A and a `k x n` matrix B; `strides` are the row and
-    /// column strides of A, B and C.
+    /// Values kept in half precision.
+    fn widen(half: &[f16], out: &mut [Self]);
+
+    /// `C += alpha * A * B`, on the calling thread, for an `m x k` matrix A and a `k x n` matrix B; `strides` are the
+    /// row and column strides of A, B and C.
     ///
     /// # Safety
     /// Every element these shapes and strides reach must lie inside its allocation, and C's elements must be
     /// distinct from one another and from those of A and B.
     unsafe fn multiply(
         shape: [usize; 3],
-        scale: [Self; 2],
+        alpha: Self,
         factors: [*const Self; 2],
+        keep: bool,
         product: *mut Self,
         strides: [[isize; 2]; 3],
     );
 }
 
 macro_rules! real {
-    ($type:ty, $gemm:path) => {
+    ($type:ty, $widen:expr) => {
         impl Real for $type {
             #[inline]
             fn of(x: f64) -> Self {
@@ -42,21 +50,31 @@ macro_rules! real {
                 self as f64
             }
 
+            fn widen(half: &[f16], out: &mut [Self]) {
+                $widen(half, out)
+            }
+
             unsafe fn multiply(
                 [m, k, n]: [usize; 3],
-                [alpha, beta]: [Self; 2],
+                alpha: Self,
                 [a, b]: [*const Self; 2],
+                keep: bool,
                 c: *mut Self,
                 [sa, sb, sc]: [[isize; 2]; 3],
             ) {
                 // SAFETY: the caller promises what the library asks for.
-                unsafe {
-                    $gemm(m, k, n, alpha, a, sa[0], sa[1], b, sb[0], sb[1], beta, c, sc[0], sc[1]);
-                }
+                let (a, b, c) = unsafe {
+                    (
+                        MatRef::from_raw_parts(a, m, k, sa[0], sa[1]),
+                        MatRef::from_raw_parts(b, k, n, sb[0], sb[1]),
+                        MatMut::from_raw_parts_mut(c, m, n, sc[0], sc[1]),
+                    )
+                };
+                matmul(c, if keep { Accum::Add } else { Accum::Replace }, a, b, alpha, Par::Seq);
             }
         }
     };
 }
 
-real!(f32, matrixmultiply::sgemm);
-real!(f64, matrixmultiply::dgemm);
+real!(f32, |half: &[f16], out: &mut [f32]| half.convert_to_f32_slice(out));
+real!(f64, |half: &[f16], out: &mut [f64]| half.convert_to_f64_slice(out));

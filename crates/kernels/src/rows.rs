@@ -7,7 +7,9 @@ use rayon::prelude::*;
 use crate::Real;
 
 /// Rows that are summed one after the other.
-const RUN: usize = 1024;
+pub(crate) const RUN: usize = 1024;
+/// Numbers of one task where rows do not matter.
+const CHUNK: usize = 1 << 14;
 
 /// `out[i] = x[rows[i]]`.
 pub fn gather<T: Real>(x: &[T], width: usize, rows: &[u32], out: &mut [T]) {
@@ -32,16 +34,11 @@ pub fn scatter_add<T: Real>(x: &[T], width: usize, rows: &[u32], out: &mut [T]) 
     }
 }
 
-/// `out[i] += scale[i] * x[i]` by rows; `scale` absent means 1.
-pub fn add_scaled<T: Real>(x: &[T], width: usize, scale: Option<&[T]>, out: &mut [T]) {
+/// `out += share * x`.
+pub fn add_scaled<T: Real>(share: T, x: &[T], out: &mut [T]) {
     assert_eq!(x.len(), out.len(), "matrices of one size");
-    if width == 0 {
-        return;
-    }
-    out.par_chunks_mut(width).zip(x.par_chunks(width)).enumerate().for_each(|(r, (out, x))| {
-        let scale = scale.map_or(T::one(), |s| s[r]);
-        out.iter_mut().zip(x).for_each(|(o, &x)| *o += scale * x);
-    });
+    let chunks = out.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK));
+    chunks.for_each(|(out, x)| out.iter_mut().zip(x).for_each(|(o, &x)| *o += share * x));
 }
 
 /// `x[i] += row` for every row of `x`: a bias.
@@ -79,8 +76,13 @@ pub fn sum_over_rows<T: Real>(rows: usize, sums: &mut [T], add: impl Fn(Range<us
             part
         })
         .collect();
+    add_in_order(parts.iter().map(Vec::as_slice), sums);
+}
+
+/// `sums += Σ parts`, one part after the other.
+pub(crate) fn add_in_order<'a, T: Real>(parts: impl Iterator<Item = &'a [T]>, sums: &mut [T]) {
     for part in parts {
-        sums.iter_mut().zip(part).for_each(|(s, p)| *s += p);
+        sums.iter_mut().zip(part).for_each(|(s, &p)| *s += p);
     }
 }
 
@@ -127,11 +129,9 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_added_under_their_scale() {
-        let mut out = [1.0, 1.0, 1.0, 1.0];
-        add_scaled(&[1.0, 2.0, 3.0, 4.0], 2, Some(&[10.0, 0.0]), &mut out);
-        assert_eq!(out, [11.0, 21.0, 1.0, 1.0]);
-        add_scaled(&[1.0, 2.0, 3.0, 4.0], 2, None, &mut out);
-        assert_eq!(out, [12.0, 23.0, 4.0, 5.0]);
+    fn matrices_are_added_under_a_share() {
+        let mut out = vec![1.0; 40_000];
+        add_scaled(0.5, &vec![4.0; 40_000], &mut out);
+        assert!(out.iter().all(|&x| x == 3.0));
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use halograph_graph::block::Block;
 use halograph_kernels::Real;
 
+use crate::input::Input;
 use crate::layer::{FinishGrad, Layer, Pass};
 use crate::matrix::Matrix;
 use crate::param::Param;
@@ -25,24 +26,29 @@ impl AnyCache {
 }
 
 /// [`Layer`] without its associated type. Every layer has it; use it through [`AnyLayer`], which is a layer itself.
-pub trait ErasedLayer<T> {
+pub trait ErasedLayer<T: Real> {
     #[doc(hidden)]
     fn message_width(&self) -> usize;
     #[doc(hidden)]
-    fn trains_messages(&self) -> bool;
+    fn aggregates_input(&self) -> bool;
     #[doc(hidden)]
-    fn prepare(&self, input: Arc<Matrix<T>>, pass: &Pass<T>, cache: &mut AnyCache) -> Arc<Matrix<T>>;
+    fn prepare(&self, input: Input<T>, pass: &Pass<T>, cache: &mut AnyCache) -> Input<T>;
     #[doc(hidden)]
     fn aggregate(
         &self,
         block: &Block,
-        messages: Arc<Matrix<T>>,
+        messages: Input<T>,
+        pass: &Pass<T>,
+        cache: &mut AnyCache,
+    ) -> Arc<Matrix<T>>;
+    #[doc(hidden)]
+    fn finish(
+        &self,
+        block: &Block,
+        aggregated: Arc<Matrix<T>>,
         pass: &Pass<T>,
         cache: &mut AnyCache,
     ) -> Matrix<T>;
-    #[doc(hidden)]
-    fn finish(&self, block: &Block, aggregated: Matrix<T>, pass: &Pass<T>, cache: &mut AnyCache)
-    -> Matrix<T>;
     #[doc(hidden)]
     fn finish_backward(
         &mut self,
@@ -55,7 +61,7 @@ pub trait ErasedLayer<T> {
     fn aggregate_backward(
         &mut self,
         block: &Block,
-        grad: Matrix<T>,
+        grad: Arc<Matrix<T>>,
         pass: &Pass<T>,
         cache: &mut AnyCache,
     ) -> Matrix<T>;
@@ -85,8 +91,8 @@ macro_rules! forward {
             fn message_width(&self) -> usize {
                 Layer::message_width(self)
             }
-            fn trains_messages(&self) -> bool {
-                Layer::trains_messages(self)
+            fn aggregates_input(&self) -> bool {
+                Layer::aggregates_input(self)
             }
             fn params(&self) -> Vec<&Param<T>> {
                 Layer::params(self)
@@ -108,8 +114,8 @@ macro_rules! forward {
             fn message_width(&self) -> usize {
                 (**self).message_width()
             }
-            fn trains_messages(&self) -> bool {
-                (**self).trains_messages()
+            fn aggregates_input(&self) -> bool {
+                (**self).aggregates_input()
             }
             fn params(&self) -> Vec<&Param<T>> {
                 (**self).params()
@@ -129,13 +135,13 @@ macro_rules! forward {
 
 forward! {
     shared {
-        fn prepare(input: Arc<Matrix<T>>) -> Arc<Matrix<T>>;
-        fn aggregate(block: &Block, messages: Arc<Matrix<T>>) -> Matrix<T>;
-        fn finish(block: &Block, aggregated: Matrix<T>) -> Matrix<T>;
+        fn prepare(input: Input<T>) -> Input<T>;
+        fn aggregate(block: &Block, messages: Input<T>) -> Arc<Matrix<T>>;
+        fn finish(block: &Block, aggregated: Arc<Matrix<T>>) -> Matrix<T>;
     }
     exclusive {
         fn finish_backward(block: &Block, grad: Matrix<T>) -> FinishGrad<T>;
-        fn aggregate_backward(block: &Block, grad: Matrix<T>) -> Matrix<T>;
+        fn aggregate_backward(block: &Block, grad: Arc<Matrix<T>>) -> Matrix<T>;
         fn prepare_backward(grad: Matrix<T>) -> Option<Matrix<T>>;
     }
 }

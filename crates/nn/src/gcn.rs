@@ -14,6 +14,7 @@ use std::sync::Arc;
 use halograph_graph::block::Block;
 use halograph_kernels::{Real, rows};
 
+use crate::input::Input;
 use crate::layer::{FinishGrad, Layer, Pass, Project};
 use crate::matrix::Matrix;
 use crate::param::{Param, Scope};
@@ -25,24 +26,22 @@ use crate::propagate::Propagation;
 pub struct Gcn<T> {
     projection: Projection<T>,
     bias: Param<T>,
-    dropout: f64,
 }
 
 /// What the backward of a [`Gcn`] needs.
 #[derive(Debug, Default)]
-pub struct GcnCache<T> {
+pub struct GcnCache<T: Real> {
     propagation: Propagation<T>,
-    /// What was multiplied by the weight: the dropped-out input, or the aggregate.
-    factor: Arc<Matrix<T>>,
+    /// What was multiplied by the weight: the input, or the aggregate.
+    factor: Input<T>,
 }
 
 impl<T: Real> Gcn<T> {
-    /// A layer drawn from `scope` that drops its input with probability `dropout`.
-    pub fn new(scope: &Scope, inputs: usize, outputs: usize, project: Project, dropout: f64) -> Self {
+    /// A layer drawn from `scope`.
+    pub fn new(scope: &Scope, inputs: usize, outputs: usize, project: Project) -> Self {
         Gcn {
             projection: Projection::new(scope.glorot("lin.weight", &[outputs, inputs]), project),
             bias: scope.constant("bias", &[outputs], 0.0),
-            dropout,
         }
     }
 }
@@ -54,47 +53,53 @@ impl<T: Real> Layer<T> for Gcn<T> {
         self.projection.message_width()
     }
 
-    fn trains_messages(&self) -> bool {
-        self.projection.is_first()
+    fn aggregates_input(&self) -> bool {
+        !self.projection.is_first()
     }
 
-    fn prepare(&self, mut input: Arc<Matrix<T>>, pass: &Pass<T>, cache: &mut GcnCache<T>) -> Arc<Matrix<T>> {
-        pass.drop_input(&mut input, self.dropout);
+    fn prepare(&self, input: Input<T>, _: &Pass<T>, cache: &mut GcnCache<T>) -> Input<T> {
         self.projection.prepare(input, &mut cache.factor)
     }
 
     fn aggregate(
         &self,
         block: &Block,
-        messages: Arc<Matrix<T>>,
+        messages: Input<T>,
+        _: &Pass<T>,
+        cache: &mut GcnCache<T>,
+    ) -> Arc<Matrix<T>> {
+        cache.propagation = Propagation::symmetric(block, T::one());
+        Arc::new(cache.propagation.forward(block, &messages))
+    }
+
+    fn finish(
+        &self,
+        block: &Block,
+        aggregated: Arc<Matrix<T>>,
         _: &Pass<T>,
         cache: &mut GcnCache<T>,
     ) -> Matrix<T> {
-        cache.propagation = Propagation::symmetric(block);
-        cache.propagation.forward(block, &messages)
-    }
-
-    fn finish(&self, _: &Block, aggregated: Matrix<T>, _: &Pass<T>, cache: &mut GcnCache<T>) -> Matrix<T> {
-        let mut out = self.projection.finish(aggregated, &mut cache.factor);
-        rows::add_row(out.data_mut(), &self.bias.value);
-        out
+        let rows = block.destinations().len();
+        self.projection.finish(aggregated, rows, &self.bias.value, &mut cache.factor)
     }
 
     fn finish_backward(
         &mut self,
         _: &Block,
         grad: Matrix<T>,
-        _: &Pass<T>,
+        pass: &Pass<T>,
         cache: &mut GcnCache<T>,
     ) -> FinishGrad<T> {
         rows::add_column_sums(grad.data(), &mut self.bias.grad);
-        FinishGrad { aggregated: self.projection.finish_backward(grad, &cache.factor), initial: None }
+        let grad = Arc::new(grad);
+        let aggregated = self.projection.finish_backward(&grad, &mut cache.factor, pass.input_gradient);
+        FinishGrad { aggregated, initial: None }
     }
 
     fn aggregate_backward(
         &mut self,
         block: &Block,
-        grad: Matrix<T>,
+        grad: Arc<Matrix<T>>,
         _: &Pass<T>,
         cache: &mut GcnCache<T>,
     ) -> Matrix<T> {
@@ -107,9 +112,7 @@ impl<T: Real> Layer<T> for Gcn<T> {
         pass: &Pass<T>,
         cache: &mut GcnCache<T>,
     ) -> Option<Matrix<T>> {
-        let mut grad = self.projection.prepare_backward(grad, &cache.factor, pass.input_gradient)?;
-        pass.drop_gradient(&mut grad, self.dropout);
-        Some(grad)
+        self.projection.prepare_backward(grad, &cache.factor, pass.input_gradient)
     }
 
     fn params(&self) -> Vec<&Param<T>> {
@@ -127,7 +130,7 @@ mod tests {
     use crate::testing::*;
 
     fn layer<T: Real>(project: Project) -> Gcn<T> {
-        Gcn::new(&Scope::new(1), 3, 2, project, 0.4)
+        Gcn::new(&Scope::new(1), 3, 2, project)
     }
 
     #[test]

@@ -14,9 +14,10 @@ use std::sync::Arc;
 
 use halograph_graph::block::Block;
 use halograph_kernels::Real;
-use halograph_kernels::gemm::{Mat, gemm};
+use halograph_kernels::gemm::{Mat, Start, add_outer, multiply};
 use halograph_kernels::rows::add_scaled;
 
+use crate::input::Input;
 use crate::layer::{FinishGrad, Layer, Pass};
 use crate::matrix::Matrix;
 use crate::param::{Param, Scope};
@@ -28,12 +29,11 @@ pub struct Gcnii<T> {
     weight: Param<T>,
     alpha: f64,
     theta: f64,
-    dropout: f64,
 }
 
 /// What the backward of a [`Gcnii`] needs.
 #[derive(Debug, Default)]
-pub struct GcniiCache<T> {
+pub struct GcniiCache<T: Real> {
     propagation: Propagation<T>,
     /// `s`, destination rows.
     mixed: Matrix<T>,
@@ -41,21 +41,19 @@ pub struct GcniiCache<T> {
 
 impl<T: Real> Gcnii<T> {
     /// Layer number `layer`, counted from 1, with strengths `alpha` of the initial residual and `lambda` of the weight.
-    pub fn new(scope: &Scope, width: usize, alpha: f64, lambda: f64, layer: usize, dropout: f64) -> Self {
+    pub fn new(scope: &Scope, width: usize, alpha: f64, lambda: f64, layer: usize) -> Self {
         assert!(layer > 0, "layers count from 1");
         let theta = (lambda / layer as f64 + 1.0).ln();
-        Gcnii { weight: scope.glorot("weight1", &[width, width]), alpha, theta, dropout }
+        Gcnii { weight: scope.glorot("weight1", &[width, width]), alpha, theta }
     }
 
-    /// `(1 - θ) x + θ x W`, or with the transpose of W.
-    fn mix(&self, x: Matrix<T>, weight: Mat<T>) -> Matrix<T> {
-        let mut out = x.clone();
-        gemm(T::of(self.theta), x.mat(), weight, T::of(1.0 - self.theta), out.data_mut());
-        out
-    }
-
-    fn weight(&self) -> Mat<'_, T> {
-        Mat::new(&self.weight.value, self.weight.shape[0], self.weight.shape[1])
+    /// `(1 - θ) I + θ W`: one product instead of a product and a sum.
+    fn blended_weight(&self) -> Vec<T> {
+        let theta = T::of(self.theta);
+        let mut blend: Vec<T> = self.weight.value.iter().map(|&w| theta * w).collect();
+        let width = self.weight.shape[0];
+        blend.iter_mut().step_by(width + 1).for_each(|w| *w += T::one() - theta);
+        blend
     }
 }
 
@@ -66,39 +64,47 @@ impl<T: Real> Layer<T> for Gcnii<T> {
         self.weight.shape[0]
     }
 
-    fn trains_messages(&self) -> bool {
-        false
+    fn aggregates_input(&self) -> bool {
+        true
     }
 
-    fn prepare(&self, mut input: Arc<Matrix<T>>, pass: &Pass<T>, _: &mut GcniiCache<T>) -> Arc<Matrix<T>> {
-        pass.drop_input(&mut input, self.dropout);
+    fn prepare(&self, input: Input<T>, _: &Pass<T>, _: &mut GcniiCache<T>) -> Input<T> {
         input
     }
 
     fn aggregate(
         &self,
         block: &Block,
-        messages: Arc<Matrix<T>>,
+        messages: Input<T>,
         _: &Pass<T>,
         cache: &mut GcniiCache<T>,
-    ) -> Matrix<T> {
-        cache.propagation = Propagation::symmetric(block);
-        cache.propagation.forward(block, &messages)
+    ) -> Arc<Matrix<T>> {
+        cache.propagation = Propagation::symmetric(block, T::of(1.0 - self.alpha));
+        Arc::new(cache.propagation.forward(block, &messages))
     }
 
     fn finish(
         &self,
         block: &Block,
-        aggregated: Matrix<T>,
+        aggregated: Arc<Matrix<T>>,
         pass: &Pass<T>,
         cache: &mut GcniiCache<T>,
     ) -> Matrix<T> {
         let initial = pass.initial.expect("a pass through GCNII carries the initial representation");
-        let mut mixed = aggregated.scaled(T::of(1.0 - self.alpha));
-        let share = vec![T::of(self.alpha); mixed.rows()];
-        add_scaled(initial.run(block.destinations()), initial.cols(), Some(&share), mixed.data_mut());
-        cache.mixed = mixed.clone();
-        self.mix(mixed, self.weight())
+        cache.mixed = Arc::unwrap_or_clone(aggregated);
+        let width = cache.mixed.cols();
+        add_scaled(T::of(self.alpha), initial.run(block.destinations()), cache.mixed.data_mut());
+        let mut out = Matrix::unspecified(cache.mixed.rows(), width);
+        let blend = self.blended_weight();
+        multiply(
+            T::one(),
+            cache.mixed.tall(),
+            Mat::new(&blend, width, width),
+            Start::Zero,
+            out.data_mut(),
+            width,
+        );
+        out
     }
 
     fn finish_backward(
@@ -108,16 +114,19 @@ impl<T: Real> Layer<T> for Gcnii<T> {
         _: &Pass<T>,
         cache: &mut GcniiCache<T>,
     ) -> FinishGrad<T> {
-        gemm(T::of(self.theta), cache.mixed.mat().t(), grad.mat(), T::one(), &mut self.weight.grad);
-        let mixed = self.mix(grad, self.weight().t());
-        let initial = Some(mixed.clone().scaled(T::of(self.alpha)));
-        FinishGrad { aggregated: mixed.scaled(T::of(1.0 - self.alpha)), initial }
+        add_outer(T::of(self.theta), cache.mixed.tall(), grad.tall(), &mut self.weight.grad);
+        let (blend, width) = (self.blended_weight(), grad.cols());
+        // The mixed rows are no longer needed: their gradient takes their place.
+        let mut mixed = std::mem::take(&mut cache.mixed);
+        let blend = Mat::new(&blend, width, width).t();
+        multiply(T::one(), grad.tall(), blend, Start::Zero, mixed.data_mut(), width);
+        FinishGrad { aggregated: Some(Arc::new(mixed)), initial: Some(T::of(self.alpha)) }
     }
 
     fn aggregate_backward(
         &mut self,
         block: &Block,
-        grad: Matrix<T>,
+        grad: Arc<Matrix<T>>,
         _: &Pass<T>,
         cache: &mut GcniiCache<T>,
     ) -> Matrix<T> {
@@ -126,11 +135,10 @@ impl<T: Real> Layer<T> for Gcnii<T> {
 
     fn prepare_backward(
         &mut self,
-        mut grad: Matrix<T>,
+        grad: Matrix<T>,
         pass: &Pass<T>,
         _: &mut GcniiCache<T>,
     ) -> Option<Matrix<T>> {
-        pass.drop_gradient(&mut grad, self.dropout);
         pass.input_gradient.then_some(grad)
     }
 
@@ -149,7 +157,7 @@ mod tests {
     use crate::testing::*;
 
     fn layer<T: Real>() -> Gcnii<T> {
-        Gcnii::new(&Scope::new(1), 3, 0.1, 0.5, 2, 0.4)
+        Gcnii::new(&Scope::new(1), 3, 0.1, 0.5, 2)
     }
 
     #[test]
@@ -166,7 +174,7 @@ mod tests {
     #[test]
     fn without_a_weight_it_blends_a_gcn_with_the_initial_rows() {
         // θ = 0 leaves s; the vertex without edges sees only itself.
-        let layer = Gcnii::<f64>::new(&Scope::new(1), 3, 0.25, 0.0, 1, 0.0);
+        let layer = Gcnii::<f64>::new(&Scope::new(1), 3, 0.25, 0.0, 1);
         let (x, initial) = (input(0), input::<f64>(1));
         let alone = 5;
         let want: Vec<f64> = (0..3)

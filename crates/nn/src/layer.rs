@@ -5,7 +5,7 @@
 //!                                 ─ aggregate over a Block ─▶ (destination rows) ─ finish ─▶ output (destination rows)
 //! ```
 //!
-//! `prepare` and `finish` are row-wise; only `aggregate` reads edges. What travels between owners is the output of
+//! A layer's input has been dropped out already; `prepare` and `finish` are row-wise; only `aggregate` reads edges. What travels between owners is the output of
 //! `prepare`, computed by the owner of a row under the owner's dropout mask, so that nobody multiplies a row of
 //! another by a weight. Owned rows are the first source rows of the block, and its destinations are among them; in one
 //! process all source rows are owned and nothing travels.
@@ -20,10 +20,11 @@ use std::sync::Arc;
 
 use halograph_graph::block::Block;
 use halograph_kernels::Real;
-use halograph_kernels::dropout::dropout;
+use halograph_kernels::dropout::Mask;
 use halograph_kernels::keyed::Key;
 use serde::{Deserialize, Serialize};
 
+use crate::input::Input;
 use crate::matrix::Matrix;
 use crate::param::Param;
 
@@ -34,7 +35,7 @@ const ATTENTION: u64 = 1;
 
 /// What one forward and its backward through one layer are given beside their matrices.
 #[derive(Debug, Clone, Copy)]
-pub struct Pass<'a, T> {
+pub struct Pass<'a, T: Real> {
     /// Names the random masks: seed, epoch, batch and layer. `None`: evaluation, nothing is dropped.
     pub key: Option<Key>,
     /// Dataset vertex id of each owned row; `None`: the row number.
@@ -45,27 +46,15 @@ pub struct Pass<'a, T> {
     pub input_gradient: bool,
 }
 
-impl<T: Real> Pass<'_, T> {
+impl<'a, T: Real> Pass<'a, T> {
     /// A forward without dropout, all rows under their own numbers.
     pub fn evaluation() -> Self {
         Pass { key: None, ids: None, initial: None, input_gradient: true }
     }
 
-    /// Applies the input mask to owned rows; the backward is the same. A shared matrix is copied only if it changes.
-    pub(crate) fn drop_input(&self, x: &mut Arc<Matrix<T>>, p: f64) {
-        if let (Some(key), true) = (self.key, p > 0.0) {
-            let x = Arc::make_mut(x);
-            let cols = x.cols();
-            dropout(x.data_mut(), cols, self.ids, key.with(INPUT), p);
-        }
-    }
-
-    /// Applies the input mask to a gradient.
-    pub(crate) fn drop_gradient(&self, grad: &mut Matrix<T>, p: f64) {
-        if let Some(key) = self.key {
-            let cols = grad.cols();
-            dropout(grad.data_mut(), cols, self.ids, key.with(INPUT), p);
-        }
+    /// What of the input is dropped with probability `p`, if anything.
+    pub fn mask(&self, p: f64) -> Option<Mask<'a>> {
+        Mask::new(self.key?.with(INPUT), p, self.ids)
     }
 
     /// The key of attention masks, if anything is dropped with probability `p`.
@@ -76,11 +65,12 @@ impl<T: Real> Pass<'_, T> {
 
 /// Gradients that leave [`Layer::finish_backward`].
 #[derive(Debug)]
-pub struct FinishGrad<T> {
-    /// Of the aggregate: destination rows x message width (less the columns that aggregation uses up).
-    pub aggregated: Matrix<T>,
-    /// Of [`Pass::initial`], in its destination rows, if the layer read it.
-    pub initial: Option<Matrix<T>>,
+pub struct FinishGrad<T: Real> {
+    /// Of the aggregate: destination rows x message width (less the columns that aggregation uses up). `None`: neither a
+    /// parameter below nor anybody else wants it, and the backward ends here.
+    pub aggregated: Option<Arc<Matrix<T>>>,
+    /// How much of it is the gradient of [`Pass::initial`] in its destination rows as well, if the layer read it.
+    pub initial: Option<T>,
 }
 
 /// A layer over a [`Block`].
@@ -91,27 +81,28 @@ pub trait Layer<T: Real> {
     /// Width of a message, 0 if nothing needs to travel.
     fn message_width(&self) -> usize;
 
-    /// Whether parameters act before the aggregation. If not, and nobody wants the input's gradient, the
-    /// backward may end after [`Layer::finish_backward`].
-    fn trains_messages(&self) -> bool;
+    /// Whether messages are the input as it is and sums of them depend on no parameter: of an input that never changes,
+    /// they need to be made only once.
+    fn aggregates_input(&self) -> bool;
 
-    /// Owned rows of the input to owned rows of messages.
-    fn prepare(&self, input: Arc<Matrix<T>>, pass: &Pass<T>, cache: &mut Self::Cache) -> Arc<Matrix<T>>;
+    /// Owned rows of the input, dropped out, to owned rows of messages.
+    fn prepare(&self, input: Input<T>, pass: &Pass<T>, cache: &mut Self::Cache) -> Input<T>;
 
     /// Messages of all source rows to destination rows.
     fn aggregate(
         &self,
         block: &Block,
-        messages: Arc<Matrix<T>>,
+        messages: Input<T>,
         pass: &Pass<T>,
         cache: &mut Self::Cache,
-    ) -> Matrix<T>;
+    ) -> Arc<Matrix<T>>;
 
-    /// Aggregated destination rows to destination rows of the output.
+    /// Aggregated destination rows to destination rows of the output. Of sums that were made once, more rows may come
+    /// than the block has destinations: the first ones count.
     fn finish(
         &self,
         block: &Block,
-        aggregated: Matrix<T>,
+        aggregated: Arc<Matrix<T>>,
         pass: &Pass<T>,
         cache: &mut Self::Cache,
     ) -> Matrix<T>;
@@ -129,7 +120,7 @@ pub trait Layer<T: Real> {
     fn aggregate_backward(
         &mut self,
         block: &Block,
-        grad: Matrix<T>,
+        grad: Arc<Matrix<T>>,
         pass: &Pass<T>,
         cache: &mut Self::Cache,
     ) -> Matrix<T>;
@@ -154,7 +145,7 @@ pub trait Layer<T: Real> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Project {
-    /// Where rows are narrower.
+    /// Where rows are narrower; after it in a first layer without dropout, whose sums are then made only once.
     #[default]
     Auto,
     /// Before it: output rows are aggregated.

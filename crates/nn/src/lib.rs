@@ -8,12 +8,13 @@
 //! - [`optimizer`]: steps over all parameters of a model;
 //! - [`state`]: state dicts, as safetensors bytes;
 //! - [`metrics`]: scores of predictions;
-//! - [`matrix`]: row-major matrices.
+//! - [`matrix`]: row-major matrices; [`input`]: what goes into a layer.
 
 pub mod erased;
 pub mod gat;
 pub mod gcn;
 pub mod gcnii;
+pub mod input;
 pub mod layer;
 pub mod linear;
 pub mod matrix;
@@ -30,6 +31,7 @@ pub mod state;
 #[cfg(test)]
 mod testing;
 
+pub use input::Input;
 pub use layer::{FinishGrad, Layer, Pass, Project};
 pub use matrix::Matrix;
 pub use model::{Model, Spec};

@@ -6,8 +6,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use halograph_graph::block::Block;
+use halograph_kernels::gemm::Start;
 use halograph_kernels::{Real, rows};
 
+use crate::input::Input;
 use crate::layer::{FinishGrad, Layer, Pass};
 use crate::matrix::Matrix;
 use crate::param::{Param, Scope};
@@ -17,25 +19,23 @@ use crate::param::{Param, Scope};
 pub struct Linear<T> {
     weight: Param<T>,
     bias: Param<T>,
-    dropout: f64,
 }
 
 /// What the backward of a [`Linear`] needs.
 #[derive(Debug, Default)]
-pub struct LinearCache<T> {
-    /// Owned rows of the dropped-out input.
-    input: Arc<Matrix<T>>,
-    /// Gradient of the input, in these owned rows.
+pub struct LinearCache<T: Real> {
+    /// Owned rows of the input.
+    input: Input<T>,
+    /// Gradient of the output, in these owned rows.
     grad: (Range<usize>, Matrix<T>),
 }
 
 impl<T: Real> Linear<T> {
-    /// A layer drawn from `scope` that drops its input with probability `dropout`.
-    pub fn new(scope: &Scope, inputs: usize, outputs: usize, dropout: f64) -> Self {
+    /// A layer drawn from `scope`.
+    pub fn new(scope: &Scope, inputs: usize, outputs: usize) -> Self {
         Linear {
             weight: scope.kaiming("weight", &[outputs, inputs], inputs),
             bias: scope.kaiming("bias", &[outputs], inputs),
-            dropout,
         }
     }
 }
@@ -47,29 +47,21 @@ impl<T: Real> Layer<T> for Linear<T> {
         0
     }
 
-    fn trains_messages(&self) -> bool {
+    fn aggregates_input(&self) -> bool {
         false
     }
 
-    fn prepare(
-        &self,
-        mut input: Arc<Matrix<T>>,
-        pass: &Pass<T>,
-        cache: &mut LinearCache<T>,
-    ) -> Arc<Matrix<T>> {
-        pass.drop_input(&mut input, self.dropout);
+    fn prepare(&self, input: Input<T>, _: &Pass<T>, cache: &mut LinearCache<T>) -> Input<T> {
         cache.input = input;
-        Arc::new(Matrix::zeros(cache.input.rows(), 0))
+        Matrix::zeros(cache.input.rows(), 0).into()
     }
 
-    fn aggregate(&self, block: &Block, _: Arc<Matrix<T>>, _: &Pass<T>, _: &mut LinearCache<T>) -> Matrix<T> {
-        Matrix::zeros(block.destinations().len(), 0)
+    fn aggregate(&self, block: &Block, _: Input<T>, _: &Pass<T>, _: &mut LinearCache<T>) -> Arc<Matrix<T>> {
+        Arc::new(Matrix::zeros(block.destinations().len(), 0))
     }
 
-    fn finish(&self, block: &Block, _: Matrix<T>, _: &Pass<T>, cache: &mut LinearCache<T>) -> Matrix<T> {
-        let mut out = self.weight.project(cache.input.mat_of(block.destinations()));
-        rows::add_row(out.data_mut(), &self.bias.value);
-        out
+    fn finish(&self, block: &Block, _: Arc<Matrix<T>>, _: &Pass<T>, cache: &mut LinearCache<T>) -> Matrix<T> {
+        self.weight.project(cache.input.tall_of(block.destinations()), Start::Row(&self.bias.value))
     }
 
     fn finish_backward(
@@ -80,17 +72,16 @@ impl<T: Real> Layer<T> for Linear<T> {
         cache: &mut LinearCache<T>,
     ) -> FinishGrad<T> {
         rows::add_column_sums(grad.data(), &mut self.bias.grad);
-        self.weight.add_grad(cache.input.mat_of(block.destinations()), &grad);
-        if pass.input_gradient {
-            cache.grad = (block.destinations(), self.weight.project_back(&grad));
-        }
-        FinishGrad { aggregated: Matrix::zeros(grad.rows(), 0), initial: None }
+        self.weight.add_grad(cache.input.tall_of(block.destinations()), grad.tall());
+        let aggregated = pass.input_gradient.then(|| Arc::new(Matrix::zeros(grad.rows(), 0)));
+        cache.grad = (block.destinations(), grad);
+        FinishGrad { aggregated, initial: None }
     }
 
     fn aggregate_backward(
         &mut self,
         block: &Block,
-        _: Matrix<T>,
+        _: Arc<Matrix<T>>,
         _: &Pass<T>,
         _: &mut LinearCache<T>,
     ) -> Matrix<T> {
@@ -106,10 +97,13 @@ impl<T: Real> Layer<T> for Linear<T> {
         if !pass.input_gradient {
             return None;
         }
-        let mut grad = Matrix::zeros(cache.input.rows(), cache.input.cols());
-        grad.add_at(cache.grad.0.start, &cache.grad.1);
-        pass.drop_gradient(&mut grad, self.dropout);
-        Some(grad)
+        let (own, grad) = std::mem::take(&mut cache.grad);
+        if own.len() == cache.input.rows() {
+            return Some(self.weight.project_back(grad.tall()));
+        }
+        let mut below = Matrix::zeros(cache.input.rows(), cache.input.cols());
+        self.weight.add_back(grad.tall(), own, &mut below);
+        Some(below)
     }
 
     fn params(&self) -> Vec<&Param<T>> {
@@ -127,7 +121,7 @@ mod tests {
     use crate::testing::*;
 
     fn layer<T: Real>() -> Linear<T> {
-        Linear::new(&Scope::new(1), 3, 2, 0.4)
+        Linear::new(&Scope::new(1), 3, 2)
     }
 
     #[test]

@@ -1,36 +1,42 @@
-//! Row-major matrices: a vector that knows its shape.
+//! Row-major matrices: memory that knows its shape.
 
 use std::ops::Range;
 
+use bytemuck::Pod;
 use halograph_kernels::Real;
-use halograph_kernels::gemm::{Mat, gemm};
+use halograph_kernels::buffer::Buffer;
+use halograph_kernels::gemm::Tall;
 use halograph_kernels::rows;
 
 /// `rows` x `cols` numbers, row by row.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Matrix<T> {
+#[derive(Debug, Clone, PartialEq)]
+pub struct Matrix<T: Pod> {
     rows: usize,
     cols: usize,
-    data: Vec<T>,
+    data: Buffer<T>,
 }
 
-impl<T: Real> Matrix<T> {
+impl<T: Pod> Default for Matrix<T> {
+    fn default() -> Self {
+        Matrix { rows: 0, cols: 0, data: Buffer::default() }
+    }
+}
+
+impl<T: Pod> Matrix<T> {
+    /// Nobody knows what: for a result that is written before it is read.
+    pub fn unspecified(rows: usize, cols: usize) -> Self {
+        Matrix { rows, cols, data: Buffer::unspecified(rows * cols) }
+    }
+
     /// All zero.
     pub fn zeros(rows: usize, cols: usize) -> Self {
-        Matrix { rows, cols, data: vec![T::zero(); rows * cols] }
+        Matrix { rows, cols, data: Buffer::zeros(rows * cols) }
     }
 
     /// `data` as `rows` x `cols`.
     pub fn new(rows: usize, cols: usize, data: Vec<T>) -> Self {
         assert_eq!(data.len(), rows * cols, "{rows} x {cols} matrix");
-        Matrix { rows, cols, data }
-    }
-
-    /// `a * b`.
-    pub fn product(a: Mat<T>, b: Mat<T>) -> Self {
-        let mut product = Matrix::zeros(a.rows(), b.cols());
-        gemm(T::one(), a, b, T::zero(), &mut product.data);
-        product
+        Matrix { rows, cols, data: Buffer::from(&data[..]) }
     }
 
     /// Number of rows.
@@ -62,44 +68,23 @@ impl<T: Real> Matrix<T> {
     pub fn run_mut(&mut self, rows: Range<usize>) -> &mut [T] {
         &mut self.data[rows.start * self.cols..rows.end * self.cols]
     }
+}
 
+impl<T: Real> Matrix<T> {
     /// As a factor of a product.
-    pub fn mat(&self) -> Mat<'_, T> {
-        Mat::new(&self.data, self.rows, self.cols)
+    pub fn tall(&self) -> Tall<'_, T> {
+        self.tall_of(0..self.rows)
     }
 
     /// A run of rows as a factor of a product.
-    pub fn mat_of(&self, rows: Range<usize>) -> Mat<'_, T> {
-        Mat::new(self.run(rows.clone()), rows.len(), self.cols)
+    pub fn tall_of(&self, rows: Range<usize>) -> Tall<'_, T> {
+        Tall::new(self.run(rows.clone()), rows.len(), self.cols)
     }
 
-    /// Adds `other` to the rows from `first` on.
-    pub fn add_at(&mut self, first: usize, other: &Matrix<T>) {
+    /// Adds `share * other` to the rows from `first` on.
+    pub fn add_at(&mut self, first: usize, share: T, other: &Matrix<T>) {
         assert_eq!(self.cols, other.cols, "rows of one width");
-        rows::add_scaled(&other.data, other.cols, None, self.run_mut(first..first + other.rows));
-    }
-
-    /// Multiplies every number by `factor`.
-    #[must_use]
-    pub fn scaled(mut self, factor: T) -> Self {
-        self.data.iter_mut().for_each(|x| *x *= factor);
-        self
-    }
-
-    /// Columns before `at`, and the others.
-    pub fn split_columns(&self, at: usize) -> (Matrix<T>, Matrix<T>) {
-        let part = |columns: Range<usize>| {
-            let rows = (0..self.rows).flat_map(|r| &self.run(r..r + 1)[columns.clone()]);
-            Matrix::new(self.rows, columns.len(), rows.copied().collect())
-        };
-        (part(0..at), part(at..self.cols))
-    }
-
-    /// The columns of `self`, then those of `other`.
-    pub fn beside(&self, other: &Matrix<T>) -> Matrix<T> {
-        assert_eq!(self.rows, other.rows, "columns of one height");
-        let data = (0..self.rows).flat_map(|r| self.run(r..r + 1).iter().chain(other.run(r..r + 1)));
-        Matrix::new(self.rows, self.cols + other.cols, data.copied().collect())
+        rows::add_scaled(share, &other.data, self.run_mut(first..first + other.rows));
     }
 }
 
@@ -108,17 +93,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_split_and_join() {
-        let m = Matrix::new(2, 3, vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-        let (left, right) = m.split_columns(1);
-        assert_eq!((left.data(), right.data()), (&[1.0, 4.0][..], &[2.0, 3.0, 5.0, 6.0][..]));
-        assert_eq!(left.beside(&right), m);
-    }
-
-    #[test]
     fn rows_are_added_where_they_belong() {
         let mut m = Matrix::new(3, 1, vec![1.0, 2.0, 3.0]);
-        m.add_at(1, &Matrix::new(2, 1, vec![10.0, 20.0]));
-        assert_eq!(m.data(), [1.0, 12.0, 23.0]);
+        m.add_at(1, 0.5, &Matrix::new(2, 1, vec![10.0, 20.0]));
+        assert_eq!(m.data(), [1.0, 7.0, 13.0]);
     }
 }

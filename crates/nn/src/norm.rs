@@ -4,8 +4,10 @@
 //! Rows x width → rows x width. LayerNorm is row-wise. BatchNorm is not: its statistics are over all rows of all ranks,
 //! so its forward and backward stop where those sums are made, for the caller to add up.
 
+use halograph_kernels::Real;
 use halograph_kernels::batch_norm::{self, GradSums, Moments};
-use halograph_kernels::{Real, layer_norm};
+use halograph_kernels::buffer::Buffer;
+use halograph_kernels::tail::{Affine, Tail};
 
 use crate::matrix::Matrix;
 use crate::param::{Param, Scope};
@@ -20,9 +22,9 @@ pub struct LayerNorm<T> {
 /// What the backward of a norm needs: the normalised rows, and what each row (LayerNorm) or column (BatchNorm) was
 /// multiplied by.
 #[derive(Debug, Default)]
-pub struct NormCache<T> {
+pub struct NormCache<T: Real> {
     normal: Matrix<T>,
-    scales: Vec<T>,
+    scales: Buffer<T>,
 }
 
 impl<T: Real> LayerNorm<T> {
@@ -34,21 +36,28 @@ impl<T: Real> LayerNorm<T> {
         }
     }
 
-    /// Normalises `x`.
-    pub fn forward(&self, mut x: Matrix<T>, cache: &mut NormCache<T>) -> Matrix<T> {
-        let cols = x.cols();
-        cache.scales = layer_norm::normalize(x.data_mut(), cols);
-        let mut out = Matrix::zeros(x.rows(), cols);
-        layer_norm::affine(x.data(), &self.weight.value, &self.bias.value, out.data_mut());
+    /// Normalises `x`; what follows the norm is done on the way.
+    pub fn forward(&self, mut x: Matrix<T>, tail: &Tail, cache: &mut NormCache<T>) -> Matrix<T> {
+        let mut out = Matrix::unspecified(x.rows(), x.cols());
+        let affine = Affine { weight: &self.weight.value, bias: &self.bias.value };
+        cache.scales = Buffer::unspecified(x.rows());
+        tail.layer_norm(affine, x.data_mut(), &mut cache.scales, out.data_mut());
         cache.normal = x;
         out
     }
 
-    /// From the gradient of the output to that of the input; adds to the gradients of parameters.
-    pub fn backward(&mut self, mut grad: Matrix<T>, cache: &NormCache<T>) -> Matrix<T> {
-        let normal = cache.normal.data();
-        layer_norm::affine_backward(normal, grad.data(), &mut self.weight.grad, &mut self.bias.grad);
-        layer_norm::backward(normal, &cache.scales, &self.weight.value, grad.data_mut());
+    /// From the gradient of `output`, what [`LayerNorm::forward`] gave, to that of its input; adds to the gradients of
+    /// parameters.
+    pub fn backward(
+        &mut self,
+        mut grad: Matrix<T>,
+        tail: &Tail,
+        output: &Matrix<T>,
+        cache: &NormCache<T>,
+    ) -> Matrix<T> {
+        let saved = [cache.normal.data(), &cache.scales, output.data()];
+        let grads = [&mut self.weight.grad[..], &mut self.bias.grad];
+        tail.layer_norm_backward(&self.weight.value, saved, grad.data_mut(), grads);
         grad
     }
 
@@ -113,7 +122,7 @@ impl<T: Real> BatchNorm<T> {
     pub fn forward(&mut self, x: Matrix<T>, moments: &Moments<T>, cache: &mut NormCache<T>) -> Matrix<T> {
         moments.update_running(&mut self.running_mean, &mut self.running_var);
         self.batches += 1;
-        cache.scales = moments.scales();
+        cache.scales = Buffer::from(&moments.scales()[..]);
         let (normal, out) = self.apply(x, &moments.mean, &cache.scales);
         cache.normal = normal;
         out
@@ -128,7 +137,7 @@ impl<T: Real> BatchNorm<T> {
 
     fn apply(&self, mut x: Matrix<T>, mean: &[T], scales: &[T]) -> (Matrix<T>, Matrix<T>) {
         batch_norm::normalize(x.data_mut(), mean, scales);
-        let mut out = Matrix::zeros(x.rows(), x.cols());
+        let mut out = Matrix::unspecified(x.rows(), x.cols());
         batch_norm::affine(x.data(), &self.weight.value, &self.bias.value, out.data_mut());
         (x, out)
     }
@@ -170,6 +179,8 @@ impl<T: Real> BatchNorm<T> {
 
 #[cfg(test)]
 mod tests {
+    use halograph_kernels::activation::Activation;
+
     use super::*;
     use crate::testing::{INPUTS, assert_close, input};
 
@@ -199,9 +210,11 @@ mod tests {
         scrambled(norm.params_mut());
         let (x, g) = (input(0), input(1));
         let mut cache = NormCache::default();
-        norm.forward(x.clone(), &mut cache);
-        let grad = norm.backward(g.clone(), &cache);
-        assert_close(grad.data(), &differences(&x, &g, |x| norm.forward(x, &mut NormCache::default())), 1e-6);
+        let tail = Tail { activation: Activation::Elu, mask: None };
+        let out = norm.forward(x.clone(), &tail, &mut cache);
+        let grad = norm.backward(g.clone(), &tail, &out, &cache);
+        let forward = |x| norm.forward(x, &tail, &mut NormCache::default());
+        assert_close(grad.data(), &differences(&x, &g, forward), 1e-6);
     }
 
     #[test]

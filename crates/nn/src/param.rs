@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use halograph_kernels::Real;
-use halograph_kernels::gemm::{Mat, gemm};
+use halograph_kernels::gemm::{Mat, Start, Tall, add_outer, multiply};
 use halograph_kernels::keyed::Key;
 
 use crate::matrix::Matrix;
@@ -22,23 +22,39 @@ pub struct Param<T> {
 }
 
 impl<T: Real> Param<T> {
-    fn mat(&self) -> Mat<'_, T> {
+    pub(crate) fn mat(&self) -> Mat<'_, T> {
         Mat::new(&self.value, self.shape[0], self.shape[1])
     }
 
     /// `x * Wᵀ` for a weight W of outputs x inputs.
-    pub fn project(&self, x: Mat<T>) -> Matrix<T> {
-        Matrix::product(x, self.mat().t())
+    pub fn project(&self, x: Tall<T>, start: Start<T>) -> Matrix<T> {
+        let mut out = Matrix::unspecified(x.rows(), self.shape[0]);
+        self.project_into(x, start, &mut out);
+        out
+    }
+
+    /// `out = start + x * Wᵀ`.
+    pub fn project_into(&self, x: Tall<T>, start: Start<T>, out: &mut Matrix<T>) {
+        let pitch = out.cols();
+        multiply(T::one(), x, self.mat().t(), start, out.data_mut(), pitch);
     }
 
     /// The backward of [`Param::project`] with respect to the weight: `dW += gᵀ * x`.
-    pub fn add_grad(&mut self, x: Mat<T>, grad: &Matrix<T>) {
-        gemm(T::one(), grad.mat().t(), x, T::one(), &mut self.grad);
+    pub fn add_grad(&mut self, x: Tall<T>, grad: Tall<T>) {
+        add_outer(T::one(), grad, x, &mut self.grad);
     }
 
     /// The backward of [`Param::project`] with respect to `x`: `g * W`.
-    pub fn project_back(&self, grad: &Matrix<T>) -> Matrix<T> {
-        Matrix::product(grad.mat(), self.mat())
+    pub fn project_back(&self, grad: Tall<T>) -> Matrix<T> {
+        let mut out = Matrix::unspecified(grad.rows(), self.shape[1]);
+        multiply(T::one(), grad, self.mat(), Start::Zero, out.data_mut(), self.shape[1]);
+        out
+    }
+
+    /// `out[rows] += g * W`.
+    pub fn add_back(&self, grad: Tall<T>, rows: Range<usize>, out: &mut Matrix<T>) {
+        let pitch = out.cols();
+        multiply(T::one(), grad, self.mat(), Start::Kept, out.run_mut(rows), pitch);
     }
 }
 

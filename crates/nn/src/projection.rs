@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use halograph_kernels::Real;
+use halograph_kernels::gemm::Start;
+use halograph_kernels::rows::add_row;
 
+use crate::input::Input;
 use crate::layer::Project;
 use crate::matrix::Matrix;
 use crate::param::Param;
@@ -35,42 +38,59 @@ impl<T: Real> Projection<T> {
     }
 
     /// Input rows to the rows that are aggregated.
-    pub(crate) fn prepare(&self, input: Arc<Matrix<T>>, factor: &mut Arc<Matrix<T>>) -> Arc<Matrix<T>> {
+    pub(crate) fn prepare(&self, input: Input<T>, factor: &mut Input<T>) -> Input<T> {
         if !self.is_first {
             return input;
         }
         *factor = input;
-        Arc::new(self.weight.project(factor.mat()))
+        self.weight.project(factor.tall(), Start::Zero).into()
     }
 
-    /// Aggregated rows to output rows.
-    pub(crate) fn finish(&self, aggregated: Matrix<T>, factor: &mut Arc<Matrix<T>>) -> Matrix<T> {
+    /// The first `rows` aggregated rows to output rows, `bias` included.
+    pub(crate) fn finish(
+        &self,
+        aggregated: Arc<Matrix<T>>,
+        rows: usize,
+        bias: &[T],
+        factor: &mut Input<T>,
+    ) -> Matrix<T> {
         if self.is_first {
-            return aggregated;
+            let mut out = Arc::unwrap_or_clone(aggregated);
+            add_row(out.data_mut(), bias);
+            return out;
         }
-        *factor = Arc::new(aggregated);
-        self.weight.project(factor.mat())
+        *factor = aggregated.into();
+        self.weight.project(factor.tall_of(0..rows), Start::Row(bias))
     }
 
-    /// The backward of [`Projection::finish`].
-    pub(crate) fn finish_backward(&mut self, grad: Matrix<T>, factor: &Matrix<T>) -> Matrix<T> {
+    /// The backward of [`Projection::finish`] without the bias; the gradient of the aggregate only if somebody below it
+    /// wants one: the weight, or the input.
+    pub(crate) fn finish_backward(
+        &mut self,
+        grad: &Arc<Matrix<T>>,
+        factor: &mut Input<T>,
+        input_gradient: bool,
+    ) -> Option<Arc<Matrix<T>>> {
         if self.is_first {
-            return grad;
+            return Some(grad.clone());
         }
-        self.weight.add_grad(factor.mat(), &grad);
-        self.weight.project_back(&grad)
+        // Its memory is wanted.
+        let factor = std::mem::take(factor);
+        self.weight.add_grad(factor.tall_of(0..grad.rows()), grad.tall());
+        drop(factor);
+        input_gradient.then(|| Arc::new(self.weight.project_back(grad.tall())))
     }
 
     /// The backward of [`Projection::prepare`]; the gradient of the input only if it is wanted.
     pub(crate) fn prepare_backward(
         &mut self,
         grad: Matrix<T>,
-        factor: &Matrix<T>,
+        factor: &Input<T>,
         input_gradient: bool,
     ) -> Option<Matrix<T>> {
         if self.is_first {
-            self.weight.add_grad(factor.mat(), &grad);
+            self.weight.add_grad(factor.tall(), grad.tall());
         }
-        input_gradient.then(|| if self.is_first { self.weight.project_back(&grad) } else { grad })
+        input_gradient.then(|| if self.is_first { self.weight.project_back(grad.tall()) } else { grad })
     }
 }

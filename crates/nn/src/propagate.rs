@@ -5,8 +5,8 @@
 use halograph_graph::block::Block;
 use halograph_kernels::Real;
 use halograph_kernels::aggregate::{Weights, aggregate};
-use halograph_kernels::rows::add_scaled;
 
+use crate::input::Input;
 use crate::matrix::Matrix;
 
 /// The factors of a linear aggregation over one block.
@@ -20,10 +20,12 @@ pub(crate) struct Propagation<T> {
 
 impl<T: Real> Propagation<T> {
     /// Symmetric normalisation with self-loops: `Σ_{u in N(v) ∪ {v}} x[u] / √(d̂(u) d̂(v))`, `d̂ = degree + 1`.
-    pub(crate) fn symmetric(block: &Block) -> Self {
+    /// All of it times `share`.
+    pub(crate) fn symmetric(block: &Block, share: T) -> Self {
         let source: Vec<T> = block.degrees().iter().map(|&d| T::of(1.0 / (d as f64 + 1.0).sqrt())).collect();
-        let destination = source[block.destinations()].to_vec();
-        let own = without_stored_loops(block, destination.iter().map(|&s| s * s).collect());
+        let ends = &source[block.destinations()];
+        let own = without_stored_loops(block, ends.iter().map(|&s| share * s * s).collect());
+        let destination = ends.iter().map(|&s| share * s).collect();
         Propagation { source: Some(source), destination, own: Some(own) }
     }
 
@@ -49,23 +51,24 @@ impl<T: Real> Propagation<T> {
     }
 
     /// Source rows to destination rows.
-    pub(crate) fn forward(&self, block: &Block, x: &Matrix<T>) -> Matrix<T> {
+    pub(crate) fn forward(&self, block: &Block, x: &Input<T>) -> Matrix<T> {
+        let x = &x.full();
         assert_eq!(x.rows(), block.sources(), "a message from every source row");
-        let mut out = Matrix::zeros(block.destinations().len(), x.cols());
+        let mut out = Matrix::unspecified(block.destinations().len(), x.cols());
         aggregate(block.pattern(), self.weights(), x.data(), x.cols(), out.data_mut());
         if let Some(own) = &self.own {
-            add_scaled(x.run(block.destinations()), x.cols(), Some(own), out.data_mut());
+            add_own(x.run(block.destinations()), x.cols(), own, out.data_mut());
         }
         out
     }
 
     /// Gradients of destination rows to gradients of source rows.
     pub(crate) fn backward(&self, block: &Block, grad: &Matrix<T>) -> Matrix<T> {
-        let mut out = Matrix::zeros(block.sources(), grad.cols());
+        let mut out = Matrix::unspecified(block.sources(), grad.cols());
         let weights = self.weights().transposed();
         aggregate(block.transpose(), weights, grad.data(), grad.cols(), out.data_mut());
         if let Some(own) = &self.own {
-            add_scaled(grad.data(), grad.cols(), Some(own), out.run_mut(block.destinations()));
+            add_own(grad.data(), grad.cols(), own, out.run_mut(block.destinations()));
         }
         out
     }
@@ -74,4 +77,10 @@ impl<T: Real> Propagation<T> {
 fn without_stored_loops<T: Real>(block: &Block, mut own: Vec<T>) -> Vec<T> {
     block.loops().iter().for_each(|&r| own[r as usize] = T::zero());
     own
+}
+
+fn add_own<T: Real>(x: &[T], width: usize, own: &[T], out: &mut [T]) {
+    for (r, (out, x)) in out.chunks_exact_mut(width.max(1)).zip(x.chunks_exact(width.max(1))).enumerate() {
+        out.iter_mut().zip(x).for_each(|(o, &x)| *o += own[r] * x);
+    }
 }

@@ -6,16 +6,18 @@
 //! out = x + conv(dropout(activation(norm(x))))
 //! ```
 //!
-//! Rows x `width` → rows x `width`, where the layer inside keeps the width and does the dropout. Norm and non-linearity
+//! Rows x `width` → rows x `width`, where the layer inside keeps the width. Norm and non-linearity
 //! are part of `prepare`, and so are computed by a row's owner alone. Parameters: `conv.*`, `norm.weight`, `norm.bias`.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use halograph_graph::block::Block;
-use halograph_kernels::Real;
 use halograph_kernels::activation::Activation;
+use halograph_kernels::tail::Tail;
+use halograph_kernels::{Real, rows};
 
+use crate::input::Input;
 use crate::layer::{FinishGrad, Layer, Pass};
 use crate::matrix::Matrix;
 use crate::norm::{LayerNorm, NormCache};
@@ -27,26 +29,38 @@ pub struct Residual<T, L> {
     conv: L,
     norm: LayerNorm<T>,
     activation: Activation,
+    dropout: f64,
 }
 
 /// What the backward of a [`Residual`] needs.
 #[derive(Debug, Default)]
-pub struct ResidualCache<T, C> {
+pub struct ResidualCache<T: Real, C> {
     conv: C,
     norm: NormCache<T>,
     /// Owned rows of the input, until they are added.
-    input: Arc<Matrix<T>>,
-    /// Output of the non-linearity.
+    input: Input<T>,
+    /// What goes into the layer inside.
     active: Arc<Matrix<T>>,
     /// Gradient of the input through the shortcut, in these owned rows.
     shortcut: (Range<usize>, Matrix<T>),
 }
 
 impl<T: Real, L: Layer<T>> Residual<T, L> {
-    /// A block over rows of `width`; `conv` makes the layer inside from its scope.
-    pub fn new(scope: &Scope, width: usize, activation: Activation, conv: impl FnOnce(&Scope) -> L) -> Self {
+    /// A block over rows of `width` that drops what goes into the layer inside with probability `dropout`; `conv` makes
+    /// that layer from its scope.
+    pub fn new(
+        scope: &Scope,
+        width: usize,
+        activation: Activation,
+        dropout: f64,
+        conv: impl FnOnce(&Scope) -> L,
+    ) -> Self {
         let norm = LayerNorm::new(&scope.child("norm"), width);
-        Residual { conv: conv(&scope.child("conv")), norm, activation }
+        Residual { conv: conv(&scope.child("conv")), norm, activation, dropout }
+    }
+
+    fn tail<'a>(&self, pass: &Pass<'a, T>) -> Tail<'a> {
+        Tail { activation: self.activation, mask: pass.mask(self.dropout) }
     }
 }
 
@@ -57,39 +71,37 @@ impl<T: Real, L: Layer<T>> Layer<T> for Residual<T, L> {
         self.conv.message_width()
     }
 
-    fn trains_messages(&self) -> bool {
-        true
+    fn aggregates_input(&self) -> bool {
+        false
     }
 
-    fn prepare(&self, input: Arc<Matrix<T>>, pass: &Pass<T>, cache: &mut Self::Cache) -> Arc<Matrix<T>> {
-        let mut active = self.norm.forward(Matrix::clone(&input), &mut cache.norm);
-        self.activation.forward(active.data_mut());
+    fn prepare(&self, input: Input<T>, pass: &Pass<T>, cache: &mut Self::Cache) -> Input<T> {
+        let x = Matrix::clone(&input.full());
+        cache.active = Arc::new(self.norm.forward(x, &self.tail(pass), &mut cache.norm));
         cache.input = input;
-        cache.active = Arc::new(active);
-        self.conv.prepare(cache.active.clone(), pass, &mut cache.conv)
+        self.conv.prepare(cache.active.clone().into(), pass, &mut cache.conv)
     }
 
     fn aggregate(
         &self,
         block: &Block,
-        messages: Arc<Matrix<T>>,
+        messages: Input<T>,
         pass: &Pass<T>,
         cache: &mut Self::Cache,
-    ) -> Matrix<T> {
+    ) -> Arc<Matrix<T>> {
         self.conv.aggregate(block, messages, pass, &mut cache.conv)
     }
 
     fn finish(
         &self,
         block: &Block,
-        aggregated: Matrix<T>,
+        aggregated: Arc<Matrix<T>>,
         pass: &Pass<T>,
         cache: &mut Self::Cache,
     ) -> Matrix<T> {
         let mut out = self.conv.finish(block, aggregated, pass, &mut cache.conv);
-        let input = std::mem::take(&mut cache.input);
-        let shortcut = input.run(block.destinations());
-        out.data_mut().iter_mut().zip(shortcut).for_each(|(o, &x)| *o += x);
+        let input = std::mem::take(&mut cache.input).full();
+        rows::add_scaled(T::one(), input.run(block.destinations()), out.data_mut());
         out
     }
 
@@ -109,7 +121,7 @@ impl<T: Real, L: Layer<T>> Layer<T> for Residual<T, L> {
     fn aggregate_backward(
         &mut self,
         block: &Block,
-        grad: Matrix<T>,
+        grad: Arc<Matrix<T>>,
         pass: &Pass<T>,
         cache: &mut Self::Cache,
     ) -> Matrix<T> {
@@ -122,16 +134,16 @@ impl<T: Real, L: Layer<T>> Layer<T> for Residual<T, L> {
         pass: &Pass<T>,
         cache: &mut Self::Cache,
     ) -> Option<Matrix<T>> {
-        let mut grad = self
+        let grad = self
             .conv
             .prepare_backward(grad, &inner(pass), &mut cache.conv)
             .expect("the inner pass wants the gradient of its input");
-        self.activation.backward(cache.active.data(), grad.data_mut());
-        let mut grad = self.norm.backward(grad, &cache.norm);
+        let tail = self.tail(pass);
+        let mut grad = self.norm.backward(grad, &tail, &cache.active, &cache.norm);
         if !pass.input_gradient {
             return None;
         }
-        grad.add_at(cache.shortcut.0.start, &cache.shortcut.1);
+        grad.add_at(cache.shortcut.0.start, T::one(), &cache.shortcut.1);
         Some(grad)
     }
 
@@ -145,7 +157,7 @@ impl<T: Real, L: Layer<T>> Layer<T> for Residual<T, L> {
 }
 
 /// The pass of the layer inside: the norm's parameters stand below it, so its input always needs a gradient.
-fn inner<'a, T: Copy>(pass: &Pass<'a, T>) -> Pass<'a, T> {
+fn inner<'a, T: Real>(pass: &Pass<'a, T>) -> Pass<'a, T> {
     Pass { input_gradient: true, ..*pass }
 }
 
@@ -157,7 +169,7 @@ mod tests {
     use crate::testing::*;
 
     fn layer<T: Real>(project: Project) -> Residual<T, Sage<T>> {
-        Residual::new(&Scope::new(1), 3, Activation::Relu, |scope| Sage::new(scope, 3, 3, project, 0.4))
+        Residual::new(&Scope::new(1), 3, Activation::Relu, 0.4, |scope| Sage::new(scope, 3, 3, project))
     }
 
     #[test]

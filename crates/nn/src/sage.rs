@@ -13,8 +13,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use halograph_graph::block::Block;
+use halograph_kernels::gemm::Start;
 use halograph_kernels::{Real, rows};
 
+use crate::input::Input;
 use crate::layer::{FinishGrad, Layer, Pass, Project};
 use crate::matrix::Matrix;
 use crate::param::{Param, Scope};
@@ -28,30 +30,28 @@ pub struct Sage<T> {
     bias: Param<T>,
     own: Param<T>,
     self_in_mean: bool,
-    dropout: f64,
 }
 
 /// What the backward of a [`Sage`] needs.
 #[derive(Debug, Default)]
-pub struct SageCache<T> {
+pub struct SageCache<T: Real> {
     propagation: Propagation<T>,
-    /// Owned rows of the dropped-out input.
-    input: Arc<Matrix<T>>,
+    /// Owned rows of the input.
+    input: Input<T>,
     /// What was multiplied by the neighbours' weight: the same input, or the mean.
-    factor: Arc<Matrix<T>>,
-    /// Gradient of the input through the self term, in these owned rows.
-    own: (Range<usize>, Matrix<T>),
+    factor: Input<T>,
+    /// Gradient of the output, in these owned rows.
+    grad: (Range<usize>, Arc<Matrix<T>>),
 }
 
 impl<T: Real> Sage<T> {
-    /// A layer drawn from `scope` that drops its input with probability `dropout`.
-    pub fn new(scope: &Scope, inputs: usize, outputs: usize, project: Project, dropout: f64) -> Self {
+    /// A layer drawn from `scope`.
+    pub fn new(scope: &Scope, inputs: usize, outputs: usize, project: Project) -> Self {
         Sage {
             neighbours: Projection::new(scope.kaiming("lin_l.weight", &[outputs, inputs], inputs), project),
             bias: scope.kaiming("lin_l.bias", &[outputs], inputs),
             own: scope.kaiming("lin_r.weight", &[outputs, inputs], inputs),
             self_in_mean: false,
-            dropout,
         }
     }
 
@@ -59,6 +59,10 @@ impl<T: Real> Sage<T> {
     #[must_use]
     pub fn with_self_in_mean(self) -> Self {
         Sage { self_in_mean: true, ..self }
+    }
+
+    fn propagation(&self, block: &Block) -> Propagation<T> {
+        if self.self_in_mean { Propagation::mean_with_self(block) } else { Propagation::mean(block) }
     }
 }
 
@@ -69,12 +73,11 @@ impl<T: Real> Layer<T> for Sage<T> {
         self.neighbours.message_width()
     }
 
-    fn trains_messages(&self) -> bool {
-        self.neighbours.is_first()
+    fn aggregates_input(&self) -> bool {
+        !self.neighbours.is_first()
     }
 
-    fn prepare(&self, mut input: Arc<Matrix<T>>, pass: &Pass<T>, cache: &mut SageCache<T>) -> Arc<Matrix<T>> {
-        pass.drop_input(&mut input, self.dropout);
+    fn prepare(&self, input: Input<T>, _: &Pass<T>, cache: &mut SageCache<T>) -> Input<T> {
         cache.input = input.clone();
         self.neighbours.prepare(input, &mut cache.factor)
     }
@@ -82,25 +85,24 @@ impl<T: Real> Layer<T> for Sage<T> {
     fn aggregate(
         &self,
         block: &Block,
-        messages: Arc<Matrix<T>>,
+        messages: Input<T>,
         _: &Pass<T>,
         cache: &mut SageCache<T>,
-    ) -> Matrix<T> {
-        let propagation = if self.self_in_mean { Propagation::mean_with_self } else { Propagation::mean };
-        cache.propagation = propagation(block);
-        cache.propagation.forward(block, &messages)
+    ) -> Arc<Matrix<T>> {
+        cache.propagation = self.propagation(block);
+        Arc::new(cache.propagation.forward(block, &messages))
     }
 
     fn finish(
         &self,
         block: &Block,
-        aggregated: Matrix<T>,
+        aggregated: Arc<Matrix<T>>,
         _: &Pass<T>,
         cache: &mut SageCache<T>,
     ) -> Matrix<T> {
-        let mut out = self.own.project(cache.input.mat_of(block.destinations()));
-        out.add_at(0, &self.neighbours.finish(aggregated, &mut cache.factor));
-        rows::add_row(out.data_mut(), &self.bias.value);
+        let own = block.destinations();
+        let mut out = self.neighbours.finish(aggregated, own.len(), &self.bias.value, &mut cache.factor);
+        self.own.project_into(cache.input.tall_of(own), Start::Kept, &mut out);
         out
     }
 
@@ -112,17 +114,17 @@ impl<T: Real> Layer<T> for Sage<T> {
         cache: &mut SageCache<T>,
     ) -> FinishGrad<T> {
         rows::add_column_sums(grad.data(), &mut self.bias.grad);
-        self.own.add_grad(cache.input.mat_of(block.destinations()), &grad);
-        if pass.input_gradient {
-            cache.own = (block.destinations(), self.own.project_back(&grad));
-        }
-        FinishGrad { aggregated: self.neighbours.finish_backward(grad, &cache.factor), initial: None }
+        self.own.add_grad(cache.input.tall_of(block.destinations()), grad.tall());
+        let grad = Arc::new(grad);
+        let aggregated = self.neighbours.finish_backward(&grad, &mut cache.factor, pass.input_gradient);
+        cache.grad = (block.destinations(), grad);
+        FinishGrad { aggregated, initial: None }
     }
 
     fn aggregate_backward(
         &mut self,
         block: &Block,
-        grad: Matrix<T>,
+        grad: Arc<Matrix<T>>,
         _: &Pass<T>,
         cache: &mut SageCache<T>,
     ) -> Matrix<T> {
@@ -136,8 +138,8 @@ impl<T: Real> Layer<T> for Sage<T> {
         cache: &mut SageCache<T>,
     ) -> Option<Matrix<T>> {
         let mut grad = self.neighbours.prepare_backward(grad, &cache.factor, pass.input_gradient)?;
-        grad.add_at(cache.own.0.start, &cache.own.1);
-        pass.drop_gradient(&mut grad, self.dropout);
+        let (own, out_grad) = std::mem::take(&mut cache.grad);
+        self.own.add_back(out_grad.tall(), own, &mut grad);
         Some(grad)
     }
 
@@ -156,7 +158,7 @@ mod tests {
     use crate::testing::*;
 
     fn layer<T: Real>(project: Project) -> Sage<T> {
-        Sage::new(&Scope::new(1), 3, 2, project, 0.4)
+        Sage::new(&Scope::new(1), 3, 2, project)
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! What the tests of layers share: a small graph, finite differences, and two owners that exchange messages.
 
-use std::sync::Arc;
-
 use halograph_graph::block::Block;
 use halograph_graph::csr::CsrView;
 use halograph_kernels::Real;
@@ -67,7 +65,7 @@ fn forward<T: Real, L: Layer<T>>(
     pass: &Pass<T>,
 ) -> (Matrix<T>, L::Cache) {
     let mut cache = L::Cache::default();
-    let messages = layer.prepare(Arc::new(x.clone()), pass, &mut cache);
+    let messages = layer.prepare(x.clone().into(), pass, &mut cache);
     assert_eq!((messages.rows(), messages.cols()), (x.rows(), layer.message_width()));
     let aggregated = layer.aggregate(block, messages, pass, &mut cache);
     (layer.finish(block, aggregated, pass, &mut cache), cache)
@@ -103,15 +101,26 @@ fn run<T: Real, L: Layer<T>>(layer: &mut L, block: &Block, x: &Matrix<T>, pass: 
     layer.params_mut().into_iter().for_each(|p| p.grad.fill(T::zero()));
     let grad = loss_weights(output.rows(), output.cols());
     let finished = layer.finish_backward(block, grad, pass, &mut cache);
-    let grad = layer.aggregate_backward(block, finished.aggregated, pass, &mut cache);
+    let aggregated = finished.aggregated.expect("the pass wants it");
+    let initial = initial_grad(finished.initial, &aggregated);
+    let grad = layer.aggregate_backward(block, aggregated, pass, &mut cache);
     assert_eq!((grad.rows(), grad.cols()), (block.sources(), layer.message_width()));
     let input = layer.prepare_backward(grad, pass, &mut cache).expect("the pass wants it");
     Outcome {
         output: wide(output.data()),
         input: wide(input.data()),
-        initial: finished.initial.map_or(vec![], |g| wide(g.data())),
+        initial: initial.map_or(vec![], |g| wide(g.data())),
         params: layer.params().iter().map(|p| wide(&p.grad)).collect(),
     }
+}
+
+/// The gradient of the initial rows, of which `share` of the aggregate's is.
+fn initial_grad<T: Real>(share: Option<T>, aggregated: &Matrix<T>) -> Option<Matrix<T>> {
+    share.map(|share| {
+        let mut grad = Matrix::zeros(aggregated.rows(), aggregated.cols());
+        grad.add_at(0, share, aggregated);
+        grad
+    })
 }
 
 /// Runs `layer`, with scrambled parameters and dropout, over the whole test graph.
@@ -186,8 +195,8 @@ pub fn check_as_first<L: Layer<f64>>(mut layer: L) {
     let (output, mut cache) = forward(&layer, &block, &x, &pass);
     let grad = loss_weights(output.rows(), output.cols());
     let finished = layer.finish_backward(&block, grad, &pass, &mut cache);
-    if layer.trains_messages() {
-        let grad = layer.aggregate_backward(&block, finished.aggregated, &pass, &mut cache);
+    if let Some(aggregated) = finished.aggregated {
+        let grad = layer.aggregate_backward(&block, aggregated, &pass, &mut cache);
         assert!(layer.prepare_backward(grad, &pass, &mut cache).is_none(), "nobody wants it");
     }
     layer.params().iter().zip(&want.params).for_each(|(p, want)| assert_close(&p.grad, want, 0.0));
@@ -253,13 +262,13 @@ pub fn check_owners<L: Layer<f64>>(mut layer: L) {
 
     let mut messages = Matrix::zeros(nodes, layer.message_width());
     for (i, part) in parts.iter().enumerate() {
-        let sent = layer.prepare(Arc::new(part.take(&x)), &passes[i], &mut caches[i]);
-        put(&part.own, &sent, &mut messages);
+        let sent = layer.prepare(part.take(&x).into(), &passes[i], &mut caches[i]);
+        put(&part.own, &sent.full(), &mut messages);
     }
     let mut outputs: Option<Matrix<f64>> = None;
     for (i, part) in parts.iter().enumerate() {
-        let received = Arc::new(take(part.block.ids().expect("parts are numbered"), &messages));
-        let aggregated = layer.aggregate(&part.block, received, &passes[i], &mut caches[i]);
+        let received = take(part.block.ids().expect("parts are numbered"), &messages);
+        let aggregated = layer.aggregate(&part.block, received.into(), &passes[i], &mut caches[i]);
         let out = layer.finish(&part.block, aggregated, &passes[i], &mut caches[i]);
         put(&part.own, &out, outputs.get_or_insert_with(|| Matrix::zeros(nodes, out.cols())));
     }
@@ -268,11 +277,13 @@ pub fn check_owners<L: Layer<f64>>(mut layer: L) {
 
     let grad = loss_weights(nodes, outputs.cols());
     let mut returned = Matrix::zeros(nodes, layer.message_width());
-    let mut initial_grad = Matrix::zeros(nodes, INPUTS);
+    let mut initial_sum = Matrix::zeros(nodes, INPUTS);
     for (i, part) in parts.iter().enumerate() {
         let finished = layer.finish_backward(&part.block, part.take(&grad), &passes[i], &mut caches[i]);
-        finished.initial.iter().for_each(|g| put(&part.own, g, &mut initial_grad));
-        let back = layer.aggregate_backward(&part.block, finished.aggregated, &passes[i], &mut caches[i]);
+        let aggregated = finished.aggregated.expect("the pass wants it");
+        let initial = initial_grad(finished.initial, &aggregated);
+        initial.iter().for_each(|g| put(&part.own, g, &mut initial_sum));
+        let back = layer.aggregate_backward(&part.block, aggregated, &passes[i], &mut caches[i]);
         put(&[&part.own[..], &part.halo].concat(), &back, &mut returned);
     }
     let mut input_grad = Matrix::zeros(nodes, INPUTS);
@@ -282,7 +293,7 @@ pub fn check_owners<L: Layer<f64>>(mut layer: L) {
     }
     assert_close(input_grad.data(), &want.input, 1e-12);
     if !want.initial.is_empty() {
-        assert_close(initial_grad.data(), &want.initial, 1e-12);
+        assert_close(initial_sum.data(), &want.initial, 1e-12);
     }
     layer.params().iter().zip(&want.params).for_each(|(p, want)| assert_close(&p.grad, want, 1e-12));
 }

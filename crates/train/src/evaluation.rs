@@ -9,6 +9,7 @@ use halograph_kernels::Real;
 use halograph_nn::metrics::score;
 use halograph_nn::state::State;
 use halograph_nn::{Matrix, Model};
+use rayon::prelude::*;
 
 use crate::config::{Config, Normalize, Precision};
 use crate::data::{Data, Scaling};
@@ -34,9 +35,9 @@ pub(crate) fn scores<T: Real>(model: &Model<T>, data: &Data<T>) -> Result<Option
     let metric = data.dataset().manifest.metric;
     let mut found = [None; 3];
     let (mut val_loss, mut finite) = (None, true);
-    data.each_view(|block, features, parts| {
-        let logits = single::evaluate(model, block, features).logits;
-        finite &= logits.data().iter().all(|x| x.is_finite());
+    data.each_view(|view, parts| {
+        let logits = single::evaluate(model, view).logits;
+        finite &= logits.data().par_iter().all(|x| x.is_finite());
         for &part in parts {
             let rows = &data.parts[part];
             found[part] = score(metric, &logits, &rows.rows, rows.targets());
@@ -144,7 +145,7 @@ pub fn evaluate(trained: &Trained, dataset: &Dataset) -> Result<Scores> {
 }
 
 fn evaluate_in<T: Real>(trained: &Trained, dataset: &Dataset) -> Result<Scores> {
-    let data = Data::load(dataset, trained.header.config.data.inductive, trained.scaling()?)?;
+    let data = Data::load(dataset, trained.header.config.data.inductive, trained.scaling()?, None)?;
     let scores = scores(&trained.model::<T>()?, &data)?;
     scores.ok_or_else(|| crate::Error::NotFinite { place: trained.place.clone() })
 }
@@ -162,13 +163,18 @@ pub fn predict(trained: &Trained, dataset: &Dataset, output: Output) -> Result<M
 fn predict_in<T: Real>(trained: &Trained, dataset: &Dataset, output: Output) -> Result<Matrix<f32>> {
     let model = trained.model::<T>()?;
     let view = Data::whole(dataset, trained.scaling()?)?;
-    let found = single::evaluate(&model, &view.block, view.features);
+    let found = single::evaluate(&model, &view);
     let values = match output {
         Output::Logits => &found.logits,
-        Output::Embeddings => &*found.embeddings,
+        Output::Embeddings => &*found.embeddings.full(),
     };
-    let narrow = values.data().iter().map(|x| x.wide() as f32).collect();
-    Ok(Matrix::new(values.rows(), values.cols(), narrow))
+    let mut narrow = Matrix::unspecified(values.rows(), values.cols());
+    for row in 0..values.rows() {
+        let id = view.block.id(row) as usize;
+        let out = narrow.run_mut(id..id + 1).iter_mut();
+        out.zip(values.run(row..row + 1)).for_each(|(out, x)| *out = x.wide() as f32);
+    }
+    Ok(narrow)
 }
 
 /// A new model for such data; refused if its weights alone would fill the memory there is.

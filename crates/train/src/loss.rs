@@ -10,7 +10,7 @@ use crate::data::Rows;
 /// The mean loss over `rows`, and its gradient with respect to all logits.
 pub fn loss<T: Real>(logits: &Matrix<T>, rows: &Rows) -> (f64, Matrix<T>) {
     let (z, width) = (logits.data(), logits.cols());
-    let mut grad = Matrix::zeros(logits.rows(), width);
+    let mut grad = Matrix::unspecified(logits.rows(), width);
     let count = rows.rows.len() as u64;
     let loss = match rows.targets() {
         Targets::Single(classes) => cross_entropy(z, width, &rows.rows, classes, count, grad.data_mut()),

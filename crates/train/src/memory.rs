@@ -18,6 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use half::f16;
 use halograph_graph::Dataset;
 use halograph_graph::block::Block;
 use halograph_graph::dataset::{FEAT, Manifest, Part, Task};
@@ -25,7 +26,7 @@ use halograph_graph::error::Error as InputError;
 use halograph_kernels::Real;
 use halograph_kernels::keyed::Key;
 use halograph_nn::state::State;
-use halograph_nn::{Matrix, Model};
+use halograph_nn::{Input, Matrix, Model};
 
 use crate::config::{Config, Precision};
 use crate::data::{Rows, View};
@@ -33,7 +34,7 @@ use crate::error::Result;
 use crate::evaluation::new_model;
 use crate::loss::loss;
 use crate::run::DataRef;
-use crate::strategy::single;
+use crate::strategy::single::{self, Plan};
 use crate::trainer::{checkpoint_state, in_pool, new_optimizer, threads};
 
 /// Bytes allocated now, and most at once since last asked.
@@ -140,6 +141,9 @@ struct Shape {
     val: f64,
     /// Bytes of features on disk, mapped while they are read.
     mapped: u64,
+    /// Whether features are kept in half precision.
+    is_half: bool,
+    is_directed: bool,
 }
 
 impl Shape {
@@ -157,6 +161,8 @@ impl Shape {
             train: share(Part::Train),
             val: share(Part::Val),
             mapped: m.files.get(FEAT).map_or(0, |file| file.bytes),
+            is_half: dataset.features().as_slice::<f16>().is_some(),
+            is_directed: m.directed,
         }
     }
 }
@@ -175,7 +181,8 @@ fn extrapolate<T: Real>(shape: &Shape, config: &Config) -> Result<u64> {
     // The first time fills buffers that threads keep.
     rehearse::<T>(shape, config, few)?;
     let (one, two) = (rehearse::<T>(shape, config, few)?, rehearse::<T>(shape, config, 2 * few)?);
-    let reading = shape.mapped + shape.nodes * (shape.features * size_of::<T>()) as u64;
+    let width = if shape.is_half { size_of::<f16>() } else { size_of::<T>() };
+    let reading = shape.mapped + shape.nodes * (shape.features * width) as u64;
     let phases = one.into_iter().zip(two).map(|(one, two)| {
         let slope = two.saturating_sub(one) as f64 / few as f64;
         (one as f64 + slope * (shape.nodes as f64 - few as f64)).max(0.0) as u64
@@ -187,33 +194,40 @@ fn extrapolate<T: Real>(shape: &Shape, config: &Config) -> Result<u64> {
 /// again. Gives the peak bytes of these four.
 fn rehearse<T: Real>(shape: &Shape, config: &Config, nodes: usize) -> Result<[u64; 4]> {
     let before = allocated() as u64;
-    let view = |nodes: usize| View {
-        block: ring(nodes, shape.degree),
-        features: Arc::new(Matrix::zeros(nodes, shape.features)),
+    let features = |nodes: usize| -> Input<T> {
+        if shape.is_half && size_of::<T>() == size_of::<f32>() {
+            return Input::Half(Arc::new(Matrix::zeros(nodes, shape.features)));
+        }
+        Matrix::zeros(nodes, shape.features).into()
     };
+    let view = |nodes: usize| View::new(ring(nodes, shape.degree, shape.is_directed), features(nodes));
     let part = |share: f64| ((share * nodes as f64) as usize).clamp(1, nodes);
     let trained = part(shape.train);
-    let rows = Rows::blank(0..trained as u32, shape.task, shape.classes);
     let inductive = config.data.inductive;
-    let train = view(if inductive { trained } else { nodes });
-    let larger = inductive.then(|| [part(shape.train + shape.val), nodes].map(|n| ring(n, shape.degree)));
+    // The last row is trained on: then every row is needed, as it is in most graphs for all layers but the last.
+    let seen = if inductive { trained } else { nodes };
+    let rows = Rows::blank((seen - trained) as u32..seen as u32, shape.task, shape.classes);
+    let train = view(seen);
+    let larger = inductive
+        .then(|| [part(shape.train + shape.val), nodes].map(|n| ring(n, shape.degree, shape.is_directed)));
     let mut model: Model<T> = Model::new(&config.model, shape.features, shape.classes, config.train.seed);
     let mut optimizer = new_optimizer(&config.train, &model)?;
+    let plan = Plan::new(&model, &train, &rows);
     let best = model.state();
     let (training, ()) = peak_of(|| {
         for epoch in 0..2 {
-            single::epoch(&mut model, &train, &rows, Key::new(0, "rehearsal").with(epoch));
+            single::epoch(&mut model, &plan, &rows, Key::new(0, "rehearsal").with(epoch));
             optimizer.step(&mut model, config.train.lr);
         }
     });
     // An inductive run gathers features anew; while it does, those in the file are in memory as well.
     let (reading, features) = peak_of(|| {
         let _mapped = vec![0u8; if inductive { (shape.mapped / shape.nodes) as usize * nodes } else { 0 }];
-        if inductive { Arc::new(Matrix::zeros(nodes, shape.features)) } else { train.features.clone() }
+        if inductive { features(nodes) } else { train.features.clone() }
     });
     let (evaluation, best) = peak_of(|| {
-        let block = larger.as_ref().map_or(&train.block, |[_, whole]| whole);
-        loss(&single::evaluate(&model, block, features).logits, &rows);
+        let larger = larger.map(|[_, whole]| View::new(whole, features));
+        loss(&single::evaluate(&model, larger.as_ref().unwrap_or(&train)).logits, &rows);
         (best, model.state()).1
     });
     let (saving, restored) = peak_of(|| {
@@ -224,11 +238,18 @@ fn rehearse<T: Real>(shape: &Shape, config: &Config, nodes: usize) -> Result<[u6
     Ok([training, reading, evaluation, saving].map(|peak| peak.saturating_sub(before)))
 }
 
-/// A graph in which every node has the same number of neighbours, its successors, give or take one.
-fn ring(nodes: usize, degree: f64) -> Block<'static> {
-    let indptr: Vec<u64> = (0..=nodes).map(|v| (v as f64 * degree).round() as u64).collect();
-    let row =
-        |v: usize| (0..indptr[v + 1] - indptr[v]).map(move |i| ((v as u64 + 1 + i) % nodes as u64) as u32);
+/// A graph in which every node has `degree` neighbours, rounded up: its successors, or half as many of them and of its
+/// predecessors.
+fn ring(nodes: usize, degree: f64, is_directed: bool) -> Block<'static> {
+    let half = (degree / 2.0).ceil() as usize;
+    let (before, after) = if is_directed { (0, degree.ceil() as usize) } else { (half, half) };
+    let row = |v: usize| {
+        let away = (0..=before + after).filter(|&i| i != before);
+        let mut row: Vec<u32> = away.map(|i| ((v + i + nodes * before - before) % nodes) as u32).collect();
+        row.sort_unstable();
+        row
+    };
+    let indptr: Vec<u64> = (0..=nodes as u64).map(|v| v * (before + after) as u64).collect();
     let indices: Vec<u32> = (0..nodes).flat_map(row).collect();
     Block::new(indptr, indices, 0..nodes, vec![degree as u32; nodes], None)
 }

@@ -17,7 +17,7 @@ use crate::evaluation::{new_model, scores};
 use crate::event::{Best, Ending, Epoch, Event, Observer, Scores};
 use crate::run::{Checkpoint, Run};
 use crate::schedule::learning_rate;
-use crate::strategy::single;
+use crate::strategy::single::{self, Plan};
 use crate::summary::{Single, Summary};
 
 /// Where a run that is taken up again stands: its checkpoint, and the epochs up to it.
@@ -37,9 +37,34 @@ pub fn train(
     config.check()?;
     let threads = threads(&config.train);
     in_pool(threads, || match config.train.precision {
-        Precision::F32 => Trainer::<f32>::new(dataset, &config, run, from)?.run(run, observer, threads),
-        Precision::F64 => Trainer::<f64>::new(dataset, &config, run, from)?.run(run, observer, threads),
+        Precision::F32 => train_in::<f32>(dataset, &config, run, from, observer, threads),
+        Precision::F64 => train_in::<f64>(dataset, &config, run, from, observer, threads),
     })
+}
+
+fn train_in<T: Real>(
+    dataset: &Dataset,
+    config: &Config,
+    run: &mut Run,
+    from: Option<Standing>,
+    observer: &mut dyn Observer,
+    threads: usize,
+) -> Result<Summary> {
+    data::check(dataset)?;
+    let model = new_model(&run.header().data, config)?;
+    let optimizer = new_optimizer(&config.train, &model)?;
+    let scaling = Scaling::fit(dataset, config.data.normalize)?;
+    if let Some(numbers) = scaling.to_state() {
+        run.save_scaling(&numbers)?;
+    }
+    let data = Data::<T>::load(dataset, config.data.inductive, scaling, Some(model.hops()))?;
+    let plan = Plan::new(&model, &data.train, &data.parts[0]);
+    let mut trainer = Trainer::new(config, &data, plan, model, optimizer);
+    if let Some((checkpoint, history)) = from {
+        trainer.restore(checkpoint)?;
+        trainer.history = history;
+    }
+    trainer.run(run, observer, threads)
 }
 
 /// Threads to use: as many as asked for, or all cores there are.
@@ -56,9 +81,10 @@ pub(crate) fn in_pool<R: Send>(threads: usize, work: impl FnOnce() -> Result<R> 
     pool.map_err(|e| Error::Threads { threads, cause: e.to_string() })?.install(work)
 }
 
-struct Trainer<'d, T> {
+struct Trainer<'d, T: Real> {
     config: &'d Config,
-    data: Data<'d, T>,
+    data: &'d Data<'d, T>,
+    plan: Plan<'d, T>,
     model: Model<T>,
     optimizer: Optimizer<T>,
     /// Epochs trained.
@@ -71,19 +97,18 @@ struct Trainer<'d, T> {
 }
 
 impl<'d, T: Real> Trainer<'d, T> {
-    fn new(dataset: &'d Dataset, config: &'d Config, run: &mut Run, from: Option<Standing>) -> Result<Self> {
-        data::check(dataset)?;
-        let model = new_model(&run.header().data, config)?;
-        let optimizer = new_optimizer(&config.train, &model)?;
-        let scaling = Scaling::fit(dataset, config.data.normalize)?;
-        if let Some(numbers) = scaling.to_state() {
-            run.save_scaling(&numbers)?;
-        }
-        let data = Data::load(dataset, config.data.inductive, scaling)?;
+    fn new(
+        config: &'d Config,
+        data: &'d Data<'d, T>,
+        plan: Plan<'d, T>,
+        model: Model<T>,
+        optimizer: Optimizer<T>,
+    ) -> Self {
         let (history, best_weights) = (Vec::new(), State::default());
-        let mut trainer = Trainer {
+        Trainer {
             config,
             data,
+            plan,
             model,
             optimizer,
             epoch: 0,
@@ -91,12 +116,7 @@ impl<'d, T: Real> Trainer<'d, T> {
             history,
             best: None,
             best_weights,
-        };
-        if let Some((checkpoint, history)) = from {
-            trainer.restore(checkpoint)?;
-            trainer.history = history;
         }
-        Ok(trainer)
     }
 
     fn run(mut self, run: &mut Run, observer: &mut dyn Observer, threads: usize) -> Result<Summary> {
@@ -155,7 +175,7 @@ impl<'d, T: Real> Trainer<'d, T> {
         let start = Instant::now();
         // The word 0 is the batch: a full-graph epoch is one.
         let key = Key::new(train.seed, "dropout").with(epoch).with(0);
-        let loss = single::epoch(&mut self.model, &self.data.train, &self.data.parts[0], key);
+        let loss = single::epoch(&mut self.model, &self.plan, &self.data.parts[0], key);
         if !loss.is_finite() {
             return Err(Error::Diverged { epoch, loss });
         }
@@ -181,7 +201,7 @@ impl<'d, T: Real> Trainer<'d, T> {
     /// Scores the weights as they are, and keeps them if they are the best so far.
     fn evaluate(&mut self) -> Result<Scores> {
         let epoch = self.epoch;
-        let scores = scores(&self.model, &self.data)?.ok_or(Error::Diverged { epoch, loss: f64::NAN })?;
+        let scores = scores(&self.model, self.data)?.ok_or(Error::Diverged { epoch, loss: f64::NAN })?;
         if self.best.is_none_or(|best| is_better(&scores, &best.scores)) {
             self.best = Some(Best { epoch: self.epoch, scores, seconds: self.seconds });
             self.best_weights = self.model.state();

@@ -4,7 +4,6 @@
 //! The fixtures are in double precision: in `f64` we must agree to rounding, in `f32` to single precision.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use halograph_graph::block::Block;
 use halograph_graph::csr::CsrView;
@@ -16,7 +15,7 @@ use halograph_nn::optimizer::{Method, Optimizer};
 use halograph_nn::state::{State, Tensor};
 use halograph_nn::{Matrix, Project};
 use halograph_train::data::{Rows, View};
-use halograph_train::strategy::single;
+use halograph_train::strategy::single::{self, Plan};
 
 const NODES: usize = 20;
 const INPUTS: usize = 6;
@@ -111,15 +110,16 @@ fn follow<T: Real>(fixture: &Fixture, spec: &Spec, tolerance: f64) {
     spec.check().unwrap();
     let mut model = Model::<T>::new(spec, INPUTS, CLASSES, 0);
     model.load(&fixture.name, &fixture.state.part("initial.")).unwrap();
-    let features = Arc::new(Matrix::new(NODES, INPUTS, fixture.reals("data.features")));
-    let (view, rows) = (View { block: fixture.block(), features }, fixture.rows());
-    let logits = |model: &Model<T>| single::evaluate(model, &view.block, view.features.clone()).logits;
+    let features = Matrix::new(NODES, INPUTS, fixture.reals("data.features"));
+    let (view, rows) = (View::new(fixture.block(), features), fixture.rows());
+    let plan = Plan::new(&model, &view, &rows);
+    let logits = |model: &Model<T>| single::evaluate(model, &view).logits;
     fixture.assert_close("logits", logits(&model).data(), tolerance);
 
     let mut optimizer = Optimizer::new(Method::Adam, &model, |_| 5e-4);
     let mut losses = Vec::new();
     for step in 0..fixture.reals::<f64>("losses").len() as u64 {
-        losses.push(single::epoch(&mut model, &view, &rows, Key::new(step, "nothing is dropped")));
+        losses.push(single::epoch(&mut model, &plan, &rows, Key::new(step, "nothing is dropped")));
         if step == 0 {
             // Gradients of messages that nobody needs are not computed; those of parameters all are.
             fixture.assert_state::<T>("gradient.", &gradients(&model), tolerance);

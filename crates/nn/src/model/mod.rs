@@ -18,9 +18,10 @@ pub use spec::{ActivationKind, Kind, NormKind, Spec};
 pub use stage::{Norm, Stage, StageCache};
 
 use crate::erased::AnyLayer;
-use crate::gat::{Gat, GatDropout, Heads};
+use crate::gat::{Gat, Heads};
 use crate::gcn::Gcn;
 use crate::gcnii::Gcnii;
+use crate::layer::{Layer, Project};
 use crate::linear::Linear;
 use crate::norm::{BatchNorm, LayerNorm};
 use crate::param::{Param, Scope};
@@ -28,7 +29,7 @@ use crate::residual::Residual;
 use crate::sage::Sage;
 
 /// A model: what is applied to rows of features, in this order.
-pub struct Model<T> {
+pub struct Model<T: Real> {
     /// The stages; at least one.
     pub stages: Vec<Stage<T>>,
 }
@@ -45,6 +46,11 @@ impl<T: Real> Model<T> {
             Kind::Resgcn => build.resgcn(),
         };
         Model { stages }
+    }
+
+    /// How far a node sees: the number of stages that read edges.
+    pub fn hops(&self) -> usize {
+        self.stages.iter().filter(|stage| Layer::message_width(&stage.layer) > 0).count()
     }
 
     /// All parameters, from the first stage to the last.
@@ -87,7 +93,7 @@ impl Build<'_> {
         (0..self.spec.layers)
             .map(|l| {
                 let last = l + 1 == self.spec.layers;
-                let stage = Stage::new(self.stacked(l, last));
+                let stage = Stage::new(self.stacked(l, last), self.dropout(l));
                 if last {
                     return stage;
                 }
@@ -101,21 +107,15 @@ impl Build<'_> {
         let spec = self.spec;
         let inputs = if l == 0 { self.inputs } else { spec.hidden };
         let outputs = if last { self.outputs } else { spec.hidden };
-        let dropout = self.dropout(l);
         let graph_layers = spec.layers - spec.linear_layers;
         if l >= graph_layers {
-            return Box::new(Linear::new(
-                &self.root.child("lins").child(l - graph_layers),
-                inputs,
-                outputs,
-                dropout,
-            ));
+            return Box::new(Linear::new(&self.root.child("lins").child(l - graph_layers), inputs, outputs));
         }
         let scope = self.root.child("convs").child(l);
         match spec.kind {
-            Kind::Gcn => Box::new(Gcn::new(&scope, inputs, outputs, spec.project, dropout)),
+            Kind::Gcn => Box::new(Gcn::new(&scope, inputs, outputs, self.project(l))),
             Kind::Gat => {
-                let dropout = GatDropout { input: dropout, attention: spec.attention_dropout };
+                let dropout = spec.attention_dropout;
                 if !last {
                     let width = outputs / spec.heads;
                     return Box::new(Gat::new(&scope, inputs, spec.heads, width, Heads::Concat, dropout));
@@ -123,12 +123,18 @@ impl Build<'_> {
                 let heads = if spec.output_heads == 0 { spec.heads } else { spec.output_heads };
                 Box::new(Gat::new(&scope, inputs, heads, outputs, Heads::Mean, dropout))
             }
-            _ => Box::new(self.sage(&scope, inputs, outputs, dropout)),
+            _ => Box::new(self.sage(&scope, inputs, outputs, self.project(l))),
         }
     }
 
-    fn sage<T: Real>(&self, scope: &Scope, inputs: usize, outputs: usize, dropout: f64) -> Sage<T> {
-        let sage = Sage::new(scope, inputs, outputs, self.spec.project, dropout);
+    /// Sums of features that are never dropped never change: then it is best to make them once, however wide.
+    fn project(&self, l: usize) -> Project {
+        let is_static = l == 0 && self.spec.input_dropout == 0.0;
+        if is_static && self.spec.project == Project::Auto { Project::Last } else { self.spec.project }
+    }
+
+    fn sage<T: Real>(&self, scope: &Scope, inputs: usize, outputs: usize, project: Project) -> Sage<T> {
+        let sage = Sage::new(scope, inputs, outputs, project);
         if self.spec.self_in_mean { sage.with_self_in_mean() } else { sage }
     }
 
@@ -137,7 +143,7 @@ impl Build<'_> {
     }
 
     fn dense<T: Real>(&self, scope: &Scope, inputs: usize, outputs: usize, dropout: f64) -> Stage<T> {
-        Stage::new(Box::new(Linear::new(scope, inputs, outputs, dropout)))
+        Stage::new(Box::new(Linear::new(scope, inputs, outputs)), dropout)
     }
 
     fn gcnii<T: Real>(&self) -> Vec<Stage<T>> {
@@ -148,8 +154,8 @@ impl Build<'_> {
         let middle = (0..layers).map(|l| {
             let scope = self.root.child("convs").child(l);
             let norm = Norm::new(norm, &self.root.child("norms").child(l), hidden);
-            let layer = Gcnii::new(&scope, hidden, alpha, theta, l + 1, dropout);
-            Stage::new(Box::new(layer)).with_norm(norm).with_activation(activation)
+            let layer = Gcnii::new(&scope, hidden, alpha, theta, l + 1);
+            Stage::new(Box::new(layer), dropout).with_norm(norm).with_activation(activation)
         });
         let last = self.dense(&self.root.child("lins").child(1), hidden, self.outputs, dropout);
         let first = first.with_activation(activation).into_initial();
@@ -165,12 +171,15 @@ impl Build<'_> {
         // As in PyG, the first block's norm is not used before its layer but after the last block.
         let mut stages = vec![
             encoder,
-            Stage::new(Box::new(self.sage(&layer_scope(0).child("conv"), hidden, hidden, 0.0))),
+            Stage::new(
+                Box::new(self.sage(&layer_scope(0).child("conv"), hidden, hidden, self.spec.project)),
+                0.0,
+            ),
         ];
         stages.extend((1..layers).map(|l| {
-            let conv = |scope: &Scope| self.sage(scope, hidden, hidden, dropout);
-            let block = Residual::new(&layer_scope(l), hidden, activation, conv);
-            Stage::new(Box::new(block))
+            let conv = |scope: &Scope| self.sage(scope, hidden, hidden, self.spec.project);
+            let block = Residual::new(&layer_scope(l), hidden, activation, dropout, conv);
+            Stage::new(Box::new(block), 0.0)
         }));
         let end = stages.pop().expect("an encoder and a layer");
         let norm = Norm::Layer(LayerNorm::new(&layer_scope(0).child("norm"), hidden));

@@ -1,10 +1,13 @@
-//! One stage of a model: a layer, then a norm, then a non-linearity.
+//! One stage of a model: dropout, a layer, then a norm, then a non-linearity. The dropout is done by whoever makes the
+//! input: in the same pass as the non-linearity of the stage before.
 
 use std::sync::Arc;
 
 use halograph_kernels::Real;
 use halograph_kernels::activation::Activation;
 use halograph_kernels::batch_norm::Moments;
+use halograph_kernels::dropout::Mask;
+use halograph_kernels::tail::Tail;
 
 use super::NormKind;
 use crate::erased::{AnyCache, AnyLayer};
@@ -32,8 +35,10 @@ impl<T: Real> Norm<T> {
     }
 }
 
-/// A layer and what follows it.
-pub struct Stage<T> {
+/// A layer, what precedes and what follows it.
+pub struct Stage<T: Real> {
+    /// Probability of dropping an element of the layer's input.
+    pub dropout: f64,
     /// The layer.
     pub layer: AnyLayer<T>,
     /// What follows the layer.
@@ -46,18 +51,18 @@ pub struct Stage<T> {
 
 /// What the backward through a stage needs of its forward.
 #[derive(Default)]
-pub struct StageCache<T> {
+pub struct StageCache<T: Real> {
     /// The layer's.
     pub layer: AnyCache,
     norm: NormCache<T>,
-    /// The stage's output, if its non-linearity needs it.
+    /// The stage's output, if its backward needs it.
     output: Arc<Matrix<T>>,
 }
 
 impl<T: Real> Stage<T> {
     /// A layer that nothing follows.
-    pub fn new(layer: AnyLayer<T>) -> Self {
-        Stage { layer, norm: None, activation: Activation::Identity, is_initial: false }
+    pub fn new(layer: AnyLayer<T>, dropout: f64) -> Self {
+        Stage { dropout, layer, norm: None, activation: Activation::Identity, is_initial: false }
     }
 
     pub(super) fn with_norm(self, norm: Option<Norm<T>>) -> Self {
@@ -72,27 +77,32 @@ impl<T: Real> Stage<T> {
         Stage { is_initial: true, ..self }
     }
 
-    /// Norm and non-linearity in training. `merge` turns the moments of these rows into those of all rows there are.
+    /// Whether the output of one row depends on all others, by its norm.
+    pub fn mixes_rows(&self) -> bool {
+        matches!(self.norm, Some(Norm::Batch(_)))
+    }
+
+    /// Norm, non-linearity, and what the next stage drops of its input (`mask`), in training. `merge` turns the moments
+    /// of these rows into those of all rows there are.
     pub fn activate(
         &mut self,
         x: Matrix<T>,
+        mask: Option<Mask>,
         cache: &mut StageCache<T>,
         merge: impl FnOnce(&mut Moments<T>),
     ) -> Arc<Matrix<T>> {
-        let mut x = match &mut self.norm {
-            None => x,
-            Some(Norm::Layer(norm)) => norm.forward(x, &mut cache.norm),
+        let tail = Tail { activation: self.activation, mask };
+        let out = match &mut self.norm {
+            None => finish(x, &tail),
+            Some(Norm::Layer(norm)) => norm.forward(x, &tail, &mut cache.norm),
             Some(Norm::Batch(norm)) => {
                 let mut moments = Moments::of(x.data(), x.cols());
                 merge(&mut moments);
-                norm.forward(x, &moments, &mut cache.norm)
+                finish(norm.forward(x, &moments, &mut cache.norm), &tail)
             }
         };
-        self.activation.forward(x.data_mut());
-        let out = Arc::new(x);
-        if self.activation != Activation::Identity {
-            cache.output = out.clone();
-        }
+        let out = Arc::new(out);
+        cache.output = out.clone();
         out
     }
 
@@ -101,33 +111,34 @@ impl<T: Real> Stage<T> {
     pub fn activate_backward(
         &mut self,
         mut grad: Matrix<T>,
+        mask: Option<Mask>,
         cache: &mut StageCache<T>,
         total: impl FnOnce(&mut NormSums<T>),
     ) -> Matrix<T> {
-        if self.activation != Activation::Identity {
-            self.activation.backward(cache.output.data(), grad.data_mut());
-            cache.output = Arc::default();
+        let tail = Tail { activation: self.activation, mask };
+        // Nobody needs them afterwards, but somebody their memory.
+        let (norm_cache, output) = (std::mem::take(&mut cache.norm), std::mem::take(&mut cache.output));
+        if let Some(Norm::Layer(norm)) = &mut self.norm {
+            return norm.backward(grad, &tail, &output, &norm_cache);
         }
-        match &mut self.norm {
-            None => grad,
-            Some(Norm::Layer(norm)) => norm.backward(grad, &cache.norm),
-            Some(Norm::Batch(norm)) => {
-                let mut sums = norm.gradient_sums(&grad, &cache.norm);
-                total(&mut sums);
-                norm.backward(grad, &sums, &cache.norm)
-            }
+        let width = grad.cols();
+        tail.backward(output.data(), grad.data_mut(), width);
+        if let Some(Norm::Batch(norm)) = &mut self.norm {
+            let mut sums = norm.gradient_sums(&grad, &norm_cache);
+            total(&mut sums);
+            grad = norm.backward(grad, &sums, &norm_cache);
         }
+        grad
     }
 
     /// Norm and non-linearity in evaluation.
     pub fn evaluate(&self, x: Matrix<T>) -> Matrix<T> {
-        let mut x = match &self.norm {
-            None => x,
-            Some(Norm::Layer(norm)) => norm.forward(x, &mut NormCache::default()),
-            Some(Norm::Batch(norm)) => norm.evaluate(x),
-        };
-        self.activation.forward(x.data_mut());
-        x
+        let tail = Tail { activation: self.activation, mask: None };
+        match &self.norm {
+            None => finish(x, &tail),
+            Some(Norm::Layer(norm)) => norm.forward(x, &tail, &mut NormCache::default()),
+            Some(Norm::Batch(norm)) => finish(norm.evaluate(x), &tail),
+        }
     }
 
     /// All parameters.
@@ -149,4 +160,10 @@ impl<T: Real> Stage<T> {
         };
         Layer::params_mut(&mut self.layer).into_iter().chain(norm).collect()
     }
+}
+
+fn finish<T: Real>(mut x: Matrix<T>, tail: &Tail) -> Matrix<T> {
+    let width = x.cols();
+    tail.forward(x.data_mut(), width);
+    x
 }

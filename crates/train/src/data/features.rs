@@ -1,11 +1,15 @@
 //! Features: from the mapped file to rows in the working precision, scaled as asked.
 
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use half::f16;
 use halograph_graph::dataset::{Dataset, Part};
 use halograph_graph::error::{Error, Result};
 use halograph_graph::io::npy::Array;
 use halograph_kernels::Real;
-use halograph_nn::Matrix;
 use halograph_nn::state::{State, Tensor};
+use halograph_nn::{Input, Matrix};
 use rayon::prelude::*;
 
 use crate::config::Normalize;
@@ -66,24 +70,41 @@ impl<'d> Features<'d> {
         Features { array: dataset.features(), scaling }
     }
 
-    /// Every row, in the dataset's order.
-    pub(super) fn all<T: Real>(&self) -> Result<Matrix<T>> {
-        self.gather(self.array.rows(), |row| row)
-    }
-
-    /// The rows of these vertices, in this order.
-    pub(super) fn rows<T: Real>(&self, ids: &[u32]) -> Result<Matrix<T>> {
-        self.gather(ids.len(), |row| ids[row] as usize)
-    }
-
-    /// So many rows, of the vertices that `id` tells.
-    fn gather<T: Real>(&self, rows: usize, id: impl Fn(usize) -> usize + Sync) -> Result<Matrix<T>> {
-        let cols = self.array.cols();
-        let mut out = Matrix::zeros(rows, cols);
-        let read = |(row, out): (usize, &mut [T])| self.read(id(row), out);
-        out.data_mut().par_chunks_mut(cols.max(1)).enumerate().try_for_each(read)?;
+    /// The rows of the vertices `ids`, in this order; `None`: all. Features in half precision stay so if nothing is done
+    /// to them.
+    pub(super) fn rows<T: Real>(&self, ids: Option<&[u32]>) -> Result<Input<T>> {
+        let half = self.array.as_slice::<f16>().filter(|_| self.stays_half::<T>());
+        let rows = match half {
+            Some(half) => Input::Half(Arc::new(self.gather(ids, |id, out| self.read_half(half, id, out))?)),
+            None => self.gather(ids, |id, out| self.read(id, out))?.into(),
+        };
         self.array.release();
+        Ok(rows)
+    }
+
+    fn stays_half<T: Real>(&self) -> bool {
+        self.scaling == Scaling::None && size_of::<T>() == size_of::<f32>()
+    }
+
+    /// The rows of these vertices, each filled by `read`.
+    fn gather<E: Pod + Send + Sync>(
+        &self,
+        ids: Option<&[u32]>,
+        read: impl Fn(usize, &mut [E]) -> Result<()> + Sync,
+    ) -> Result<Matrix<E>> {
+        let cols = self.array.cols();
+        let mut out = Matrix::unspecified(ids.map_or(self.array.rows(), <[u32]>::len), cols);
+        let rows = out.data_mut().par_chunks_mut(cols.max(1)).enumerate();
+        rows.try_for_each(|(row, out)| read(ids.map_or(row, |ids| ids[row] as usize), out))?;
         Ok(out)
+    }
+
+    fn read_half(&self, half: &[f16], id: usize, out: &mut [f16]) -> Result<()> {
+        out.copy_from_slice(&half[id * out.len()..(id + 1) * out.len()]);
+        match out.iter().position(|x| !x.is_finite()) {
+            Some(column) => Err(self.not_finite(id, column, out[column].to_f32())),
+            None => Ok(()),
+        }
     }
 
     /// The row of one vertex.

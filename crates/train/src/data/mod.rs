@@ -6,25 +6,44 @@
 mod features;
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use halograph_graph::block::Block;
 use halograph_graph::dataset::{Dataset, INDICES, LABEL, LabelView, Part, Task};
 use halograph_graph::error::{Error, Result};
-use halograph_kernels::Real;
-use halograph_nn::Matrix;
+use halograph_graph::order::nested;
+use halograph_kernels::{Real, buffer};
+use halograph_nn::erased::AnyLayer;
 use halograph_nn::metrics::Targets;
+use halograph_nn::{Input, Layer, Matrix, Pass};
 use rayon::prelude::*;
 
 use features::Features;
 pub use features::Scaling;
 
 /// A graph and, for its rows in this order, features.
-pub struct View<'d, T> {
+pub struct View<'d, T: Real> {
     /// Its edges.
-    pub block: Block<'d>,
+    pub block: Arc<Block<'d>>,
     /// One row of features a source row.
-    pub features: Arc<Matrix<T>>,
+    pub features: Input<T>,
+    sums: OnceLock<Arc<Matrix<T>>>,
+}
+
+impl<'d, T: Real> View<'d, T> {
+    /// A view of `block` with these features.
+    pub fn new(block: impl Into<Arc<Block<'d>>>, features: impl Into<Input<T>>) -> Self {
+        View { block: block.into(), features: features.into(), sums: OnceLock::new() }
+    }
+
+    /// What `layer`, the first one of the model that this view is for, sums up of the features: made at the first call.
+    pub(crate) fn sums(&self, layer: &AnyLayer<T>) -> Arc<Matrix<T>> {
+        let make = || {
+            let (pass, features) = (Pass::evaluation(), self.features.clone());
+            Layer::aggregate(layer, &self.block, features, &pass, &mut Default::default())
+        };
+        self.sums.get_or_init(make).clone()
+    }
 }
 
 /// Rows of a view whose labels count, and those labels.
@@ -71,57 +90,73 @@ impl Rows {
 pub const PARTS: [Part; 3] = [Part::Train, Part::Val, Part::Test];
 
 /// A dataset made ready for training.
-pub struct Data<'d, T> {
+pub struct Data<'d, T: Real> {
     dataset: &'d Dataset,
     features: Features<'d>,
     /// What is trained on.
     pub train: View<'d, T>,
     /// Larger graphs to validate and to test on, if training does not see all; their features are gathered when needed.
-    larger: Option<[Block<'d>; 2]>,
+    larger: Option<[Arc<Block<'d>>; 2]>,
     /// Training, validation and test rows, each in the view it is scored in.
     pub parts: [Rows; 3],
 }
 
 impl<'d, T: Real> Data<'d, T> {
-    /// Checks and loads.
-    pub fn load(dataset: &'d Dataset, inductive: bool, scaling: Scaling) -> Result<Self> {
+    /// Checks and loads. `hops`: for training a model of so many graph layers, which shall find the rows that it needs in
+    /// front.
+    pub fn load(
+        dataset: &'d Dataset,
+        inductive: bool,
+        scaling: Scaling,
+        hops: Option<usize>,
+    ) -> Result<Self> {
         check_edges(dataset)?;
         check_labels(dataset)?;
         let features = Features::new(dataset, scaling);
-        let split = dataset.split();
+        let order = dataset.order()?;
         if !inductive {
-            let block = Block::whole(dataset.graph());
-            let train = View { block, features: Arc::new(features.all()?) };
-            let parts = PARTS.map(|part| rows_of(dataset, None, part));
+            let block = whole(dataset, order, hops);
+            let parts = PARTS.map(|part| rows_of(dataset, block.ids(), part));
+            let train = View::new(block.clone(), features.rows(block.ids())?);
             return Ok(Data { dataset, features, train, larger: None, parts });
         }
-        let nodes = |parts: &[Part]| nodes_in(split, parts);
-        let block = Block::induced(dataset.graph(), &nodes(&[Part::Train]));
-        let val = Block::induced(dataset.graph(), &nodes(&[Part::Train, Part::Val]));
-        let ids = [block.ids(), val.ids(), None];
-        let parts = [0, 1, 2].map(|i| rows_of(dataset, ids[i], PARTS[i]));
-        let train = View { features: Arc::new(features.rows(block.ids().unwrap_or_default())?), block };
-        Ok(Data { dataset, features, train, larger: Some([val, Block::whole(dataset.graph())]), parts })
+        let induced = |parts: &[Part]| {
+            let nodes = nodes_in(dataset.split(), order.as_deref(), parts);
+            Arc::new(Block::induced(dataset.graph(), &nodes))
+        };
+        let blocks = [induced(&[Part::Train]), induced(&[Part::Train, Part::Val])];
+        let [block, val] = blocks;
+        let test = whole(dataset, order, None);
+        let parts = [(&block, Part::Train), (&val, Part::Val), (&test, Part::Test)];
+        let parts = parts.map(|(block, part)| rows_of(dataset, block.ids(), part));
+        let train = View::new(block.clone(), features.rows(block.ids())?);
+        Ok(Data { dataset, features, train, larger: Some([val, test]), parts })
     }
 
     /// The whole graph, as `predict` sees it.
     pub fn whole(dataset: &'d Dataset, scaling: Scaling) -> Result<View<'d, T>> {
         check_edges(dataset)?;
-        let features = Features::new(dataset, scaling);
-        Ok(View { block: Block::whole(dataset.graph()), features: Arc::new(features.all()?) })
+        let block = whole(dataset, dataset.order()?, None);
+        let features = Features::new(dataset, scaling).rows(block.ids())?;
+        Ok(View::new(block, features))
     }
 
     /// Calls `visit` with each view that scores are taken in, and the parts to score there.
     pub fn each_view<E: From<Error>>(
         &self,
-        mut visit: impl FnMut(&Block, Arc<Matrix<T>>, &[usize]) -> std::result::Result<(), E>,
+        mut visit: impl FnMut(&View<T>, &[usize]) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
-        let Some([val, test]) = &self.larger else {
-            return visit(&self.train.block, self.train.features.clone(), &[0, 1, 2]);
+        let Some(larger) = &self.larger else {
+            return visit(&self.train, &[0, 1, 2]);
         };
-        visit(&self.train.block, self.train.features.clone(), &[0])?;
-        visit(val, Arc::new(self.features.rows(val.ids().unwrap_or_default())?), &[1])?;
-        visit(test, Arc::new(self.features.all()?), &[2])
+        visit(&self.train, &[0])?;
+        for (block, part) in larger.iter().zip([1, 2]) {
+            // Other sizes: what is kept for training is of no use to it, nor the other way round.
+            buffer::release();
+            visit(&View::new(block.clone(), self.features.rows(block.ids())?), &[part])?;
+        }
+        buffer::release();
+        Ok(())
     }
 
     /// What the data calls itself and is scored by.
@@ -130,9 +165,28 @@ impl<'d, T: Real> Data<'d, T> {
     }
 }
 
-fn nodes_in(split: &[u8], parts: &[Part]) -> Vec<u32> {
+/// All of a dataset's graph: in a locality order if there is one, and with what a model of `hops` graph layers needs for
+/// its training rows in front.
+fn whole(dataset: &Dataset, order: Option<Vec<u32>>, hops: Option<usize>) -> Arc<Block<'_>> {
+    let graph = dataset.graph();
+    let order = match hops {
+        Some(hops) => {
+            let training = nodes_in(dataset.split(), None, &[Part::Train]);
+            Some(nested(graph, order.as_deref(), &training, hops))
+        }
+        None => order,
+    };
+    let moved = order.filter(|order| !order.is_sorted());
+    Arc::new(moved.map_or_else(|| Block::whole(graph), |order| Block::ordered(graph, &order)))
+}
+
+/// The nodes of `parts`, in this `order` or by their numbers.
+fn nodes_in(split: &[u8], order: Option<&[u32]>, parts: &[Part]) -> Vec<u32> {
     let within = |&v: &u32| parts.iter().any(|&part| split[v as usize] == part as u8);
-    (0..split.len() as u32).filter(within).collect()
+    match order {
+        Some(order) => order.iter().copied().filter(within).collect(),
+        None => (0..split.len() as u32).filter(within).collect(),
+    }
 }
 
 /// The labelled rows of `part`, where `ids` are the dataset ids of the rows of a view (`None`: the row numbers).

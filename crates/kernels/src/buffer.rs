@@ -1,0 +1,187 @@
+//! Memory for large arrays, used again and again.
+//!
+//! Training makes and drops the same matrices every epoch. Giving their memory back and asking for it anew costs a page
+//! fault for every 4 KiB, so a dropped [`Buffer`] is kept, and the next one of about its size takes it over: after the
+//! first epoch nothing is allocated any more. Memory begins at a cache line and, where it is large, asks for huge
+//! pages.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytemuck::{Pod, Zeroable};
+
+/// A cache line: what makes the allocator align.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(64))]
+struct Line([u64; 8]);
+
+const LINE: usize = size_of::<Line>();
+/// Buffers of fewer lines are left to the allocator: 256 KiB.
+const LEAST: usize = (256 << 10) / LINE;
+/// Buffers of fewer lines do not ask for huge pages: 4 MiB.
+const HUGE: usize = (4 << 20) / LINE;
+
+/// Memory that was dropped, for the next to take.
+static KEPT: Mutex<Vec<Vec<Line>>> = Mutex::new(Vec::new());
+
+fn kept() -> MutexGuard<'static, Vec<Vec<Line>>> {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Gives all memory that is kept for later back to the system: before a phase that needs other sizes.
+pub fn release() {
+    drop(std::mem::take(&mut *kept()));
+}
+
+/// A fixed number of plain numbers.
+pub struct Buffer<T> {
+    lines: Vec<Line>,
+    len: usize,
+    numbers: PhantomData<T>,
+}
+
+impl<T: Pod> Buffer<T> {
+    /// `len` numbers, nobody knows which: for results that are written before they are read.
+    pub fn unspecified(len: usize) -> Self {
+        let count = (len * size_of::<T>()).div_ceil(LINE);
+        let lines = take(count).unwrap_or_else(|| make(count));
+        let mut buffer = Buffer { lines, len, numbers: PhantomData };
+        if cfg!(debug_assertions) {
+            // Not a number in any precision: whoever reads before writing will notice.
+            bytemuck::cast_slice_mut::<T, u8>(&mut buffer).fill(0xFF);
+        }
+        buffer
+    }
+
+    /// `len` zeros.
+    pub fn zeros(len: usize) -> Self {
+        let mut buffer = Self::unspecified(len);
+        buffer.fill(T::zeroed());
+        buffer
+    }
+}
+
+/// The smallest kept buffer of at least `count` lines that would not waste much.
+fn take(count: usize) -> Option<Vec<Line>> {
+    if count < LEAST {
+        return None;
+    }
+    let mut kept = kept();
+    let fits = kept.iter().enumerate().filter(|(_, b)| (count..=count + count / 4).contains(&b.len()));
+    let best = fits.min_by_key(|(_, b)| b.len()).map(|(i, _)| i)?;
+    Some(kept.swap_remove(best))
+}
+
+fn make(count: usize) -> Vec<Line> {
+    let mut lines = Vec::with_capacity(count);
+    if count >= HUGE {
+        advise(&lines);
+    }
+    lines.resize(count, Line::zeroed());
+    lines
+}
+
+/// Asks for huge pages, before any page is touched. The answer does not matter.
+fn advise(lines: &Vec<Line>) {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::mm::{Advice, madvise};
+        let page = rustix::param::page_size();
+        let start = (lines.as_ptr() as usize).next_multiple_of(page);
+        let end = (lines.as_ptr() as usize + lines.capacity() * LINE) / page * page;
+        if start < end {
+            // SAFETY: these pages lie within this allocation, and the advice changes no content.
+            let _ = unsafe { madvise(start as *mut _, end - start, Advice::LinuxHugepage) };
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = lines;
+}
+
+impl<T> Drop for Buffer<T> {
+    fn drop(&mut self) {
+        if self.lines.len() >= LEAST {
+            kept().push(std::mem::take(&mut self.lines));
+        }
+    }
+}
+
+impl<T: Pod> Deref for Buffer<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &bytemuck::cast_slice(&self.lines)[..self.len]
+    }
+}
+
+impl<T: Pod> DerefMut for Buffer<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.len]
+    }
+}
+
+impl<T: Pod> From<&[T]> for Buffer<T> {
+    fn from(numbers: &[T]) -> Self {
+        let mut buffer = Buffer::unspecified(numbers.len());
+        buffer.copy_from_slice(numbers);
+        buffer
+    }
+}
+
+impl<T: Pod> Clone for Buffer<T> {
+    fn clone(&self) -> Self {
+        Buffer::from(&**self)
+    }
+}
+
+impl<T> Default for Buffer<T> {
+    fn default() -> Self {
+        Buffer { lines: Vec::new(), len: 0, numbers: PhantomData }
+    }
+}
+
+impl<T: Pod + PartialEq> PartialEq for Buffer<T> {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl<T: Pod + fmt::Debug> fmt::Debug for Buffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_what_was_put_in_and_begin_at_a_cache_line() {
+        for len in [0, 1, 15, 16, 17, 100_000] {
+            let numbers: Vec<f32> = (0..len).map(|i| i as f32).collect();
+            let buffer = Buffer::from(&numbers[..]);
+            assert_eq!(&*buffer, &numbers[..]);
+            assert_eq!(buffer.as_ptr() as usize % LINE, 0);
+            assert_eq!(buffer.clone(), buffer);
+        }
+        assert!(Buffer::<f64>::zeros(1000).iter().all(|&x| x == 0.0));
+    }
+
+    #[test]
+    fn memory_is_taken_over_by_the_next_of_its_size_only() {
+        // Sizes that no other test of this crate uses.
+        let lines = LEAST + 12_345;
+        let kept_now = |least: usize| kept().iter().filter(|b| b.len() == least).count();
+        drop(Buffer::<u64>::zeros(lines * 8));
+        assert_eq!(kept_now(lines), 1);
+        let smaller = Buffer::<u64>::unspecified(lines * 4);
+        assert_eq!(kept_now(lines), 1, "half the size would waste the rest");
+        let same = Buffer::<f32>::unspecified(lines * 16 - 5);
+        assert_eq!((same.len(), kept_now(lines)), (lines * 16 - 5, 0));
+        drop((same, smaller));
+        assert_eq!(kept_now(lines), 1);
+    }
+}

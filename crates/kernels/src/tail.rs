@@ -1,0 +1,349 @@
+//! What follows a layer, in one pass over its output: norm, non-linearity, and the dropout that the next layer begins
+//! with.
+//!
+//! ```text
+//! y = dropout(activation(norm(x)))        norm: none, or x̂ * w + b with x̂ of LayerNorm or BatchNorm
+//! ```
+//!
+//! A backward reads `y` and, if there is a norm, `x̂`. What was dropped is seen from `y` where that is certain (ReLU:
+//! whatever is not positive passes nothing), and asked of the mask again where it is not.
+//! [`crate::layer_norm`], [`crate::batch_norm`], [`crate::activation`] and [`crate::dropout`] are the same one by one.
+
+use rayon::prelude::*;
+
+use crate::Real;
+use crate::activation::Activation;
+use crate::dropout::Mask;
+use crate::layer_norm::EPS;
+use crate::rows::{RUN, add_in_order};
+use crate::simd::{Isa, Level, dispatch};
+
+/// Numbers summed side by side, so that a sum fits vector registers.
+const LANES: usize = 16;
+
+/// Non-linearity and dropout.
+#[derive(Debug, Clone, Copy)]
+pub struct Tail<'a> {
+    /// What is applied to every number.
+    pub activation: Activation,
+    /// What is dropped afterwards.
+    pub mask: Option<Mask<'a>>,
+}
+
+/// The affine map of a norm.
+#[derive(Debug, Clone, Copy)]
+pub struct Affine<'a, T> {
+    /// By column.
+    pub weight: &'a [T],
+    /// By column.
+    pub bias: &'a [T],
+}
+
+impl Tail<'_> {
+    /// Whether nothing is done.
+    pub fn is_identity(&self) -> bool {
+        self.activation == Activation::Identity && self.mask.is_none()
+    }
+
+    /// `x = dropout(activation(x))`, rows of `width`.
+    pub fn forward<T: Real>(&self, x: &mut [T], width: usize) {
+        if width == 0 || self.is_identity() {
+            return;
+        }
+        x.par_chunks_mut(RUN * width).enumerate().for_each(|(run, x)| {
+            plain_forward::<T>(Level::best(), self, run * RUN, x, width);
+        });
+    }
+
+    /// The backward of [`Tail::forward`], whose output is `y`.
+    pub fn backward<T: Real>(&self, y: &[T], grad: &mut [T], width: usize) {
+        assert_eq!(y.len(), grad.len(), "a gradient for every output");
+        if width == 0 || self.is_identity() {
+            return;
+        }
+        grad.par_chunks_mut(RUN * width).zip(y.par_chunks(RUN * width)).enumerate().for_each(
+            |(run, (grad, y))| {
+                plain_backward::<T>(Level::best(), self, run * RUN, y, grad, width);
+            },
+        );
+    }
+
+    /// LayerNorm first: `x` becomes `x̂`, `scales` what each row was multiplied by, and `y` the output.
+    pub fn layer_norm<T: Real>(&self, affine: Affine<T>, x: &mut [T], scales: &mut [T], y: &mut [T]) {
+        let width = affine.weight.len();
+        assert!(x.len() == y.len() && x.len() == scales.len() * width, "matrices of one size");
+        if width == 0 {
+            return;
+        }
+        let runs = x.par_chunks_mut(RUN * width).zip(y.par_chunks_mut(RUN * width));
+        runs.zip(scales.par_chunks_mut(RUN)).enumerate().for_each(|(run, ((x, y), scales))| {
+            norm_forward::<T>(Level::best(), self, run * RUN, affine, x, scales, y);
+        });
+    }
+
+    /// The backward of [`Tail::layer_norm`]: turns `grad`, the gradient of `y`, into that of its input, and adds to those
+    /// of weight and bias.
+    pub fn layer_norm_backward<T: Real>(
+        &self,
+        weight: &[T],
+        [normal, scales, y]: [&[T]; 3],
+        grad: &mut [T],
+        [weight_grad, bias_grad]: [&mut [T]; 2],
+    ) {
+        let width = weight.len();
+        assert!([normal.len(), y.len(), scales.len() * width] == [grad.len(); 3], "matrices of one size");
+        if width == 0 {
+            return;
+        }
+        let runs = grad.par_chunks_mut(RUN * width).zip(y.par_chunks(RUN * width));
+        let runs = runs.zip(normal.par_chunks(RUN * width).zip(scales.par_chunks(RUN)));
+        let sums = runs.enumerate().map(|(run, ((grad, y), (normal, scales)))| {
+            let mut sums = vec![T::zero(); 2 * width];
+            norm_backward::<T>(Level::best(), self, run * RUN, weight, [normal, scales, y], grad, &mut sums);
+            sums
+        });
+        let sums: Vec<Vec<T>> = sums.collect();
+        add_in_order(sums.iter().map(|s| &s[..width]), weight_grad);
+        add_in_order(sums.iter().map(|s| &s[width..]), bias_grad);
+    }
+}
+
+/// Calls `each` with every column and what the mask makes of it: 0, or the scale of what stays.
+#[inline(always)]
+fn with_factors<T: Real>(mask: Option<Mask>, row: usize, width: usize, mut each: impl FnMut(usize, T)) {
+    match mask {
+        None => (0..width).for_each(|c| each(c, T::one())),
+        Some(mask) => {
+            let scale: T = mask.scale();
+            mask.row(row).for_each(width, |c, keep| each(c, if keep { scale } else { T::zero() }));
+        }
+    }
+}
+
+/// Writes `activation(value(c)) * factor` for every column of a row. The activation is told apart outside of the loop.
+#[inline(always)]
+fn finish_row<T: Real>(tail: &Tail, row: usize, y: &mut [T], value: impl Fn(usize, &T) -> T) {
+    let width = y.len();
+    match tail.activation {
+        Activation::Relu => with_factors(tail.mask, row, width, |c, f: T| {
+            y[c] = Activation::Relu.at(value(c, &y[c])) * f;
+        }),
+        activation => with_factors(tail.mask, row, width, |c, f: T| {
+            y[c] = activation.at(value(c, &y[c])) * f;
+        }),
+    }
+}
+
+/// Multiplies a row of gradients by the derivative of activation and dropout, where `y` is their output.
+#[inline(always)]
+fn unfinish_row<T: Real>(tail: &Tail, row: usize, y: &[T], grad: &mut [T]) {
+    let scale = tail.mask.map_or(T::one(), |mask| mask.scale());
+    if tail.activation == Activation::Relu {
+        // Dropped or negative, the output is 0 in both cases and so is the derivative.
+        grad.iter_mut().zip(y).for_each(|(g, &y)| *g = if y > T::zero() { *g * scale } else { T::zero() });
+        return;
+    }
+    let back = scale.recip();
+    with_factors(tail.mask, row, y.len(), |c, f: T| {
+        grad[c] *= f * tail.activation.slope_at(y[c] * back);
+    });
+}
+
+#[inline(always)]
+fn plain_forward_body<I: Isa, T: Real>(tail: &Tail, first: usize, x: &mut [T], width: usize) {
+    for (r, x) in x.chunks_exact_mut(width).enumerate() {
+        finish_row(tail, first + r, x, |_, &x| x);
+    }
+}
+dispatch!(fn plain_forward[T: Real](tail: &Tail, first: usize, x: &mut [T], width: usize) = plain_forward_body);
+
+#[inline(always)]
+fn plain_backward_body<I: Isa, T: Real>(tail: &Tail, first: usize, y: &[T], grad: &mut [T], width: usize) {
+    for (r, (y, grad)) in y.chunks_exact(width).zip(grad.chunks_exact_mut(width)).enumerate() {
+        unfinish_row(tail, first + r, y, grad);
+    }
+}
+dispatch!(fn plain_backward[T: Real](tail: &Tail, first: usize, y: &[T], grad: &mut [T], width: usize) = plain_backward_body);
+
+#[inline(always)]
+fn norm_forward_body<I: Isa, T: Real>(
+    tail: &Tail,
+    first: usize,
+    affine: Affine<T>,
+    x: &mut [T],
+    scales: &mut [T],
+    y: &mut [T],
+) {
+    let Affine { weight, bias } = affine;
+    let width = weight.len();
+    let n = T::of(width as f64);
+    let rows = x.chunks_exact_mut(width).zip(y.chunks_exact_mut(width)).zip(scales);
+    for (r, ((x, y), scale)) in rows.enumerate() {
+        let mean = lane_sum(x, |_, x| x) / n;
+        let variance = lane_sum(x, |_, x| (x - mean) * (x - mean)) / n;
+        *scale = (variance + T::of(EPS)).sqrt().recip();
+        x.iter_mut().for_each(|x| *x = (*x - mean) * *scale);
+        finish_row(tail, first + r, y, |c, _| x[c] * weight[c] + bias[c]);
+    }
+}
+dispatch!(fn norm_forward[T: Real](tail: &Tail, first: usize, affine: Affine<T>, x: &mut [T], scales: &mut [T], y: &mut [T]) = norm_forward_body);
+
+#[inline(always)]
+fn norm_backward_body<I: Isa, T: Real>(
+    tail: &Tail,
+    first: usize,
+    weight: &[T],
+    [normal, scales, y]: [&[T]; 3],
+    grad: &mut [T],
+    sums: &mut [T],
+) {
+    let width = weight.len();
+    let n = T::of(width as f64);
+    let (along_sums, plain_sums) = sums.split_at_mut(width);
+    let rows = grad.chunks_exact_mut(width).zip(y.chunks_exact(width)).zip(normal.chunks_exact(width));
+    for (r, (((grad, y), normal), &scale)) in rows.zip(scales).enumerate() {
+        unfinish_row(tail, first + r, y, grad);
+        for c in 0..width {
+            along_sums[c] += grad[c] * normal[c];
+            plain_sums[c] += grad[c];
+            grad[c] *= weight[c];
+        }
+        let mean = lane_sum(grad, |_, g| g) / n;
+        let along = lane_sum(grad, |c, g| g * normal[c]) / n;
+        grad.iter_mut().zip(normal).for_each(|(g, &x)| *g = scale * (*g - mean - x * along));
+    }
+}
+dispatch!(fn norm_backward[T: Real](tail: &Tail, first: usize, weight: &[T], saved: [&[T]; 3], grad: &mut [T], sums: &mut [T]) = norm_backward_body);
+
+/// `Σ term(c, x[c])`, in lanes.
+#[inline(always)]
+fn lane_sum<T: Real>(x: &[T], term: impl Fn(usize, T) -> T) -> T {
+    let mut lanes = [T::zero(); LANES];
+    let whole = x.len() / LANES * LANES;
+    for (i, chunk) in x[..whole].chunks_exact(LANES).enumerate() {
+        for (l, lane) in lanes.iter_mut().enumerate() {
+            *lane += term(i * LANES + l, chunk[l]);
+        }
+    }
+    for (l, &x) in x[whole..].iter().enumerate() {
+        lanes[l] += term(whole + l, x);
+    }
+    lanes.into_iter().sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dropout::{dropout, dropout_backward};
+    use crate::keyed::Key;
+    use crate::layer_norm;
+    use crate::testing::{assert_close, noise};
+
+    const ACTIVATIONS: [Activation; 4] =
+        [Activation::Identity, Activation::Relu, Activation::Elu, Activation::LeakyRelu(0.2)];
+
+    /// Every choice of activation and mask, on matrices of several sizes.
+    fn each_case(check: impl Fn(Tail, usize, usize)) {
+        let ids: Vec<u32> = (0..2100).map(|i| 7 * i + 3).collect();
+        for (rows, width) in [(1, 1), (3, 7), (5, 41), (2100, 16), (2, 257), (0, 4)] {
+            for activation in ACTIVATIONS {
+                for p in [0.0, 0.4] {
+                    let mask = Mask::new(Key::new(5, "tail"), p, Some(&ids));
+                    check(Tail { activation, mask }, rows, width);
+                }
+            }
+        }
+    }
+
+    /// Activation and dropout one after the other.
+    fn one_by_one(tail: &Tail, mut x: Vec<f64>, width: usize) -> (Vec<f64>, Vec<f64>) {
+        tail.activation.forward(&mut x);
+        let mut y = x.clone();
+        if let Some(mask) = tail.mask {
+            dropout(&x, width, mask, &mut y);
+        }
+        (x, y)
+    }
+
+    fn one_by_one_backward(tail: &Tail, active: &[f64], grad: &mut [f64], width: usize) {
+        if let Some(mask) = tail.mask {
+            dropout_backward(grad, width, mask);
+        }
+        tail.activation.backward(active, grad);
+    }
+
+    #[test]
+    fn without_a_norm_it_is_activation_then_dropout() {
+        each_case(|tail, rows, width| {
+            let (x, g) = (noise::<f64>(1, rows * width), noise::<f64>(2, rows * width));
+            let (active, want) = one_by_one(&tail, x.clone(), width);
+            let mut y = x;
+            tail.forward(&mut y, width);
+            assert_close(&y, &want, 1e-15);
+            let (mut got, mut want) = (g.clone(), g);
+            tail.backward(&y, &mut got, width);
+            one_by_one_backward(&tail, &active, &mut want, width);
+            assert_close(&got, &want, 1e-12);
+        });
+    }
+
+    #[test]
+    fn with_layer_norm_it_is_all_three() {
+        each_case(|tail, rows, width| {
+            let (x, g) = (noise::<f64>(1, rows * width), noise::<f64>(2, rows * width));
+            let (weight, bias) = (noise::<f64>(3, width), noise::<f64>(4, width));
+            let mut normal = x.clone();
+            let want_scales = layer_norm::normalize(&mut normal, width);
+            let mut out = vec![0.0; x.len()];
+            layer_norm::affine(&normal, &weight, &bias, &mut out);
+            let (active, want) = one_by_one(&tail, out, width);
+
+            let (mut got_normal, mut scales, mut y) = (x.clone(), vec![0.0; rows], vec![f64::NAN; x.len()]);
+            let affine = Affine { weight: &weight, bias: &bias };
+            tail.layer_norm(affine, &mut got_normal, &mut scales, &mut y);
+            assert_close(&got_normal, &normal, 1e-9);
+            assert_close(&scales, &want_scales, 1e-9);
+            assert_close(&y, &want, 1e-9);
+
+            let (mut want, mut want_weight, mut want_bias) = (g.clone(), vec![1.0; width], vec![2.0; width]);
+            one_by_one_backward(&tail, &active, &mut want, width);
+            layer_norm::affine_backward(&normal, &want, &mut want_weight, &mut want_bias);
+            layer_norm::backward(&normal, &want_scales, &weight, &mut want);
+            let (mut got, mut dw, mut db) = (g, vec![1.0; width], vec![2.0; width]);
+            let saved = [&got_normal[..], &scales, &y];
+            tail.layer_norm_backward(&weight, saved, &mut got, [&mut dw, &mut db]);
+            assert_close(&got, &want, 1e-8);
+            assert_close(&dw, &want_weight, 1e-9);
+            assert_close(&db, &want_bias, 1e-9);
+        });
+    }
+
+    #[test]
+    fn every_level_and_precision_agrees() {
+        let (rows, width) = (40, 100);
+        let mask = Mask::new(Key::new(5, "tail"), 0.5, None);
+        let tail = Tail { activation: Activation::Relu, mask };
+        let (weight, bias) = (noise::<f32>(3, width), noise::<f32>(4, width));
+        let run = |level| {
+            let (mut x, mut scales, mut y) =
+                (noise::<f32>(1, rows * width), vec![0.0; rows], vec![0.0; rows * width]);
+            let affine = Affine { weight: &weight, bias: &bias };
+            norm_forward::<f32>(level, &tail, 0, affine, &mut x, &mut scales, &mut y);
+            let (mut grad, mut sums) = (noise::<f32>(2, rows * width), vec![0.0; 2 * width]);
+            norm_backward::<f32>(level, &tail, 0, &weight, [&x, &scales, &y], &mut grad, &mut sums);
+            [y, grad, sums].concat().into_iter().map(f64::from).collect::<Vec<_>>()
+        };
+        let want = run(Level::Portable);
+        Level::available().into_iter().for_each(|level| assert_close(&run(level), &want, 1e-5));
+    }
+
+    #[test]
+    fn a_nan_is_not_hidden() {
+        for activation in ACTIVATIONS {
+            let mut x = [f32::NAN, 1.0];
+            Tail { activation, mask: None }.forward(&mut x, 2);
+            assert_eq!(x[0].is_nan(), true);
+            assert_eq!(x[1], 1.0);
+        }
+    }
+}

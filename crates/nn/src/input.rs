@@ -1,0 +1,103 @@
+//! Rows that go into a layer: a matrix, or features kept in half precision.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use half::f16;
+use halograph_kernels::Real;
+use halograph_kernels::dropout::{Mask, dropout};
+use halograph_kernels::gemm::Tall;
+
+use crate::matrix::Matrix;
+
+/// Shared rows.
+#[derive(Debug, Clone)]
+pub enum Input<T: Real> {
+    /// In the working precision.
+    Full(Arc<Matrix<T>>),
+    /// In half precision: features of a dataset that is kept so.
+    Half(Arc<Matrix<f16>>),
+}
+
+impl<T: Real> Default for Input<T> {
+    fn default() -> Self {
+        Input::Full(Arc::default())
+    }
+}
+
+impl<T: Real> From<Matrix<T>> for Input<T> {
+    fn from(matrix: Matrix<T>) -> Self {
+        Input::Full(Arc::new(matrix))
+    }
+}
+
+impl<T: Real> From<Arc<Matrix<T>>> for Input<T> {
+    fn from(matrix: Arc<Matrix<T>>) -> Self {
+        Input::Full(matrix)
+    }
+}
+
+impl<T: Real> Input<T> {
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        match self {
+            Input::Full(x) => x.rows(),
+            Input::Half(x) => x.rows(),
+        }
+    }
+
+    /// Number of columns.
+    pub fn cols(&self) -> usize {
+        match self {
+            Input::Full(x) => x.cols(),
+            Input::Half(x) => x.cols(),
+        }
+    }
+
+    /// As a factor of a product.
+    pub fn tall(&self) -> Tall<'_, T> {
+        self.tall_of(0..self.rows())
+    }
+
+    /// A run of rows as a factor of a product.
+    pub fn tall_of(&self, rows: Range<usize>) -> Tall<'_, T> {
+        match self {
+            Input::Full(x) => x.tall_of(rows),
+            Input::Half(x) => Tall::half(x.run(rows.clone()), rows.len(), x.cols()),
+        }
+    }
+
+    /// The same in the working precision.
+    pub fn full(&self) -> Arc<Matrix<T>> {
+        match self {
+            Input::Full(x) => x.clone(),
+            Input::Half(x) => {
+                let mut full = Matrix::unspecified(x.rows(), x.cols());
+                T::widen(x.data(), full.data_mut());
+                Arc::new(full)
+            }
+        }
+    }
+
+    /// A copy of which some elements are dropped.
+    #[must_use]
+    pub fn dropped(&self, mask: Mask) -> Self {
+        let x = self.full();
+        let mut out = Matrix::unspecified(x.rows(), x.cols());
+        dropout(x.data(), x.cols(), mask, out.data_mut());
+        out.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_precision_is_widened_when_asked() {
+        let half: Vec<f16> = [1.0, -0.5, 3.25, 0.0].map(f16::from_f32).to_vec();
+        let input = Input::<f32>::Half(Arc::new(Matrix::new(2, 2, half)));
+        assert_eq!((input.rows(), input.cols()), (2, 2));
+        assert_eq!(input.full().data(), [1.0, -0.5, 3.25, 0.0]);
+    }
+}
