@@ -4,8 +4,7 @@
 
 use halograph_graph::block::Block;
 use halograph_kernels::Real;
-use halograph_kernels::aggregate::{Weights, aggregate};
-use halograph_kernels::rows::add_scaled;
+use halograph_kernels::aggregate::{Own, Weights, aggregate};
 
 use crate::matrix::Matrix;
 
@@ -44,29 +43,26 @@ impl<T: Real> Propagation<T> {
         Propagation { source: None, destination, own: Some(own) }
     }
 
-    fn weights(&self) -> Weights<'_, T> {
-        Weights { source: self.source.as_deref(), destination: Some(&self.destination), entry: None }
+    /// The weights of the sums at `block`'s destinations.
+    fn weights(&self, block: &Block) -> Weights<'_, T> {
+        let x_first = block.destinations().start;
+        let own = self.own.as_deref().map(|weight| Own { weight, out_first: 0, x_first });
+        Weights { source: self.source.as_deref(), destination: Some(&self.destination), own }
     }
 
     /// Source rows to destination rows.
     pub(crate) fn forward(&self, block: &Block, x: &Matrix<T>) -> Matrix<T> {
         assert_eq!(x.rows(), block.sources(), "a message from every source row");
         let mut out = Matrix::zeros(block.destinations().len(), x.cols());
-        aggregate(block.pattern(), self.weights(), x.data(), x.cols(), out.data_mut());
-        if let Some(own) = &self.own {
-            add_scaled(x.run(block.destinations()), x.cols(), Some(own), out.data_mut());
-        }
+        aggregate(block.pattern(), self.weights(block), x.data(), x.cols(), out.data_mut());
         out
     }
 
     /// Gradients of destination rows to gradients of source rows.
     pub(crate) fn backward(&self, block: &Block, grad: &Matrix<T>) -> Matrix<T> {
         let mut out = Matrix::zeros(block.sources(), grad.cols());
-        let weights = self.weights().transposed();
+        let weights = self.weights(block).transposed();
         aggregate(block.transpose(), weights, grad.data(), grad.cols(), out.data_mut());
-        if let Some(own) = &self.own {
-            add_scaled(grad.data(), grad.cols(), Some(own), out.run_mut(block.destinations()));
-        }
         out
     }
 }
