@@ -216,53 +216,64 @@ fn block<I: Lanes, S: Stored, const WEIGHTED: bool, const N: usize>(
 ) {
     let last = columns.len() - (N - 1) * I::LANES;
     assert!((1..=I::LANES).contains(&last) && columns.end <= row.width && columns.end <= out.len());
-    // SAFETY: `dispatch!` compiles this for the instruction set of `I` and calls it where that is there. All vectors
-    // lie within `columns`, by the assertion: of a row of `x` that is there, by the check of its number, or of `out`.
+    // SAFETY: `dispatch!` compiles this for the instruction set of `I` and calls it where that is there. Vectors lie
+    // within `columns`, hence within a row of `x` and within `out`, by the assertion.
     unsafe {
-        let read = |c: usize| -> [I::Vector; N] {
-            assert!(c < row.sources, "column {c} of a pattern, where there are {} rows", row.sources);
-            let at = row.x.as_ptr().add(c * row.width + columns.start);
-            let mut x = [I::splat(0.0); N];
-            for i in 0..N - 1 {
-                x[i] = S::load::<I>(at.add(i * I::LANES));
-            }
-            x[N - 1] = S::load_first::<I>(at.add((N - 1) * I::LANES), last);
-            x
-        };
         let mut sums = [I::splat(0.0); N];
         for (e, &c) in row.columns.iter().enumerate() {
             if let Some(&next) = row.ahead.get(e + AHEAD) {
-                let at = next as usize * row.width + columns.start;
-                for line in (0..N * I::LANES).step_by(64 / size_of::<S>()) {
-                    prefetch(row.x, at + line);
-                }
+                ask::<I, S, N>(row, next as usize, columns.start);
             }
-            let x = read(c as usize);
-            if WEIGHTED {
-                let weight = I::splat(row.source[c as usize]);
-                for i in 0..N {
-                    sums[i] = I::mul_add(weight, x[i], sums[i]);
-                }
-            } else {
-                for i in 0..N {
-                    sums[i] = I::add(sums[i], x[i]);
-                }
-            }
+            let weight = if WEIGHTED { row.source[c as usize] } else { 1.0 };
+            add::<I, S, WEIGHTED, N>(row, c as usize, columns.start, last, weight, &mut sums);
         }
         if let Some(scale) = row.scale {
-            let scale = I::splat(scale);
-            sums = sums.map(|s| I::mul(scale, s));
+            for sum in &mut sums {
+                *sum = I::mul(I::splat(scale), *sum);
+            }
         }
         if let Some((weight, from)) = row.own {
-            let (weight, x) = (I::splat(weight), read(from));
-            for i in 0..N {
-                sums[i] = I::mul_add(weight, x[i], sums[i]);
-            }
+            add::<I, S, true, N>(row, from, columns.start, last, weight, &mut sums);
         }
         let at = out.as_mut_ptr().add(columns.start);
         for (i, &sum) in sums[..N - 1].iter().enumerate() {
             I::store(sum, at.add(i * I::LANES));
         }
         I::store_first(sums[N - 1], at.add((N - 1) * I::LANES), last);
+    }
+}
+
+/// Asks for the part of row `c` of `x` that a block reads.
+#[inline(always)]
+fn ask<I: Lanes, S: Stored, const N: usize>(row: &Row<S>, c: usize, first: usize) {
+    for line in (0..N * I::LANES).step_by(64 / size_of::<S>()) {
+        prefetch(row.x, c * row.width + first + line);
+    }
+}
+
+/// Adds columns from `first` on of row `c` of `x`, under `weight` if `WEIGHTED`, to sums; `last` of them in the last
+/// vector.
+///
+/// # Safety
+/// As [`Lanes`]; the columns are there.
+#[inline(always)]
+unsafe fn add<I: Lanes, S: Stored, const WEIGHTED: bool, const N: usize>(
+    row: &Row<S>,
+    c: usize,
+    first: usize,
+    last: usize,
+    weight: f32,
+    sums: &mut [I::Vector; N],
+) {
+    assert!(c < row.sources, "column {c} of a pattern, where there are {} rows", row.sources);
+    // SAFETY: the row is there, as just asserted, and the caller promises the columns and the instruction set.
+    unsafe {
+        let at = row.x.as_ptr().add(c * row.width + first);
+        let weight = I::splat(weight);
+        for (i, sum) in sums.iter_mut().enumerate() {
+            let at = at.add(i * I::LANES);
+            let x = if i < N - 1 { S::load::<I>(at) } else { S::load_first::<I>(at, last) };
+            *sum = if WEIGHTED { I::mul_add(weight, x, *sum) } else { I::add(*sum, x) };
+        }
     }
 }

@@ -5,7 +5,7 @@
 
 use half::f16;
 
-use crate::simd::Plain;
+use crate::simd::{Isa, Plain};
 
 /// Vector registers of an instruction set.
 ///
@@ -86,14 +86,6 @@ impl Stored for f16 {
 
 const PLAIN: usize = 8;
 
-/// The first `count` of what `at` gives, 0 after them.
-#[inline(always)]
-fn first(count: usize, at: impl Fn(usize) -> f32) -> [f32; PLAIN] {
-    let mut vector = [0.0; PLAIN];
-    vector.iter_mut().take(count).enumerate().for_each(|(i, v)| *v = at(i));
-    vector
-}
-
 impl Lanes for Plain {
     type Vector = [f32; PLAIN];
     const LANES: usize = PLAIN;
@@ -116,7 +108,7 @@ impl Lanes for Plain {
 
     #[inline(always)]
     unsafe fn mul_add(a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector {
-        std::array::from_fn(|i| a[i] * b[i] + c[i])
+        std::array::from_fn(|i| <Plain as Isa>::mul_add(a[i], b[i], c[i]))
     }
 
     #[inline(always)]
@@ -127,20 +119,28 @@ impl Lanes for Plain {
 
     #[inline(always)]
     unsafe fn load_first(at: *const f32, count: usize) -> Self::Vector {
-        // SAFETY: the caller lets these elements be read.
-        first(count, |i| unsafe { at.add(i).read() })
+        let mut vector = [0.0; PLAIN];
+        for (i, v) in vector.iter_mut().take(count).enumerate() {
+            // SAFETY: the caller lets these elements be read.
+            *v = unsafe { at.add(i).read() };
+        }
+        vector
     }
 
     #[inline(always)]
     unsafe fn load_half(at: *const f16) -> Self::Vector {
         // SAFETY: the caller lets these elements be read.
-        std::array::from_fn(|i| unsafe { at.add(i).read() }.to_f32())
+        unsafe { Self::load_half_first(at, PLAIN) }
     }
 
     #[inline(always)]
     unsafe fn load_half_first(at: *const f16, count: usize) -> Self::Vector {
-        // SAFETY: the caller lets these elements be read.
-        first(count, |i| unsafe { at.add(i).read() }.to_f32())
+        let mut vector = [0.0; PLAIN];
+        for (i, v) in vector.iter_mut().take(count).enumerate() {
+            // SAFETY: the caller lets these elements be read.
+            *v = unsafe { at.add(i).read() }.to_f32();
+        }
+        vector
     }
 
     #[inline(always)]
