@@ -68,7 +68,7 @@ impl Isa for Plain {
     }
 }
 
-/// Fused multiplication and addition.
+/// Fused multiplication and addition, on the registers of AVX2.
 pub(crate) struct Fused;
 
 impl Isa for Fused {
@@ -78,14 +78,24 @@ impl Isa for Fused {
     }
 }
 
-/// Asks for the cache line at `index` of `data`, if there is one.
+/// As [`Fused`], on the registers of AVX-512.
+pub(crate) struct Wide;
+
+impl Isa for Wide {
+    #[inline(always)]
+    fn mul_add(a: f32, b: f32, c: f32) -> f32 {
+        a.mul_add(b, c)
+    }
+}
+
+/// Asks for the cache line at `index` of `data`, which need not be there.
 #[inline(always)]
 pub(crate) fn prefetch<T>(data: &[T], index: usize) {
     #[cfg(target_arch = "x86_64")]
-    if index < data.len() {
+    {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: the address is inside the slice, and a prefetch reads nothing.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(data.as_ptr().add(index).cast()) }
+        // SAFETY: a prefetch reads nothing, wherever it points.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(data.as_ptr().wrapping_add(index).cast()) }
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (data, index);
@@ -108,7 +118,7 @@ macro_rules! dispatch {
             #[allow(clippy::too_many_arguments)]
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
             fn avx512$(<$($generic: $bound),*>)?($($arg: $type),*) $(-> $ret)? {
-                $body::<$crate::simd::Fused, $($($generic),*)?>($($arg),*)
+                $body::<$crate::simd::Wide, $($($generic),*)?>($($arg),*)
             }
             #[cfg(target_arch = "x86_64")]
             {

@@ -4,7 +4,7 @@
 
 use halograph_graph::block::Block;
 use halograph_kernels::Real;
-use halograph_kernels::aggregate::{Weights, aggregate};
+use halograph_kernels::aggregate::{Own, Weights, aggregate, aggregate_half};
 
 use crate::input::Input;
 use crate::matrix::Matrix;
@@ -46,18 +46,20 @@ impl<T: Real> Propagation<T> {
         Propagation { source: None, destination, own: Some(own) }
     }
 
-    fn weights(&self) -> Weights<'_, T> {
-        Weights { source: self.source.as_deref(), destination: Some(&self.destination), entry: None }
+    fn weights(&self, block: &Block) -> Weights<'_, T> {
+        let x_first = block.destinations().start;
+        let own = self.own.as_ref().map(|own| Own { weight: own, out_first: 0, x_first });
+        Weights { source: self.source.as_deref(), destination: Some(&self.destination), own }
     }
 
     /// Source rows to destination rows.
     pub(crate) fn forward(&self, block: &Block, x: &Input<T>) -> Matrix<T> {
-        let x = &x.full();
         assert_eq!(x.rows(), block.sources(), "a message from every source row");
+        let (pattern, weights) = (block.pattern(), self.weights(block));
         let mut out = Matrix::unspecified(block.destinations().len(), x.cols());
-        aggregate(block.pattern(), self.weights(), x.data(), x.cols(), out.data_mut());
-        if let Some(own) = &self.own {
-            add_own(x.run(block.destinations()), x.cols(), own, out.data_mut());
+        match x {
+            Input::Full(x) => aggregate(pattern, weights, x.data(), x.cols(), out.data_mut()),
+            Input::Half(x) => aggregate_half(pattern, weights, x.data(), x.cols(), out.data_mut()),
         }
         out
     }
@@ -65,11 +67,8 @@ impl<T: Real> Propagation<T> {
     /// Gradients of destination rows to gradients of source rows.
     pub(crate) fn backward(&self, block: &Block, grad: &Matrix<T>) -> Matrix<T> {
         let mut out = Matrix::unspecified(block.sources(), grad.cols());
-        let weights = self.weights().transposed();
+        let weights = self.weights(block).transposed();
         aggregate(block.transpose(), weights, grad.data(), grad.cols(), out.data_mut());
-        if let Some(own) = &self.own {
-            add_own(grad.data(), grad.cols(), own, out.run_mut(block.destinations()));
-        }
         out
     }
 }
@@ -77,10 +76,4 @@ impl<T: Real> Propagation<T> {
 fn without_stored_loops<T: Real>(block: &Block, mut own: Vec<T>) -> Vec<T> {
     block.loops().iter().for_each(|&r| own[r as usize] = T::zero());
     own
-}
-
-fn add_own<T: Real>(x: &[T], width: usize, own: &[T], out: &mut [T]) {
-    for (r, (out, x)) in out.chunks_exact_mut(width.max(1)).zip(x.chunks_exact(width.max(1))).enumerate() {
-        out.iter_mut().zip(x).for_each(|(o, &x)| *o += own[r] * x);
-    }
 }

@@ -1,0 +1,279 @@
+//! Single precision at the speed of memory.
+//!
+//! Sums stay in registers over all entries of a row, a block of columns at a time, while rows of the entries ahead are
+//! asked for. Tasks are runs of rows with about equally many entries; rows longer than a task's share are cut into
+//! segments of their own. Both follow from the pattern and the width alone: bits do not depend on threads.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::lanes::{Lanes, Stored};
+use super::{Own, Weights, naive};
+use crate::simd::{Level, dispatch, prefetch};
+use crate::sparse::Pattern;
+
+/// Additions of single numbers in a task.
+const TASK: usize = 1 << 19;
+/// Entries in a segment of a long row; also the most entries and rows of a task.
+const SEGMENT: usize = 1 << 14;
+/// How many entries ahead rows are asked for.
+const AHEAD: usize = 6;
+
+/// One aggregation, except where its sums go.
+#[derive(Clone, Copy)]
+struct Job<'a, S> {
+    level: Level,
+    pattern: Pattern<'a>,
+    weights: Weights<'a, f32>,
+    x: &'a [S],
+    width: usize,
+}
+
+/// As [`super::aggregate`], by the instructions of `level`, which this CPU has.
+pub fn aggregate(
+    level: Level,
+    pattern: Pattern,
+    weights: Weights<f32>,
+    x: &[f32],
+    width: usize,
+    out: &mut [f32],
+) {
+    run(Job { level, pattern, weights, x, width }, out);
+}
+
+/// As [`super::aggregate_half`], by the instructions of `level`, which this CPU has.
+pub fn aggregate_half(
+    level: Level,
+    pattern: Pattern,
+    weights: Weights<f32>,
+    x: &[half::f16],
+    width: usize,
+    out: &mut [f32],
+) {
+    run(Job { level, pattern, weights, x, width }, out);
+}
+
+fn run<S: Stored>(job: Job<S>, out: &mut [f32]) {
+    job.weights.check(job.pattern, job.x.len(), job.width, out.len());
+    if job.width == 0 {
+        return;
+    }
+    let tasks = tasks(job.pattern, (TASK / job.width).clamp(1, SEGMENT));
+    if let [rows] = &tasks[..] {
+        return job.rows(rows.clone(), out);
+    }
+    let mut rest = out;
+    let mut shares = Vec::with_capacity(tasks.len());
+    for rows in tasks {
+        let (share, after) = rest.split_at_mut(rows.len() * job.width);
+        shares.push((rows, share));
+        rest = after;
+    }
+    shares.into_par_iter().with_max_len(1).for_each(|(rows, out)| job.rows(rows, out));
+}
+
+/// Cuts the rows of `pattern` into runs of about `share` entries and rows together.
+pub(super) fn tasks(pattern: Pattern, share: usize) -> Vec<Range<usize>> {
+    let rows = pattern.rows();
+    let (Some(&first), Some(&last)) = (pattern.starts.first(), pattern.starts.last()) else {
+        return Vec::new();
+    };
+    let before = |r: usize| (pattern.starts[r] - first) as usize + r;
+    let count = ((last - first) as usize + rows).div_ceil(share);
+    let mut cuts: Vec<usize> = (0..count).map(|i| partition(rows, |r| before(r) < i * share)).collect();
+    cuts.push(rows);
+    cuts.dedup();
+    cuts.windows(2).map(|cut| cut[0]..cut[1]).collect()
+}
+
+/// The first of `0..len` for which `below`, true up to somewhere, is false.
+fn partition(len: usize, below: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, len);
+    while low < high {
+        let middle = low.midpoint(high);
+        if below(middle) { low = middle + 1 } else { high = middle }
+    }
+    low
+}
+
+impl<S: Stored> Job<'_, S> {
+    /// A task: the sums of some rows.
+    fn rows(self, rows: Range<usize>, out: &mut [f32]) {
+        // Only the last row of a task can be longer than a segment: the next row would be in the next task.
+        let long = rows.end.checked_sub(1).filter(|&r| self.pattern.row(r).len() > SEGMENT);
+        let Some(long) = long else { return sums(self.level, &self, rows, out) };
+        let (out, last) = out.split_at_mut((long - rows.start) * self.width);
+        rayon::join(|| self.long_row(long, last), || sums(self.level, &self, rows.start..long, out));
+    }
+
+    /// A row cut into segments that are summed side by side and added up in their order.
+    fn long_row(self, r: usize, out: &mut [f32]) {
+        let row = self.pattern.row(r);
+        let starts: Vec<u64> = row.clone().step_by(SEGMENT).map(|e| e as u64).collect();
+        let ends: Vec<u64> = starts.iter().map(|&e| row.end.min(e as usize + SEGMENT) as u64).collect();
+        let pattern = Pattern { starts: &starts, ends: &ends, ..self.pattern };
+        let weights = Weights { destination: None, own: None, ..self.weights };
+        let segments = Job { pattern, weights, ..self };
+        let mut parts = vec![0.0; starts.len() * self.width];
+        parts
+            .par_chunks_mut(self.width)
+            .enumerate()
+            .for_each(|(i, part)| sums(self.level, &segments, i..i + 1, part));
+        out.fill(0.0);
+        parts.chunks_exact(self.width).for_each(|part| naive::add(1.0, part, out));
+        if let Some(scale) = self.weights.destination {
+            out.iter_mut().for_each(|o| *o *= scale[r]);
+        }
+        if let Some((weight, from)) = self.weights.own.and_then(|own| own.of(r)) {
+            let own = &self.x[from * self.width..(from + 1) * self.width];
+            out.iter_mut().zip(own).for_each(|(o, x)| *o += weight * x.single());
+        }
+    }
+}
+
+dispatch!(fn sums[S: Stored](job: &Job<S>, rows: Range<usize>, out: &mut [f32]) = sums_body);
+
+#[inline(always)]
+fn sums_body<I: Lanes, S: Stored>(job: &Job<S>, rows: Range<usize>, out: &mut [f32]) {
+    if job.weights.source.is_some() {
+        rows_body::<I, S, true>(job, rows, out);
+    } else {
+        rows_body::<I, S, false>(job, rows, out);
+    }
+}
+
+/// A row about to be summed.
+struct Row<'a, S> {
+    /// Its entries.
+    columns: &'a [u32],
+    /// The same and all that follow.
+    ahead: &'a [u32],
+    source: &'a [f32],
+    x: &'a [S],
+    width: usize,
+    /// Number of rows of `x`.
+    sources: usize,
+    scale: Option<f32>,
+    /// Weight and row of `x`.
+    own: Option<(f32, usize)>,
+}
+
+#[inline(always)]
+fn rows_body<I: Lanes, S: Stored, const WEIGHTED: bool>(job: &Job<S>, rows: Range<usize>, out: &mut [f32]) {
+    let Job { pattern, weights, x, width, .. } = *job;
+    let vectors = width.div_ceil(I::LANES);
+    let blocks = vectors.div_ceil(I::SUMS);
+    let sources = x.len() / width;
+    for (r, out) in rows.zip(out.chunks_exact_mut(width)) {
+        let entries = pattern.row(r);
+        let row = Row {
+            columns: &pattern.columns[entries.clone()],
+            ahead: &pattern.columns[entries.start..],
+            source: weights.source.unwrap_or(&[]),
+            x,
+            width,
+            sources,
+            scale: weights.destination.map(|d| d[r]),
+            own: weights.own.and_then(|own: Own<f32>| own.of(r)),
+        };
+        let mut first = 0;
+        for i in 0..blocks {
+            // Blocks of equal sizes, as near as can be.
+            let count = vectors * (i + 1) / blocks - vectors * i / blocks;
+            let columns = first..width.min(first + count * I::LANES);
+            block_of::<I, S, WEIGHTED>(count, &row, columns.clone(), out);
+            first = columns.end;
+        }
+    }
+}
+
+/// Calls the block of `count` vectors.
+#[inline(always)]
+fn block_of<I: Lanes, S: Stored, const WEIGHTED: bool>(
+    count: usize,
+    row: &Row<S>,
+    columns: Range<usize>,
+    out: &mut [f32],
+) {
+    macro_rules! choose {
+        ($($n:literal)*) => {
+            match count {
+                $($n if const { $n <= I::SUMS } => block::<I, S, WEIGHTED, $n>(row, columns, out),)*
+                _ => unreachable!("blocks have from 1 to {} vectors", I::SUMS),
+            }
+        };
+    }
+    choose!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
+}
+
+/// Sums of `columns`, which fill `N` vectors, the last one perhaps in part.
+#[inline(always)]
+fn block<I: Lanes, S: Stored, const WEIGHTED: bool, const N: usize>(
+    row: &Row<S>,
+    columns: Range<usize>,
+    out: &mut [f32],
+) {
+    let last = columns.len() - (N - 1) * I::LANES;
+    assert!((1..=I::LANES).contains(&last) && columns.end <= row.width && columns.end <= out.len());
+    // SAFETY: `dispatch!` compiles this for the instruction set of `I` and calls it where that is there. Vectors lie
+    // within `columns`, hence within a row of `x` and within `out`, by the assertion.
+    unsafe {
+        let mut sums = [I::splat(0.0); N];
+        for (e, &c) in row.columns.iter().enumerate() {
+            if let Some(&next) = row.ahead.get(e + AHEAD) {
+                ask::<I, S, N>(row, next as usize, columns.start);
+            }
+            let weight = if WEIGHTED { row.source[c as usize] } else { 1.0 };
+            add::<I, S, WEIGHTED, N>(row, c as usize, columns.start, last, weight, &mut sums);
+        }
+        if let Some(scale) = row.scale {
+            for sum in &mut sums {
+                *sum = I::mul(I::splat(scale), *sum);
+            }
+        }
+        if let Some((weight, from)) = row.own {
+            add::<I, S, true, N>(row, from, columns.start, last, weight, &mut sums);
+        }
+        let at = out.as_mut_ptr().add(columns.start);
+        for (i, &sum) in sums[..N - 1].iter().enumerate() {
+            I::store(sum, at.add(i * I::LANES));
+        }
+        I::store_first(sums[N - 1], at.add((N - 1) * I::LANES), last);
+    }
+}
+
+/// Asks for the part of row `c` of `x` that a block reads.
+#[inline(always)]
+fn ask<I: Lanes, S: Stored, const N: usize>(row: &Row<S>, c: usize, first: usize) {
+    for line in (0..N * I::LANES).step_by(64 / size_of::<S>()) {
+        prefetch(row.x, c * row.width + first + line);
+    }
+}
+
+/// Adds columns from `first` on of row `c` of `x`, under `weight` if `WEIGHTED`, to sums; `last` of them in the last
+/// vector.
+///
+/// # Safety
+/// As [`Lanes`]; the columns are there.
+#[inline(always)]
+unsafe fn add<I: Lanes, S: Stored, const WEIGHTED: bool, const N: usize>(
+    row: &Row<S>,
+    c: usize,
+    first: usize,
+    last: usize,
+    weight: f32,
+    sums: &mut [I::Vector; N],
+) {
+    assert!(c < row.sources, "column {c} of a pattern, where there are {} rows", row.sources);
+    // SAFETY: the row is there, as just asserted, and the caller promises the columns and the instruction set.
+    unsafe {
+        let at = row.x.as_ptr().add(c * row.width + first);
+        let weight = I::splat(weight);
+        for (i, sum) in sums.iter_mut().enumerate() {
+            let at = at.add(i * I::LANES);
+            let x = if i < N - 1 { S::load::<I>(at) } else { S::load_first::<I>(at, last) };
+            *sum = if WEIGHTED { I::mul_add(weight, x, *sum) } else { I::add(*sum, x) };
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The sums as they are written down: any precision, no tricks. What the fast path is held to.
+
+use half::f16;
+use rayon::prelude::*;
+
+use super::Weights;
+use crate::Real;
+use crate::sparse::Pattern;
+
+/// As [`super::aggregate`], row by row and entry by entry.
+pub fn aggregate<T: Real>(pattern: Pattern, weights: Weights<T>, x: &[T], width: usize, out: &mut [T]) {
+    weights.check(pattern, x.len(), width, out.len());
+    if width == 0 {
+        return;
+    }
+    out.par_chunks_mut(width).enumerate().for_each(|(r, out)| {
+        out.fill(T::zero());
+        for e in pattern.row(r) {
+            let c = pattern.columns[e] as usize;
+            let weight = weights.source.map_or(T::one(), |s| s[c]);
+            add(weight, &x[c * width..(c + 1) * width], out);
+        }
+        if let Some(scale) = weights.destination {
+            out.iter_mut().for_each(|o| *o *= scale[r]);
+        }
+        if let Some((weight, from)) = weights.own.and_then(|own| own.of(r)) {
+            add(weight, &x[from * width..(from + 1) * width], out);
+        }
+    });
+}
+
+/// As [`super::aggregate_half`]: converts, then aggregates.
+pub fn aggregate_half(pattern: Pattern, weights: Weights<f32>, x: &[f16], width: usize, out: &mut [f32]) {
+    let x: Vec<f32> = x.iter().map(|x| x.to_f32()).collect();
+    aggregate(pattern, weights, &x, width, out);
+}
+
+/// `out += weight * x`.
+pub(super) fn add<T: Real>(weight: T, x: &[T], out: &mut [T]) {
+    out.iter_mut().zip(x).for_each(|(o, &x)| *o += weight * x);
+}
