@@ -106,21 +106,22 @@ class Results:
     def markdown(self):
         notes = Notes()
         peers = [tool for tool in TOOLS if tool != "halograph" and any(tool in case["tools"] for case in self.cases)]
-        times = table(["graph", "model", *columns("", peers), "others' CPU"], [time_row(case, peers, notes) for case in self.cases])
-        rest = table(["graph", "model", *columns("MB: ", peers), "loss, first → last epoch: halograph", *map(TOOLS.get, peers)],
-                     [memory_row(case, peers) for case in self.cases])
+        times = table([*columns("", peers), "others' CPU"], [time_row(case, peers, notes) for case in self.cases])
+        losses = ["loss, first → last epoch: halograph", *map(TOOLS.get, peers)]
+        rest = table([*columns("MB: ", peers), *losses], [memory_row(case, peers) for case in self.cases])
         for case in self.cases:
             notes.doubts(case)
         settings = self.settings
-        head = (f"`{self.command}`: an epoch of full-graph training, median of {settings['rounds']} x {settings['epochs']} "
-                f"epochs (smallest to largest median of a round), {settings['threads']} threads.")
+        head = (f"`{self.command}`: an epoch of full-graph training, median of {settings['rounds']} x "
+                f"{settings['epochs']} epochs (smallest to largest median of a round), {settings['threads']} threads.")
         legend = ("MB: peak resident memory; halograph's includes an evaluation at the end, the peers do not evaluate. "
                   "Others' CPU: the largest share of the machine that other programs took during a run.")
-        return "\n\n".join(filter(None, [head, times, rest, legend, notes.text(), f"Machine: {self.machine}.",
-                                         f"Versions: {self.all_versions()}."]))
+        foot = f"Machine: {self.machine}.\n\nVersions: {self.all_versions()}."
+        return "\n\n".join(filter(None, [head, times, rest, legend, notes.text(), foot]))
 
     def all_versions(self):
-        peers = (" with ".join(f"{name} {number}" for name, number in found.items()) for found in self.versions.values())
+        named = ([f"{name} {number}" for name, number in found.items()] for found in self.versions.values())
+        peers = map(" with ".join, named)
         return "; ".join([self.halograph, *peers])
 
 
@@ -142,7 +143,7 @@ class Notes:
                 continue
             if tool.others > NOISE:
                 self.warnings.append(f"{place}: others took {tool.others:.0%} of the CPU during a run of {TOOLS[name]}")
-            if ours.seconds is not None and not 1 / FAR < tool.loss_last / ours.loss_last < FAR:
+            if ours.seconds is not None and not ours.loss_last / FAR <= tool.loss_last <= ours.loss_last * FAR:
                 self.warnings.append(f"{place}: the last loss of {TOOLS[name]} is far from halograph's")
 
     def text(self):
@@ -151,7 +152,7 @@ class Notes:
 
 
 def columns(prefix, peers):
-    return [f"{prefix}halograph", *map(TOOLS.get, peers), *(f"{TOOLS[peer]} / ours" for peer in peers)]
+    return ["graph", "model", f"{prefix}halograph", *map(TOOLS.get, peers), *(f"{TOOLS[peer]} / ours" for peer in peers)]
 
 
 def table(header, rows):
