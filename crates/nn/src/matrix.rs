@@ -85,35 +85,11 @@ impl<T: Real> Matrix<T> {
         self.data.iter_mut().for_each(|x| *x *= factor);
         self
     }
-
-    /// Columns before `at`, and the others.
-    pub fn split_columns(&self, at: usize) -> (Matrix<T>, Matrix<T>) {
-        let part = |columns: Range<usize>| {
-            let rows = (0..self.rows).flat_map(|r| &self.run(r..r + 1)[columns.clone()]);
-            Matrix::new(self.rows, columns.len(), rows.copied().collect())
-        };
-        (part(0..at), part(at..self.cols))
-    }
-
-    /// The columns of `self`, then those of `other`.
-    pub fn beside(&self, other: &Matrix<T>) -> Matrix<T> {
-        assert_eq!(self.rows, other.rows, "columns of one height");
-        let data = (0..self.rows).flat_map(|r| self.run(r..r + 1).iter().chain(other.run(r..r + 1)));
-        Matrix::new(self.rows, self.cols + other.cols, data.copied().collect())
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn columns_split_and_join() {
-        let m = Matrix::new(2, 3, vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-        let (left, right) = m.split_columns(1);
-        assert_eq!((left.data(), right.data()), (&[1.0, 4.0][..], &[2.0, 3.0, 5.0, 6.0][..]));
-        assert_eq!(left.beside(&right), m);
-    }
 
     #[test]
     fn rows_are_added_where_they_belong() {
