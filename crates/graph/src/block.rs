@@ -38,8 +38,7 @@ pub struct Block<'g> {
     ids: Option<Vec<u32>>,
     loops: Vec<u32>,
     transpose: OnceLock<Transpose>,
-    transpose_with_slots: OnceLock<Transpose>,
-    looped: OnceLock<Box<Block<'static>>>,
+    without_loops: OnceLock<Box<Block<'static>>>,
 }
 
 impl<'g> Block<'g> {
@@ -74,8 +73,7 @@ impl<'g> Block<'g> {
             ids,
             loops,
             transpose: OnceLock::new(),
-            transpose_with_slots: OnceLock::new(),
-            looped: OnceLock::new(),
+            without_loops: OnceLock::new(),
         }
     }
 
@@ -152,30 +150,27 @@ impl<'g> Block<'g> {
 
     /// The edges the other way round, sources by destinations, for backwards that gather. Built at the first call.
     pub fn transpose(&self) -> Pattern<'_> {
-        let build = || Transpose::of(self.pattern(), self.sources(), false);
+        let build = || Transpose::of(self.pattern(), self.sources());
         self.transpose.get_or_init(build).pattern()
     }
 
-    /// As [`Block::transpose`], for edges that carry values: it knows the place of each edge in [`Block::pattern`].
-    pub fn transpose_with_slots(&self) -> Pattern<'_> {
-        let build = || Transpose::of(self.pattern(), self.sources(), true);
-        self.transpose_with_slots.get_or_init(build).pattern()
+    /// The same block without the edges from destinations to themselves: itself if there are none, else a copy that is
+    /// made at the first call.
+    pub fn without_loops(&self) -> &Block<'_> {
+        if self.loops.is_empty() {
+            return self;
+        }
+        self.without_loops.get_or_init(|| Box::new(self.build_without_loops()))
     }
 
-    /// The same block with exactly one self-loop in every row, as its last edge. Built at the first call.
-    pub fn with_self_loops(&self) -> &Block<'static> {
-        self.looped.get_or_init(|| Box::new(self.build_with_self_loops()))
-    }
-
-    fn build_with_self_loops(&self) -> Block<'static> {
+    fn build_without_loops(&self) -> Block<'static> {
         let pattern = self.pattern();
         let mut indptr = Vec::with_capacity(self.indptr.len());
-        let mut indices = Vec::with_capacity(self.edges() + pattern.rows());
+        let mut indices = Vec::with_capacity(self.edges());
         indptr.push(0);
         for r in 0..pattern.rows() {
             let own = (self.destinations.start + r) as u32;
             indices.extend(self.indices[pattern.row(r)].iter().filter(|&&u| u != own));
-            indices.push(own);
             indptr.push(indices.len() as u64);
         }
         Block::new(indptr, indices, self.destinations(), self.degrees.clone(), self.ids.clone())
@@ -226,12 +221,13 @@ mod tests {
     }
 
     #[test]
-    fn self_loops_are_added_once() {
+    fn stored_self_loops_can_be_left_out() {
         let block = Block::whole(graph());
-        let looped = block.with_self_loops();
-        assert_eq!(rows(looped.pattern()), [vec![1, 0], vec![0, 2, 1], vec![1, 2], vec![3]]);
-        assert_eq!(looped.loops(), [0, 1, 2, 3]);
-        assert_eq!(looped.degrees(), block.degrees());
+        let plain = block.without_loops();
+        assert_eq!(rows(plain.pattern()), [vec![1], vec![0, 2], vec![1], vec![]]);
+        assert!(plain.loops().is_empty());
+        assert_eq!(plain.degrees(), block.degrees());
+        assert!(std::ptr::eq(plain.without_loops(), plain), "nothing to leave out, nothing to copy");
     }
 
     #[test]
@@ -240,8 +236,6 @@ mod tests {
         let block = Block::new(vec![0, 2, 4], vec![3, 0, 3, 2], 1..3, vec![1; 4], None);
         assert_eq!(block.loops(), [1]);
         assert_eq!(rows(block.transpose()), [vec![0], vec![], vec![1], vec![0, 1]]);
-        let slots: Vec<usize> = (0..4).map(|e| block.transpose_with_slots().slot(e)).collect();
-        assert_eq!(slots, [1, 3, 0, 2]);
     }
 
     #[test]

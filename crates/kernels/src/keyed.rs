@@ -17,6 +17,7 @@
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// SplitMix64's output function: a bijection of `u64` in which every input bit reaches every output bit.
+#[inline]
 const fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -42,6 +43,7 @@ impl Key {
     }
 
     /// The sub-stream named by one more word: an epoch, a layer, a vertex.
+    #[inline]
     #[must_use]
     pub const fn with(self, word: u64) -> Self {
         Key(mix(self.0 ^ mix(word.wrapping_add(STEP))).wrapping_add(STEP))

@@ -1,5 +1,6 @@
 //! The numbers kernels compute with.
 
+use std::any::TypeId;
 use std::fmt::{Debug, Display};
 use std::iter::Sum;
 
@@ -35,6 +36,16 @@ pub trait Real: Float + NumAssign + Sum + Default + Debug + Display + Pod + Send
         product: *mut Self,
         strides: [[isize; 2]; 3],
     );
+}
+
+/// `x` itself if its numbers are `f32`: the way to kernels written for them.
+pub(crate) fn single<T: Real>(x: &[T]) -> Option<&[f32]> {
+    (TypeId::of::<T>() == TypeId::of::<f32>()).then(|| bytemuck::cast_slice(x))
+}
+
+/// As [`single`], mutably.
+pub(crate) fn single_mut<T: Real>(x: &mut [T]) -> Option<&mut [f32]> {
+    (TypeId::of::<T>() == TypeId::of::<f32>()).then(|| bytemuck::cast_slice_mut(x))
 }
 
 macro_rules! real {

@@ -2,6 +2,10 @@
 
 use std::ops::Range;
 
+/// Entries and rows of a task, at least, and the number of tasks at most.
+const TASK_WORK: usize = 4096;
+const MOST_TASKS: usize = 256;
+
 /// Which columns each row holds, in compressed rows.
 #[derive(Debug, Clone, Copy)]
 pub struct Pattern<'a> {
@@ -12,18 +16,14 @@ pub struct Pattern<'a> {
     pub ends: &'a [u64],
     /// Column of each entry.
     pub columns: &'a [u32],
-    /// Where the value of each entry is kept; `None`: in the order of the entries. A transposed pattern reads
-    /// values through this, so that they never move.
-    pub slots: Option<&'a [u64]>,
 }
 
 impl<'a> Pattern<'a> {
-    /// A pattern of rows one after the other: entries `bounds[r]..bounds[r + 1]` are those of row `r`. Values are kept
-    /// in the order of the entries.
+    /// A pattern of rows one after the other: entries `bounds[r]..bounds[r + 1]` are those of row `r`.
     pub fn new(bounds: &'a [u64], columns: &'a [u32]) -> Self {
         let [starts @ .., end] = bounds else { panic!("there is a bound more than rows") };
         assert_eq!(*end, columns.len() as u64, "the last bound is the entry count");
-        Pattern { starts, ends: &bounds[1..], columns, slots: None }
+        Pattern { starts, ends: &bounds[1..], columns }
     }
 
     /// Number of rows.
@@ -37,10 +37,29 @@ impl<'a> Pattern<'a> {
         self.starts[r] as usize..self.ends[r] as usize
     }
 
-    /// Where the value of entry `e` is kept.
-    #[inline]
-    pub fn slot(&self, e: usize) -> usize {
-        self.slots.map_or(e, |slots| slots[e] as usize)
+    /// Runs of rows for tasks to share: together all rows, each about the same number of entries and rows.
+    ///
+    /// They follow from the pattern alone, so that the number of threads changes nothing.
+    pub fn tasks(&self) -> Vec<Range<usize>> {
+        let count = (self.work_before(self.rows()) / TASK_WORK).clamp(1, MOST_TASKS);
+        let total = self.work_before(self.rows());
+        let cuts: Vec<usize> = (0..=count).map(|i| self.first_row_after(total * i / count)).collect();
+        cuts.windows(2).map(|cut| cut[0]..cut[1]).filter(|rows| !rows.is_empty()).collect()
+    }
+
+    /// Entries and rows before row `r`.
+    fn work_before(&self, r: usize) -> usize {
+        self.starts.get(r).map_or(self.columns.len(), |&start| start as usize) + r
+    }
+
+    /// The first row that has at least `work` before it.
+    fn first_row_after(&self, work: usize) -> usize {
+        let (mut low, mut high) = (0, self.rows());
+        while low < high {
+            let middle = (low + high) / 2;
+            if self.work_before(middle) < work { low = middle + 1 } else { high = middle }
+        }
+        low
     }
 }
 
@@ -49,35 +68,31 @@ impl<'a> Pattern<'a> {
 pub struct Transpose {
     starts: Vec<u64>,
     columns: Vec<u32>,
-    slots: Option<Vec<u64>>,
 }
 
 impl Transpose {
     /// The transpose of `pattern`, a matrix with `cols` columns; each of its rows keeps the order of the
-    /// original rows. `slots`: remember where values are kept (8 bytes an entry more), for weighted entries.
-    pub fn of(pattern: Pattern, cols: usize, slots: bool) -> Self {
+    /// original rows.
+    pub fn of(pattern: Pattern, cols: usize) -> Self {
+        let entries = |r: usize| &pattern.columns[pattern.row(r)];
         let mut starts = vec![0u64; cols + 1];
-        pattern.columns.iter().for_each(|&c| starts[c as usize + 1] += 1);
+        (0..pattern.rows()).flat_map(entries).for_each(|&c| starts[c as usize + 1] += 1);
         (0..cols).for_each(|c| starts[c + 1] += starts[c]);
         let mut next = starts.clone();
-        let mut columns = vec![0u32; pattern.columns.len()];
-        let mut from = slots.then(|| vec![0u64; columns.len()]);
+        let mut columns = vec![0u32; starts[cols] as usize];
         for r in 0..pattern.rows() {
-            for e in pattern.row(r) {
-                let place = &mut next[pattern.columns[e] as usize];
+            for &c in entries(r) {
+                let place = &mut next[c as usize];
                 columns[*place as usize] = r as u32;
-                if let Some(from) = &mut from {
-                    from[*place as usize] = pattern.slot(e) as u64;
-                }
                 *place += 1;
             }
         }
-        Transpose { starts, columns, slots: from }
+        Transpose { starts, columns }
     }
 
     /// The transposed pattern.
     pub fn pattern(&self) -> Pattern<'_> {
-        Pattern { slots: self.slots.as_deref(), ..Pattern::new(&self.starts, &self.columns) }
+        Pattern::new(&self.starts, &self.columns)
     }
 }
 
@@ -87,29 +102,42 @@ mod tests {
     use crate::testing::pattern;
 
     #[test]
-    fn transposing_keeps_every_entry_and_its_slot() {
+    fn transposing_keeps_every_entry() {
         let (starts, columns) = pattern(1, 30, 20);
         let forward = Pattern::new(&starts, &columns);
-        let transpose = Transpose::of(forward, 20, true);
+        let transpose = Transpose::of(forward, 20);
         let back = transpose.pattern();
         assert_eq!(back.rows(), 20);
-        let mut seen = vec![false; columns.len()];
+        let count = |p: Pattern, r: usize, c: usize| {
+            p.columns[p.row(r)].iter().filter(|&&column| column as usize == c).count()
+        };
         for c in 0..20 {
-            let rows: Vec<u32> = back.row(c).map(|e| back.columns[e]).collect();
-            assert!(rows.is_sorted());
-            for e in back.row(c) {
-                let original = back.slot(e);
-                assert_eq!(columns[original], c as u32);
-                assert!(forward.row(back.columns[e] as usize).contains(&original));
-                assert!(!std::mem::replace(&mut seen[original], true));
-            }
+            assert!(back.columns[back.row(c)].is_sorted());
+            (0..30).for_each(|r| assert_eq!(count(forward, r, c), count(back, c, r)));
         }
-        assert!(seen.iter().all(|&s| s));
     }
 
     #[test]
-    fn slots_are_left_out_unless_asked_for() {
-        let (starts, columns) = pattern(2, 5, 5);
-        assert!(Transpose::of(Pattern::new(&starts, &columns), 5, false).pattern().slots.is_none());
+    fn transposing_leaves_out_what_rows_that_end_early_leave_out() {
+        let pattern = Pattern { starts: &[0, 3], ends: &[2, 4], columns: &[1, 0, 2, 1] };
+        let transpose = Transpose::of(pattern, 3);
+        assert_eq!((&transpose.starts[..], &transpose.columns[..]), (&[0, 1, 3, 3][..], &[0, 0, 1][..]));
+    }
+
+    #[test]
+    fn tasks_cover_all_rows_once_and_share_the_entries() {
+        // A hub among rows of three.
+        let lengths = (0..30_000u64).map(|r| if r == 20_000 { 50_000 } else { 3 });
+        let mut bounds = vec![0];
+        lengths.for_each(|length| bounds.push(bounds[bounds.len() - 1] + length));
+        let columns = vec![0; bounds[30_000] as usize];
+        let pattern = Pattern::new(&bounds, &columns);
+        let tasks = pattern.tasks();
+        assert_eq!(tasks.iter().cloned().flatten().collect::<Vec<_>>(), (0..30_000).collect::<Vec<_>>());
+        assert!(tasks.len() > 8);
+        for rows in tasks.iter().filter(|rows| !rows.contains(&20_000)) {
+            assert!(rows.len() * 4 <= 2 * TASK_WORK, "{rows:?} is more than its share");
+        }
+        assert!(Pattern::new(&[0], &[]).tasks().is_empty());
     }
 }

@@ -16,10 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use halograph_graph::block::Block;
-use halograph_kernels::attention::{
-    Scores, attend, attend_backward, edge_softmax, edge_softmax_backward, sum_entries,
-};
-use halograph_kernels::dropout::factor;
+use halograph_kernels::attention::{Attention, Mask, Saved, mean_of_heads, score, score_backward};
 use halograph_kernels::{Real, rows};
 
 use crate::layer::{FinishGrad, Layer, Pass};
@@ -61,14 +58,15 @@ pub struct Gat<T> {
 /// What the backward of a [`Gat`] needs.
 #[derive(Debug, Default)]
 pub struct GatCache<T> {
-    /// Owned rows: the dropped-out input, `z`, and the destination scores.
+    /// Owned rows: the dropped-out input, the messages made of it, and the destination scores.
     input: Arc<Matrix<T>>,
-    projected: Matrix<T>,
+    prepared: Arc<Matrix<T>>,
     destination: Matrix<T>,
-    /// Source rows: `z` and the source scores.
-    received: (Matrix<T>, Matrix<T>),
-    /// `α`, edges with self-loops x heads, nothing dropped.
-    alpha: Vec<T>,
+    /// Messages of all source rows.
+    received: Arc<Matrix<T>>,
+    /// Destination rows, before heads are combined, and what else the backward of attention needs.
+    aggregated: Matrix<T>,
+    saved: Saved<T>,
     /// Gradient of the destination scores, in these owned rows.
     destination_grad: (Range<usize>, Matrix<T>),
 }
@@ -104,69 +102,31 @@ impl<T: Real> Gat<T> {
         self.weight.shape[0]
     }
 
-    /// Multiplies attention by its mask; the backward is the same. `values`: edges with self-loops x heads.
-    fn drop_attention(&self, block: &Block, pass: &Pass<T>, values: &mut [T]) {
+    /// `width` of one head.
+    fn head_width(&self) -> usize {
+        self.source.shape[2]
+    }
+
+    /// The attention over `block`, which must be without loops, of messages of its source rows.
+    fn attention<'a>(
+        &self,
+        block: &'a Block,
+        pass: &Pass<T>,
+        messages: &'a Matrix<T>,
+        destination: &'a Matrix<T>,
+    ) -> Attention<'a, T> {
         let p = self.dropout.attention;
-        let Some(key) = pass.attention_key(p) else { return };
-        let (pattern, first) = (block.pattern(), block.destinations().start);
-        for r in 0..pattern.rows() {
-            let row = key.with(block.id(first + r) as u64);
-            for e in pattern.row(r) {
-                let edge = row.with(block.id(pattern.columns[e] as usize) as u64);
-                let values = &mut values[e * self.heads()..(e + 1) * self.heads()];
-                values.iter_mut().enumerate().for_each(|(h, v)| *v *= factor(edge, h as u64, p));
-            }
+        Attention {
+            pattern: block.pattern(),
+            messages: messages.data(),
+            destination: destination.run(block.destinations()),
+            first: block.destinations().start,
+            heads: self.heads(),
+            width: self.head_width(),
+            slope: SLOPE,
+            mask: pass.attention_key(p).map(|key| Mask { key, p, ids: block.ids() }),
         }
     }
-
-    fn dropped_alpha(&self, block: &Block, pass: &Pass<T>, alpha: &[T]) -> Vec<T> {
-        let mut weights = alpha.to_vec();
-        self.drop_attention(block, pass, &mut weights);
-        weights
-    }
-}
-
-fn scores<'a, T: Real>(block: &Block, cache: &'a GatCache<T>) -> Scores<'a, T> {
-    let destination = cache.destination.run(block.destinations());
-    let source = &cache.received.1;
-    Scores { source: source.data(), destination, heads: source.cols(), slope: SLOPE }
-}
-
-/// `out[v, h] = a[h] · z[v, h]`: rows x heads.
-fn score<T: Real>(z: &Matrix<T>, a: &Param<T>) -> Matrix<T> {
-    let (heads, width) = (a.shape[1], a.shape[2]);
-    let dots = z.data().chunks_exact(width).zip(a.value.chunks_exact(width).cycle());
-    let data = dots.map(|(z, a)| z.iter().zip(a).map(|(&z, &a)| z * a).sum()).collect();
-    Matrix::new(z.rows(), heads, data)
-}
-
-/// The backward of [`score`] for the rows `z` of the projection: adds to the gradients of `a` and `z`.
-fn score_backward<T: Real>(z: &[T], a: &mut Param<T>, grad: &[T], z_grad: &mut [T]) {
-    let (heads, width) = (a.shape[1], a.shape[2]);
-    for (i, &g) in grad.iter().enumerate() {
-        let (at, head) = (i * width, i % heads * width);
-        for c in 0..width {
-            a.grad[head + c] += g * z[at + c];
-            z_grad[at + c] += g * a.value[head + c];
-        }
-    }
-}
-
-/// The mean of `heads` heads standing side by side.
-fn mean_of_heads<T: Real>(x: &Matrix<T>, heads: usize) -> Matrix<T> {
-    let width = x.cols() / heads;
-    let mut out = Matrix::zeros(x.rows(), width);
-    for r in 0..x.rows() {
-        rows::add_column_sums(x.run(r..r + 1), out.run_mut(r..r + 1));
-    }
-    out.scaled(T::of(1.0 / heads as f64))
-}
-
-/// The backward of [`mean_of_heads`].
-fn spread_to_heads<T: Real>(grad: Matrix<T>, heads: usize) -> Matrix<T> {
-    let grad = grad.scaled(T::of(1.0 / heads as f64));
-    let data = (0..grad.rows()).flat_map(|r| grad.run(r..r + 1).repeat(heads)).collect();
-    Matrix::new(grad.rows(), grad.cols() * heads, data)
 }
 
 impl<T: Real> Layer<T> for Gat<T> {
@@ -183,9 +143,13 @@ impl<T: Real> Layer<T> for Gat<T> {
     fn prepare(&self, mut input: Arc<Matrix<T>>, pass: &Pass<T>, cache: &mut GatCache<T>) -> Arc<Matrix<T>> {
         pass.drop_input(&mut input, self.dropout.input);
         cache.input = input;
-        cache.projected = self.weight.project(cache.input.mat());
-        cache.destination = score(&cache.projected, &self.destination);
-        Arc::new(cache.projected.beside(&score(&cache.projected, &self.source)))
+        let z = self.weight.project(cache.input.mat());
+        let mut messages = Matrix::zeros(z.rows(), self.message_width());
+        cache.destination = Matrix::zeros(z.rows(), self.heads());
+        let scores = [&self.source.value[..], &self.destination.value];
+        score(z.data(), self.heads(), scores, messages.data_mut(), cache.destination.data_mut());
+        cache.prepared = Arc::new(messages);
+        cache.prepared.clone()
     }
 
     fn aggregate(
@@ -195,21 +159,28 @@ impl<T: Real> Layer<T> for Gat<T> {
         pass: &Pass<T>,
         cache: &mut GatCache<T>,
     ) -> Matrix<T> {
-        let block = block.with_self_loops();
-        cache.received = messages.split_columns(self.projected_width());
-        let mut alpha = vec![T::zero(); block.edges() * self.heads()];
-        edge_softmax(block.pattern(), scores(block, cache), &mut alpha);
-        let weights = self.dropped_alpha(block, pass, &alpha);
-        cache.alpha = alpha;
+        let block = block.without_loops();
+        let attention = self.attention(block, pass, &messages, &cache.destination);
         let mut out = Matrix::zeros(block.destinations().len(), self.projected_width());
-        attend(block.pattern(), self.heads(), &weights, cache.received.0.data(), out.data_mut());
+        // Only training has a key, and a backward.
+        attention.forward(pass.key.map(|_| &mut cache.saved), out.data_mut());
+        cache.received = messages;
         out
     }
 
-    fn finish(&self, _: &Block, aggregated: Matrix<T>, _: &Pass<T>, _: &mut GatCache<T>) -> Matrix<T> {
+    fn finish(&self, _: &Block, aggregated: Matrix<T>, pass: &Pass<T>, cache: &mut GatCache<T>) -> Matrix<T> {
         let mut out = match self.combine {
-            Heads::Concat => aggregated,
-            Heads::Mean => mean_of_heads(&aggregated, self.heads()),
+            Heads::Concat if pass.key.is_none() => aggregated,
+            Heads::Concat => {
+                cache.aggregated = aggregated;
+                cache.aggregated.clone()
+            }
+            Heads::Mean => {
+                let mut out = Matrix::zeros(aggregated.rows(), self.head_width());
+                mean_of_heads(aggregated.data(), self.heads(), out.cols(), out.data_mut());
+                cache.aggregated = aggregated;
+                out
+            }
         };
         rows::add_row(out.data_mut(), &self.bias.value);
         out
@@ -225,7 +196,8 @@ impl<T: Real> Layer<T> for Gat<T> {
         rows::add_column_sums(grad.data(), &mut self.bias.grad);
         let aggregated = match self.combine {
             Heads::Concat => grad,
-            Heads::Mean => spread_to_heads(grad, self.heads()),
+            // The same for all heads.
+            Heads::Mean => grad.scaled(T::of(1.0 / self.heads() as f64)),
         };
         FinishGrad { aggregated, initial: None }
     }
@@ -237,24 +209,19 @@ impl<T: Real> Layer<T> for Gat<T> {
         pass: &Pass<T>,
         cache: &mut GatCache<T>,
     ) -> Matrix<T> {
-        let block = block.with_self_loops();
-        let heads = self.heads();
-        let (forward, back) = (block.pattern(), block.transpose_with_slots());
-        let weights = self.dropped_alpha(block, pass, &cache.alpha);
-        let mut z_grad = Matrix::zeros(block.sources(), self.projected_width());
-        attend(back, heads, &weights, grad.data(), z_grad.data_mut());
-
-        let mut edge_grad = vec![T::zero(); weights.len()];
-        attend_backward(forward, heads, cache.received.0.data(), grad.data(), &mut edge_grad);
-        self.drop_attention(block, pass, &mut edge_grad);
-        edge_softmax_backward(forward, scores(block, cache), &cache.alpha, &mut edge_grad);
-
-        let mut source = Matrix::zeros(block.sources(), heads);
-        sum_entries(back, heads, &edge_grad, source.data_mut());
-        let mut destination = Matrix::zeros(block.destinations().len(), heads);
-        sum_entries(forward, heads, &edge_grad, destination.data_mut());
-        cache.destination_grad = (block.destinations(), destination);
-        z_grad.beside(&source)
+        let block = block.without_loops();
+        let attention = self.attention(block, pass, &cache.received, &cache.destination);
+        let mut messages_grad = Matrix::zeros(cache.received.rows(), cache.received.cols());
+        let mut destination_grad = Matrix::zeros(block.destinations().len(), self.heads());
+        attention.backward(
+            block.transpose(),
+            (&cache.saved, cache.aggregated.data()),
+            grad.data(),
+            messages_grad.data_mut(),
+            destination_grad.data_mut(),
+        );
+        cache.destination_grad = (block.destinations(), destination_grad);
+        messages_grad
     }
 
     fn prepare_backward(
@@ -263,11 +230,17 @@ impl<T: Real> Layer<T> for Gat<T> {
         pass: &Pass<T>,
         cache: &mut GatCache<T>,
     ) -> Option<Matrix<T>> {
-        let (mut z_grad, source) = grad.split_columns(self.projected_width());
-        score_backward(cache.projected.data(), &mut self.source, source.data(), z_grad.data_mut());
-        let (own, destination) = &cache.destination_grad;
-        let z = cache.projected.run(own.clone());
-        score_backward(z, &mut self.destination, destination.data(), z_grad.run_mut(own.clone()));
+        let (own, destination_grad) = &cache.destination_grad;
+        let z_grad = score_backward(
+            cache.prepared.data(),
+            self.heads(),
+            [&self.source.value, &self.destination.value],
+            grad.data(),
+            (own.clone(), destination_grad.data()),
+            [&mut self.source.grad, &mut self.destination.grad],
+        );
+        let z_grad = Matrix::new(grad.rows(), self.projected_width(), z_grad);
+        drop(grad);
         self.weight.add_grad(cache.input.mat(), &z_grad);
         if !pass.input_gradient {
             return None;

@@ -1,0 +1,151 @@
+//! Row-wise work around attention: scores of rows, and the mean of heads.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use crate::Real;
+use crate::rows::sum_over_rows;
+
+/// Partial sums of a product, which the compiler keeps in vector registers.
+const LANES: usize = 16;
+
+/// Rows of a task, at least.
+const MIN_ROWS: usize = 64;
+
+/// `x · y`, summed in an order of its own, the same for every call.
+#[inline]
+pub(super) fn dot<T: Real>(x: &[T], y: &[T]) -> T {
+    let (x_lanes, x_rest) = x.as_chunks::<LANES>();
+    let (y_lanes, y_rest) = y.as_chunks::<LANES>();
+    let mut sums = [T::zero(); LANES];
+    for (x, y) in x_lanes.iter().zip(y_lanes) {
+        (0..LANES).for_each(|i| sums[i] += x[i] * y[i]);
+    }
+    let rest: T = x_rest.iter().zip(y_rest).map(|(&x, &y)| x * y).sum();
+    sums.into_iter().sum::<T>() + rest
+}
+
+/// Makes messages of rows `z` (rows x heads * width): `z` and `a_src · z` of each head; and the scores `a_dst · z`.
+///
+/// `source` and `destination`, heads x width, are `a_src` and `a_dst`; `scores` is rows x heads.
+pub fn score<T: Real>(
+    z: &[T],
+    heads: usize,
+    [source, destination]: [&[T]; 2],
+    messages: &mut [T],
+    scores: &mut [T],
+) {
+    let all = source.len();
+    let width = all / heads;
+    let by_head = |z: &[T], a: &[T], out: &mut [T]| {
+        let parts = z.chunks_exact(width).zip(a.chunks_exact(width));
+        out.iter_mut().zip(parts).for_each(|(out, (z, a))| *out = dot(z, a));
+    };
+    let rows = messages.par_chunks_exact_mut(all + heads).zip(scores.par_chunks_exact_mut(heads));
+    rows.zip(z.par_chunks_exact(all)).with_min_len(MIN_ROWS).for_each(|((message, scores), z)| {
+        let (to, source_scores) = message.split_at_mut(all);
+        to.copy_from_slice(z);
+        by_head(z, source, source_scores);
+        by_head(z, destination, scores);
+    });
+}
+
+/// The backward of [`score`]: returns the gradient of `z`, and adds those of `a_src` and `a_dst` to `sums`.
+///
+/// `grad` is the gradient of `messages`, `scores_grad` that of the scores of the rows `own` alone.
+pub fn score_backward<T: Real>(
+    messages: &[T],
+    heads: usize,
+    [source, destination]: [&[T]; 2],
+    grad: &[T],
+    (own, scores_grad): (Range<usize>, &[T]),
+    [source_sums, destination_sums]: [&mut [T]; 2],
+) -> Vec<T> {
+    let all = source.len();
+    let (width, pitch) = (all / heads, all + heads);
+    let z = |r: usize| &messages[r * pitch..][..all];
+    let source_grad = |r: usize| &grad[r * pitch + all..][..heads];
+    let destination_grad = |r: usize| &scores_grad[r * heads..][..heads];
+    sum_over_rows(grad.len() / pitch, source_sums, |run, sums| {
+        run.for_each(|r| add_by_head(source_grad(r), z(r), width, sums));
+    });
+    sum_over_rows(own.len(), destination_sums, |run, sums| {
+        run.for_each(|r| add_by_head(destination_grad(r), z(own.start + r), width, sums));
+    });
+    let mut z_grad = vec![T::zero(); grad.len() / pitch * all];
+    z_grad.par_chunks_exact_mut(all).enumerate().with_min_len(MIN_ROWS).for_each(|(r, z_grad)| {
+        z_grad.copy_from_slice(&grad[r * pitch..][..all]);
+        add_by_head(source_grad(r), source, width, z_grad);
+        if own.contains(&r) {
+            add_by_head(destination_grad(r - own.start), destination, width, z_grad);
+        }
+    });
+    z_grad
+}
+
+/// `out[h] += factors[h] * x[h]` for the `width` columns of each head.
+fn add_by_head<T: Real>(factors: &[T], x: &[T], width: usize, out: &mut [T]) {
+    let parts = x.chunks_exact(width).zip(out.chunks_exact_mut(width));
+    for (&factor, (x, out)) in factors.iter().zip(parts) {
+        out.iter_mut().zip(x).for_each(|(o, &x)| *o += factor * x);
+    }
+}
+
+/// `out[r] = Σ_h x[r, h] / heads`: rows x heads * `width` to rows x `width`.
+pub fn mean_of_heads<T: Real>(x: &[T], heads: usize, width: usize, out: &mut [T]) {
+    assert_eq!(x.len(), out.len() * heads, "one row of output for the heads of a row");
+    let scale = T::of(1.0 / heads as f64);
+    let rows = out.par_chunks_exact_mut(width).zip(x.par_chunks_exact(heads * width));
+    rows.with_min_len(MIN_ROWS).for_each(|(out, x)| {
+        out.fill(T::zero());
+        for x in x.chunks_exact(width) {
+            out.iter_mut().zip(x).for_each(|(o, &x)| *o += x);
+        }
+        out.iter_mut().for_each(|o| *o *= scale);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{assert_close, assert_gradient, dot as weighted, noise};
+
+    const ROWS: usize = 7;
+    const HEADS: usize = 3;
+    const WIDTH: usize = 19;
+    const ALL: usize = HEADS * WIDTH;
+
+    /// Messages and the scores of rows 2..6, one after the other.
+    fn outcome(z: &[f64], a: [&[f64]; 2]) -> Vec<f64> {
+        let mut messages = vec![f64::NAN; ROWS * (ALL + HEADS)];
+        let mut scores = vec![f64::NAN; ROWS * HEADS];
+        score(z, HEADS, a, &mut messages, &mut scores);
+        messages.extend(&scores[2 * HEADS..6 * HEADS]);
+        messages
+    }
+
+    #[test]
+    fn scores_are_products_and_their_gradients_agree_with_differences() {
+        let (z, a, b) = (noise::<f64>(1, ROWS * ALL), noise::<f64>(2, ALL), noise::<f64>(3, ALL));
+        let got = outcome(&z, [&a, &b]);
+        let want: f64 = (0..WIDTH).map(|c| z[2 * ALL + WIDTH + c] * a[WIDTH + c]).sum();
+        assert_close(&[got[2 * (ALL + HEADS) + ALL + 1]], &[want], 1e-14);
+
+        let g = noise::<f64>(4, got.len());
+        let (grad, scores_grad) = g.split_at(ROWS * (ALL + HEADS));
+        let (mut da, mut db) = (vec![0.0; ALL], vec![0.0; ALL]);
+        let messages = &got[..grad.len()];
+        let dz = score_backward(messages, HEADS, [&a, &b], grad, (2..6, scores_grad), [&mut da, &mut db]);
+        assert_gradient(&z, &dz, |z| weighted(&g, &outcome(z, [&a, &b])));
+        assert_gradient(&a, &da, |a| weighted(&g, &outcome(&z, [a, &b])));
+        assert_gradient(&b, &db, |b| weighted(&g, &outcome(&z, [&a, b])));
+    }
+
+    #[test]
+    fn heads_are_averaged() {
+        let mut out = [f64::NAN; 4];
+        mean_of_heads(&[1.0, 2.0, 3.0, 6.0, 0.0, 1.0, 0.0, 3.0], 2, 2, &mut out);
+        assert_eq!(out, [2.0, 4.0, 0.0, 2.0]);
+    }
+}
