@@ -22,10 +22,13 @@
 //! ```
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::OnceLock;
 
+use halograph_kernels::keyed::Key;
 use halograph_kernels::sparse::{Pattern, Transpose};
+use rayon::prelude::*;
 
 use crate::csr::CsrView;
 
@@ -34,11 +37,24 @@ pub struct Block<'g> {
     indptr: Cow<'g, [u64]>,
     indices: Cow<'g, [u32]>,
     destinations: Range<usize>,
-    degrees: Vec<u32>,
-    ids: Option<Vec<u32>>,
+    degrees: Cow<'g, [u32]>,
+    ids: Option<Cow<'g, [u32]>>,
     loops: Vec<u32>,
-    transpose: OnceLock<Transpose>,
+    /// The block that this one is a prefix of.
+    parent: Option<&'g Block<'g>>,
+    transpose: OnceLock<Turned>,
+    symmetric: OnceLock<bool>,
     without_loops: OnceLock<Box<Block<'static>>>,
+}
+
+/// The edges of a block the other way round.
+enum Turned {
+    /// The same edges.
+    Own,
+    /// Those of the parent, whose rows end here.
+    Parents(Vec<u64>),
+    /// Edges of their own.
+    Built(Transpose),
 }
 
 impl<'g> Block<'g> {
@@ -69,10 +85,12 @@ impl<'g> Block<'g> {
             indptr,
             indices,
             destinations,
-            degrees,
-            ids,
+            degrees: degrees.into(),
+            ids: ids.map(Cow::from),
             loops,
+            parent: None,
             transpose: OnceLock::new(),
+            symmetric: OnceLock::new(),
             without_loops: OnceLock::new(),
         }
     }
@@ -83,6 +101,68 @@ impl<'g> Block<'g> {
         let pattern = Pattern::new(graph.indptr, graph.indices);
         self_loops(pattern, 0).into_iter().for_each(|v| degrees[v as usize] -= 1);
         Block::new(graph.indptr, graph.indices, 0..graph.nodes(), degrees, None)
+    }
+
+    /// All of `graph`, with vertex `order[row]` at `row` and the sources of each row ascending.
+    ///
+    /// # Panics
+    /// If `order` is not a permutation of the vertices.
+    pub fn ordered(graph: CsrView, order: &[u32]) -> Block<'static> {
+        const NOWHERE: u32 = u32::MAX;
+        assert_eq!(order.len(), graph.nodes(), "a row for every vertex");
+        let mut row_of = vec![NOWHERE; graph.nodes()];
+        for (row, &v) in order.iter().enumerate() {
+            assert_eq!(row_of[v as usize], NOWHERE, "vertex {v} is listed twice");
+            row_of[v as usize] = row as u32;
+        }
+        let mut indptr = Vec::with_capacity(order.len() + 1);
+        indptr.push(0);
+        indptr.extend(order.iter().scan(0, |end, &v| {
+            *end += graph.degree(v as usize);
+            Some(*end)
+        }));
+        let mut indices = vec![0u32; graph.indices.len()];
+        order.par_chunks(ROWS).zip(rows_mut(&indptr, &mut indices)).for_each(|(vertices, mut rest)| {
+            for &v in vertices {
+                let (row, after) = rest.split_at_mut(graph.degree(v as usize) as usize);
+                row.iter_mut().zip(graph.row(v as usize)).for_each(|(to, &u)| *to = row_of[u as usize]);
+                row.sort_unstable();
+                rest = after;
+            }
+        });
+        let mut degrees: Vec<u32> = order.iter().map(|&v| graph.degree(v as usize) as u32).collect();
+        let loops = self_loops(Pattern::new(&indptr, &indices), 0);
+        loops.into_iter().for_each(|row| degrees[row as usize] -= 1);
+        Block::new(indptr, indices, 0..order.len(), degrees, Some(order.to_vec()))
+    }
+
+    /// The first `destinations` rows as a block of their own, over the first `sources` source rows. Edges are borrowed,
+    /// and degrees stay those of the whole graph.
+    ///
+    /// # Panics
+    /// If there are not so many rows, or destinations are not among the sources; in builds with debug assertions also if
+    /// an edge comes from a source that is left out.
+    pub fn prefix(&self, destinations: usize, sources: usize) -> Block<'_> {
+        let first = self.destinations.start;
+        assert!(
+            destinations <= self.destinations.len() && sources <= self.sources(),
+            "a prefix is no longer"
+        );
+        assert!(first + destinations <= sources, "destinations are source rows");
+        let indices = &self.indices[..self.indptr[destinations] as usize];
+        debug_assert!(indices.iter().all(|&i| (i as usize) < sources), "edges come from source rows");
+        Block {
+            indptr: Cow::Borrowed(&self.indptr[..=destinations]),
+            indices: Cow::Borrowed(indices),
+            destinations: first..first + destinations,
+            degrees: Cow::Borrowed(&self.degrees[..sources]),
+            ids: self.ids.as_ref().map(|ids| Cow::Borrowed(&ids[..sources])),
+            loops: self.loops[..self.loops.partition_point(|&row| (row as usize) < destinations)].to_vec(),
+            parent: Some(self.parent.unwrap_or(self)),
+            transpose: OnceLock::new(),
+            symmetric: OnceLock::new(),
+            without_loops: OnceLock::new(),
+        }
     }
 
     /// The vertices `nodes` (distinct) of `graph` and the edges between them, numbered in the order given.
@@ -148,10 +228,42 @@ impl<'g> Block<'g> {
         Pattern::new(&self.indptr, &self.indices)
     }
 
-    /// The edges the other way round, sources by destinations, for backwards that gather. Built at the first call.
+    /// The edges the other way round, sources by destinations, for backwards that gather. Rows ascend if those of the
+    /// block do. Built at the first call, unless every edge has its reverse: then nothing is copied.
     pub fn transpose(&self) -> Pattern<'_> {
-        let build = || Transpose::of(self.pattern(), self.sources());
-        self.transpose.get_or_init(build).pattern()
+        match self.transpose.get_or_init(|| self.turn()) {
+            Turned::Own => self.pattern(),
+            Turned::Parents(ends) => {
+                let parent = self.parent.expect("only a prefix reads its parent's edges");
+                Pattern { starts: &parent.indptr[..ends.len()], ends, columns: &parent.indices }
+            }
+            Turned::Built(transpose) => transpose.pattern(),
+        }
+    }
+
+    fn turn(&self) -> Turned {
+        match self.parent {
+            Some(parent) if parent.is_symmetric() => Turned::Parents(self.ends_in(parent)),
+            None if self.is_symmetric() => Turned::Own,
+            _ => Turned::Built(Transpose::of(self.pattern(), self.sources())),
+        }
+    }
+
+    /// Where the rows of our sources in `parent`, which ascend, leave our destinations.
+    fn ends_in(&self, parent: &Block) -> Vec<u64> {
+        let (pattern, ours) = (parent.pattern(), self.destinations.len() as u32);
+        let end = |row: usize| {
+            let entries = pattern.row(row);
+            (entries.start + pattern.columns[entries].partition_point(|&column| column < ours)) as u64
+        };
+        (0..self.sources()).into_par_iter().map(end).collect()
+    }
+
+    /// Whether every source is a destination, every edge has its reverse and rows ascend. Looked up once.
+    fn is_symmetric(&self) -> bool {
+        *self
+            .symmetric
+            .get_or_init(|| self.destinations == (0..self.sources()) && is_symmetric(self.pattern()))
     }
 
     /// The same block without the edges from destinations to themselves: itself if there are none, else a copy that is
@@ -173,21 +285,60 @@ impl<'g> Block<'g> {
             indices.extend(self.indices[pattern.row(r)].iter().filter(|&&u| u != own));
             indptr.push(indices.len() as u64);
         }
-        Block::new(indptr, indices, self.destinations(), self.degrees.clone(), self.ids.clone())
+        let ids = self.ids().map(<[u32]>::to_vec);
+        Block::new(indptr, indices, self.destinations(), self.degrees.to_vec(), ids)
     }
 }
 
 /// Rows of `pattern` that hold the column `first` + row.
 fn self_loops(pattern: Pattern, first: usize) -> Vec<u32> {
     (0..pattern.rows())
+        .into_par_iter()
         .filter(|&r| pattern.columns[pattern.row(r)].contains(&((first + r) as u32)))
         .map(|r| r as u32)
         .collect()
 }
 
+/// Rows that one task fills.
+const ROWS: usize = 1024;
+
+/// The entries of each run of [`ROWS`] rows.
+fn rows_mut<'a>(indptr: &[u64], mut indices: &'a mut [u32]) -> Vec<&'a mut [u32]> {
+    let starts = indptr[..indptr.len() - 1].iter().step_by(ROWS);
+    let ends = starts.clone().skip(1).chain(indptr.last());
+    starts
+        .zip(ends)
+        .map(|(start, end)| {
+            indices.split_off_mut(..(end - start) as usize).expect("rows end at the last entry")
+        })
+        .collect()
+}
+
+/// Whether the rows of a square pattern ascend and hold (u, v) as often as (v, u).
+///
+/// Each entry adds a hash of its pair, each reverse takes it away: a sum of 0 that is chance has odds of 1 in 2^64.
+fn is_symmetric(pattern: Pattern) -> bool {
+    let key = Key::new(0, "symmetric");
+    let sum = (0..pattern.rows()).into_par_iter().with_min_len(ROWS).map(|row| {
+        let columns = &pattern.columns[pattern.row(row)];
+        let hash = |&column: &u32| {
+            let (low, high) = (column.min(row as u32) as u64, column.max(row as u32) as u64);
+            let hash = key.at(low << 32 | high);
+            match column.cmp(&(row as u32)) {
+                Ordering::Less => hash,
+                Ordering::Equal => 0,
+                Ordering::Greater => hash.wrapping_neg(),
+            }
+        };
+        columns.is_sorted().then(|| columns.iter().map(hash).fold(0, u64::wrapping_add))
+    });
+    sum.try_reduce(|| 0, |a, b| Some(a.wrapping_add(b))) == Some(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     /// A path 0 - 1 - 2, a self-loop at 2, and 3 alone.
     const INDPTR: [u64; 5] = [0, 1, 3, 5, 5];
@@ -249,5 +400,93 @@ mod tests {
     #[should_panic(expected = "listed twice")]
     fn a_vertex_listed_twice_is_refused() {
         Block::induced(graph(), &[1, 1]);
+    }
+
+    fn csr(rows: &[Vec<u32>]) -> (Vec<u64>, Vec<u32>) {
+        let mut indptr = vec![0];
+        rows.iter().for_each(|row| indptr.push(indptr[indptr.len() - 1] + row.len() as u64));
+        (indptr, rows.concat())
+    }
+
+    #[test]
+    fn an_ordered_block_renumbers_the_whole() {
+        let block = Block::ordered(graph(), &[2, 3, 0, 1]);
+        assert_eq!(rows(block.pattern()), [vec![0, 3], vec![], vec![3], vec![0, 2]]);
+        assert_eq!(block.degrees(), [1, 0, 1, 2]);
+        assert_eq!((block.loops(), block.ids()), (&[0][..], Some(&[2, 3, 0, 1][..])));
+        assert_eq!(Block::ordered(CsrView { indptr: &[0], indices: &[] }, &[]).sources(), 0);
+    }
+
+    #[test]
+    fn a_symmetric_block_is_its_own_transpose() {
+        let block = Block::ordered(graph(), &[2, 3, 0, 1]);
+        assert!(std::ptr::eq(block.transpose().columns, block.pattern().columns));
+        // Directed, or with rows that do not ascend, it is built.
+        for edges in [vec![vec![1], vec![]], vec![vec![1, 0], vec![0]], vec![vec![1, 1], vec![0]]] {
+            let (indptr, indices) = csr(&edges);
+            let block = Block::new(indptr, indices, 0..2, vec![0; 2], None);
+            assert!(!std::ptr::eq(block.transpose().columns, block.pattern().columns), "{edges:?}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "edges come from source rows")]
+    #[cfg(debug_assertions)]
+    fn a_prefix_holds_its_sources() {
+        Block::whole(graph()).prefix(2, 2);
+    }
+
+    #[test]
+    #[should_panic(expected = "listed twice")]
+    fn an_order_is_a_permutation() {
+        Block::ordered(graph(), &[0, 1, 1, 2]);
+    }
+
+    proptest! {
+        #[test]
+        fn orders_and_prefixes_keep_every_edge(
+            edges in proptest::collection::vec((0u32..40, 0u32..40), 0..200),
+            both_ways: bool,
+            order in Just((0..40).collect::<Vec<u32>>()).prop_shuffle(),
+            first in 0usize..=40,
+            second in 0usize..=40,
+        ) {
+            let mut lists = vec![Vec::new(); 40];
+            for (u, v) in edges {
+                lists[v as usize].push(u);
+                if both_ways && u != v {
+                    lists[u as usize].push(v);
+                }
+            }
+            lists.iter_mut().for_each(|row| row.sort());
+            let (indptr, indices) = csr(&lists);
+            let graph = CsrView { indptr: &indptr, indices: &indices };
+            let block = Block::ordered(graph, &order);
+            let by_vertex = |row: &Vec<u32>| {
+                let mut row: Vec<u32> = row.iter().map(|&u| block.id(u as usize)).collect();
+                row.sort();
+                row
+            };
+            for (row, sources) in rows(block.pattern()).iter().enumerate() {
+                prop_assert!(sources.is_sorted());
+                prop_assert_eq!(&by_vertex(sources), &lists[order[row] as usize]);
+            }
+            let whole = Block::whole(graph);
+            let degrees: Vec<u32> = order.iter().map(|&v| whole.degrees()[v as usize]).collect();
+            prop_assert_eq!(block.degrees(), &degrees[..]);
+            // A prefix, and a prefix of that, over all rows.
+            let outer = block.prefix(first, 40);
+            let inner = outer.prefix(second.min(first), 40);
+            for part in [&block, &outer, &inner] {
+                prop_assert!(std::ptr::eq(part.pattern().columns.as_ptr(), block.pattern().columns.as_ptr()));
+                let built = Transpose::of(part.pattern(), 40);
+                prop_assert_eq!(rows(part.transpose()), rows(built.pattern()));
+                let explicit = Block::new(
+                    part.indptr.to_vec(), part.indices.to_vec(), part.destinations(), degrees.clone(), None
+                );
+                prop_assert_eq!(part.loops(), explicit.loops());
+                prop_assert_eq!((part.degrees(), part.id(7)), (block.degrees(), order[7]));
+            }
+        }
     }
 }

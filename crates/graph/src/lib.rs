@@ -3,7 +3,8 @@
 //! - [`dataset`]: the memory-mapped directory everything else works on;
 //! - [`import`]: readers for the formats people have;
 //! - [`generate`]: seeded graphs of any size;
-//! - [`build`]: from edges to clean compressed rows ([`Csr`]).
+//! - [`build`]: from edges to clean compressed rows ([`Csr`]);
+//! - [`order`]: which vertex stands in which row.
 //!
 //! Nothing here prints or exits: long work reports to a [`Progress`] observer, failures are [`Error`]s.
 
@@ -15,6 +16,7 @@ pub mod error;
 pub mod generate;
 pub mod import;
 pub mod io;
+pub mod order;
 pub mod progress;
 pub mod subgraph;
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use halograph_graph::build::{EdgeInput, EdgeList, EdgeOptions, build};
-use halograph_graph::dataset::write::{Contents, FeatureSource, Labels, write};
+use halograph_graph::dataset::write::{Contents, FeatureSource, FeatureType, Labels, write};
 use halograph_graph::dataset::{Dataset, Metric, check};
 use halograph_graph::io::npy::{Element, Writer};
 use halograph_graph::{Result, Silent};
@@ -40,6 +40,7 @@ fn ring(folder: &Path, multi: bool) -> PathBuf {
         csr: &csr,
         directed: false,
         features: &Ones(6),
+        feature_type: FeatureType::F32,
         labels: &labels,
         classes: 2,
         class_names: Vec::new(),

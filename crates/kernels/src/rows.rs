@@ -41,6 +41,11 @@ pub fn add_scaled<T: Real>(share: T, x: &[T], out: &mut [T]) {
     chunks.for_each(|(out, x)| out.iter_mut().zip(x).for_each(|(o, &x)| *o += share * x));
 }
 
+/// `x *= factor`.
+pub fn scale<T: Real>(factor: T, x: &mut [T]) {
+    x.par_chunks_mut(CHUNK).for_each(|x| x.iter_mut().for_each(|x| *x *= factor));
+}
+
 /// `x[i] += row` for every row of `x`: a bias.
 pub fn add_row<T: Real>(x: &mut [T], row: &[T]) {
     if row.is_empty() {

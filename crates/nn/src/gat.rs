@@ -17,8 +17,10 @@ use std::sync::Arc;
 
 use halograph_graph::block::Block;
 use halograph_kernels::attention::{Attention, Mask, Saved, mean_of_heads, score, score_backward};
+use halograph_kernels::gemm::{Start, Tall};
 use halograph_kernels::{Real, rows};
 
+use crate::input::Input;
 use crate::layer::{FinishGrad, Layer, Pass};
 use crate::matrix::Matrix;
 use crate::param::{Param, Scope};
@@ -35,15 +37,6 @@ pub enum Heads {
     Mean,
 }
 
-/// Probabilities of dropping inputs and attention.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct GatDropout {
-    /// Of an element of the input.
-    pub input: f64,
-    /// Of an edge, in one head.
-    pub attention: f64,
-}
-
 /// A graph attention layer.
 #[derive(Debug, Clone)]
 pub struct Gat<T> {
@@ -52,34 +45,35 @@ pub struct Gat<T> {
     bias: Param<T>,
     weight: Param<T>,
     combine: Heads,
-    dropout: GatDropout,
+    /// Probability of dropping an edge, in one head.
+    dropout: f64,
 }
 
 /// What the backward of a [`Gat`] needs.
 #[derive(Debug, Default)]
-pub struct GatCache<T> {
-    /// Owned rows: the dropped-out input, the messages made of it, and the destination scores.
-    input: Arc<Matrix<T>>,
+pub struct GatCache<T: Real> {
+    /// Owned rows: the input, the messages made of it, and the destination scores.
+    input: Input<T>,
     prepared: Arc<Matrix<T>>,
     destination: Matrix<T>,
     /// Messages of all source rows.
     received: Arc<Matrix<T>>,
     /// Destination rows, before heads are combined, and what else the backward of attention needs.
-    aggregated: Matrix<T>,
+    aggregated: Arc<Matrix<T>>,
     saved: Saved<T>,
     /// Gradient of the destination scores, in these owned rows.
     destination_grad: (Range<usize>, Matrix<T>),
 }
 
 impl<T: Real> Gat<T> {
-    /// A layer drawn from `scope`; `width` is that of one head.
+    /// A layer drawn from `scope`; `width` is that of one head, and edges are dropped with probability `dropout`.
     pub fn new(
         scope: &Scope,
         inputs: usize,
         heads: usize,
         width: usize,
         combine: Heads,
-        dropout: GatDropout,
+        dropout: f64,
     ) -> Self {
         assert!(heads > 0 && width > 0, "at least one head of one column");
         let outputs = if combine == Heads::Concat { heads * width } else { width };
@@ -115,7 +109,7 @@ impl<T: Real> Gat<T> {
         messages: &'a Matrix<T>,
         destination: &'a Matrix<T>,
     ) -> Attention<'a, T> {
-        let p = self.dropout.attention;
+        let p = self.dropout;
         Attention {
             pattern: block.pattern(),
             messages: messages.data(),
@@ -136,49 +130,53 @@ impl<T: Real> Layer<T> for Gat<T> {
         self.projected_width() + self.heads()
     }
 
-    fn trains_messages(&self) -> bool {
-        true
+    fn aggregates_input(&self) -> bool {
+        false
     }
 
-    fn prepare(&self, mut input: Arc<Matrix<T>>, pass: &Pass<T>, cache: &mut GatCache<T>) -> Arc<Matrix<T>> {
-        pass.drop_input(&mut input, self.dropout.input);
+    fn prepare(&self, input: Input<T>, _: &Pass<T>, cache: &mut GatCache<T>) -> Input<T> {
         cache.input = input;
-        let z = self.weight.project(cache.input.mat());
-        let mut messages = Matrix::zeros(z.rows(), self.message_width());
-        cache.destination = Matrix::zeros(z.rows(), self.heads());
+        let mut messages = Matrix::unspecified(cache.input.rows(), self.message_width());
+        self.weight.project_into(cache.input.tall(), Start::Zero, &mut messages);
+        cache.destination = Matrix::unspecified(messages.rows(), self.heads());
         let scores = [&self.source.value[..], &self.destination.value];
-        score(z.data(), self.heads(), scores, messages.data_mut(), cache.destination.data_mut());
+        score(self.heads(), scores, messages.data_mut(), cache.destination.data_mut());
         cache.prepared = Arc::new(messages);
-        cache.prepared.clone()
+        cache.prepared.clone().into()
     }
 
     fn aggregate(
         &self,
         block: &Block,
-        messages: Arc<Matrix<T>>,
+        messages: Input<T>,
         pass: &Pass<T>,
         cache: &mut GatCache<T>,
-    ) -> Matrix<T> {
-        let block = block.without_loops();
+    ) -> Arc<Matrix<T>> {
+        let (block, messages) = (block.without_loops(), messages.full());
         let attention = self.attention(block, pass, &messages, &cache.destination);
-        let mut out = Matrix::zeros(block.destinations().len(), self.projected_width());
+        let mut out = Matrix::unspecified(block.destinations().len(), self.projected_width());
         // Only training has a key, and a backward.
         attention.forward(pass.key.map(|_| &mut cache.saved), out.data_mut());
         cache.received = messages;
-        out
+        Arc::new(out)
     }
 
-    fn finish(&self, _: &Block, aggregated: Matrix<T>, pass: &Pass<T>, cache: &mut GatCache<T>) -> Matrix<T> {
+    fn finish(
+        &self,
+        _: &Block,
+        aggregated: Arc<Matrix<T>>,
+        pass: &Pass<T>,
+        cache: &mut GatCache<T>,
+    ) -> Matrix<T> {
+        cache.aggregated = aggregated.clone();
+        if pass.key.is_none() {
+            cache.aggregated = Arc::default();
+        }
         let mut out = match self.combine {
-            Heads::Concat if pass.key.is_none() => aggregated,
-            Heads::Concat => {
-                cache.aggregated = aggregated;
-                cache.aggregated.clone()
-            }
+            Heads::Concat => Arc::unwrap_or_clone(aggregated),
             Heads::Mean => {
-                let mut out = Matrix::zeros(aggregated.rows(), self.head_width());
+                let mut out = Matrix::unspecified(aggregated.rows(), self.head_width());
                 mean_of_heads(aggregated.data(), self.heads(), out.cols(), out.data_mut());
-                cache.aggregated = aggregated;
                 out
             }
         };
@@ -189,30 +187,29 @@ impl<T: Real> Layer<T> for Gat<T> {
     fn finish_backward(
         &mut self,
         _: &Block,
-        grad: Matrix<T>,
+        mut grad: Matrix<T>,
         _: &Pass<T>,
         _: &mut GatCache<T>,
     ) -> FinishGrad<T> {
         rows::add_column_sums(grad.data(), &mut self.bias.grad);
-        let aggregated = match self.combine {
-            Heads::Concat => grad,
+        if self.combine == Heads::Mean {
             // The same for all heads.
-            Heads::Mean => grad.scaled(T::of(1.0 / self.heads() as f64)),
-        };
-        FinishGrad { aggregated, initial: None }
+            rows::scale(T::of(1.0 / self.heads() as f64), grad.data_mut());
+        }
+        FinishGrad { aggregated: Some(Arc::new(grad)), initial: None }
     }
 
     fn aggregate_backward(
         &mut self,
         block: &Block,
-        grad: Matrix<T>,
+        grad: Arc<Matrix<T>>,
         pass: &Pass<T>,
         cache: &mut GatCache<T>,
     ) -> Matrix<T> {
         let block = block.without_loops();
         let attention = self.attention(block, pass, &cache.received, &cache.destination);
-        let mut messages_grad = Matrix::zeros(cache.received.rows(), cache.received.cols());
-        let mut destination_grad = Matrix::zeros(block.destinations().len(), self.heads());
+        let mut messages_grad = Matrix::unspecified(cache.received.rows(), cache.received.cols());
+        let mut destination_grad = Matrix::unspecified(block.destinations().len(), self.heads());
         attention.backward(
             block.transpose(),
             (&cache.saved, cache.aggregated.data()),
@@ -220,34 +217,31 @@ impl<T: Real> Layer<T> for Gat<T> {
             messages_grad.data_mut(),
             destination_grad.data_mut(),
         );
+        // Their memory is wanted.
+        (cache.saved, cache.aggregated) = Default::default();
         cache.destination_grad = (block.destinations(), destination_grad);
         messages_grad
     }
 
     fn prepare_backward(
         &mut self,
-        grad: Matrix<T>,
+        mut grad: Matrix<T>,
         pass: &Pass<T>,
         cache: &mut GatCache<T>,
     ) -> Option<Matrix<T>> {
         let (own, destination_grad) = &cache.destination_grad;
-        let z_grad = score_backward(
+        score_backward(
             cache.prepared.data(),
             self.heads(),
             [&self.source.value, &self.destination.value],
-            grad.data(),
+            grad.data_mut(),
             (own.clone(), destination_grad.data()),
             [&mut self.source.grad, &mut self.destination.grad],
         );
-        let z_grad = Matrix::new(grad.rows(), self.projected_width(), z_grad);
-        drop(grad);
-        self.weight.add_grad(cache.input.mat(), &z_grad);
-        if !pass.input_gradient {
-            return None;
-        }
-        let mut grad = self.weight.project_back(&z_grad);
-        pass.drop_gradient(&mut grad, self.dropout.input);
-        Some(grad)
+        (cache.prepared, cache.received) = Default::default();
+        let z_grad = Tall::pitched(grad.data(), grad.rows(), self.projected_width(), grad.cols());
+        self.weight.add_grad(cache.input.tall(), z_grad);
+        pass.input_gradient.then(|| self.weight.project_back(z_grad))
     }
 
     fn params(&self) -> Vec<&Param<T>> {
@@ -265,7 +259,7 @@ mod tests {
     use crate::testing::*;
 
     fn layer<T: Real>(combine: Heads) -> Gat<T> {
-        Gat::new(&Scope::new(1), 3, 2, 2, combine, GatDropout { input: 0.4, attention: 0.3 })
+        Gat::new(&Scope::new(1), 3, 2, 2, combine, 0.3)
     }
 
     #[test]

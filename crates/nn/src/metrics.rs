@@ -54,7 +54,7 @@ pub fn score<T: Real>(metric: Metric, logits: &Matrix<T>, rows: &[u32], targets:
 }
 
 /// The rows of a matrix that count.
-struct Listed<'a, T> {
+struct Listed<'a, T: Real> {
     logits: &'a Matrix<T>,
     rows: &'a [u32],
 }

@@ -4,12 +4,15 @@ use rayon::prelude::*;
 
 use super::{Dataset, LabelView, Part};
 use crate::csr::CsrView;
+use crate::io::npy::DType;
 
 /// A description in numbers.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Info {
     /// In-degrees.
     pub degrees: Degrees,
+    /// How features are stored: `f32` or `f16`.
+    pub feature_type: &'static str,
     /// Share of edges whose ends agree; see [`homophily`]. `None` without an edge between labelled nodes.
     pub homophily: Option<f64>,
     /// Labels.
@@ -51,6 +54,7 @@ pub fn info(dataset: &Dataset) -> Info {
     let labels = dataset.labels();
     Info {
         degrees: degrees(dataset.graph(), dataset.manifest.directed),
+        feature_type: if dataset.features().header.dtype == DType::F16 { "f16" } else { "f32" },
         homophily: homophily(dataset.graph(), labels),
         labels: label_counts(labels, dataset.manifest.classes as usize),
         split: split_counts(dataset.split()),

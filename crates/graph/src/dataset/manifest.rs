@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::FILES;
+use super::{FILES, ORDER};
 use crate::build::MAX_NODES;
 use crate::error::{Error, Result};
 use crate::io::npy::FileRecord;
@@ -167,7 +167,8 @@ impl Manifest {
                 self.classes, self.nodes
             ));
         }
-        match self.files.keys().find(|file| !FILES.contains(&file.as_str())) {
+        let recorded = |file: &str| FILES.contains(&file) && file != ORDER;
+        match self.files.keys().find(|file| !recorded(file)) {
             Some(file) => Err(format!("names the file {file:?}, which is no part of a dataset")),
             None => Ok(()),
         }

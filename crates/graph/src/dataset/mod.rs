@@ -9,6 +9,7 @@
 //! | `label.npy` | i64 N (−1 = none), or u8 N×C | labels |
 //! | `split.npy` | u8 N | 0 none, 1 train, 2 validation, 3 test |
 //! | `ids.txt` | text, a line a node | the user's own ids, if they had any |
+//! | `order.npy` | u32 N, or nothing | a node order for locality, once one was needed; not part of the data |
 //!
 //! [`Dataset::open`] checks types, shapes and lengths; [`check()`] looks at every number. Do not write into a
 //! directory while it is open.
@@ -16,6 +17,7 @@
 pub mod check;
 pub mod info;
 pub mod manifest;
+mod order;
 pub mod write;
 
 use std::fs;
@@ -40,9 +42,11 @@ pub const LABEL: &str = "label.npy";
 pub const SPLIT: &str = "split.npy";
 /// The user's own ids.
 pub const IDS: &str = "ids.txt";
+/// Node order. Made from the graph when it is needed and kept beside it: no manifest names it.
+pub const ORDER: &str = "order.npy";
 
 /// Everything a dataset directory may hold.
-pub const FILES: [&str; 7] = [MANIFEST, INDPTR, INDICES, FEAT, LABEL, SPLIT, IDS];
+pub const FILES: [&str; 8] = [MANIFEST, INDPTR, INDICES, FEAT, LABEL, SPLIT, IDS, ORDER];
 
 /// Which part of the split a node belongs to, as stored in `split.npy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

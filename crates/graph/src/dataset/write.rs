@@ -3,16 +3,18 @@
 //! Files are written into a hidden folder beside the target, synced, and the folder is renamed into place last.
 //! Whatever goes wrong before that, the hidden folder is removed and the target is as it was.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use half::f16;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
 use super::manifest::{MANIFEST, Manifest, Metric, Task, is_manifest};
-use super::{FEAT, FILES, IDS, INDICES, INDPTR, LABEL, SPLIT};
+use super::{FEAT, FILES, IDS, INDICES, INDPTR, LABEL, SPLIT, order};
 use crate::csr::Csr;
 use crate::error::{Error, IoContext, Result};
 use crate::io::npy::{self, FileRecord};
@@ -26,6 +28,16 @@ pub trait FeatureSource {
     fn stream(&self, sink: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()>;
     /// Where an element stands: file, and line or element.
     fn place(&self, row: usize, column: usize) -> String;
+}
+
+/// How features are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FeatureType {
+    /// 32-bit floats.
+    #[default]
+    F32,
+    /// 16-bit floats: half the space, 3 decimal digits, up to 65504.
+    F16,
 }
 
 /// Labels of all nodes.
@@ -62,6 +74,8 @@ pub struct Contents<'a> {
     pub directed: bool,
     /// Input features.
     pub features: &'a dyn FeatureSource,
+    /// How to store them.
+    pub feature_type: FeatureType,
     /// Labels.
     pub labels: &'a Labels,
     /// Number of classes.
@@ -122,7 +136,11 @@ impl Contents<'_> {
             Labels::Single(_) => 8,
             Labels::Multi { classes, .. } => *classes as u64,
         };
-        let row = (self.features.cols() as u64).saturating_mul(4).saturating_add(8 + label + 1);
+        let feature = match self.feature_type {
+            FeatureType::F32 => 4,
+            FeatureType::F16 => 2,
+        };
+        let row = (self.features.cols() as u64).saturating_mul(feature).saturating_add(8 + label + 1);
         n.saturating_mul(row).saturating_add(4 * self.csr.edges())
     }
 }
@@ -145,38 +163,72 @@ fn indices(staging: &Staging, csr: &Csr, progress: &dyn Progress) -> Result<File
 }
 
 fn features(staging: &Staging, contents: &Contents, progress: &dyn Progress) -> Result<FileRecord> {
+    let shape = [contents.csr.nodes(), contents.features.cols()];
+    progress.begin("writing features", Some(shape[0] as u64), Unit::Items);
+    match contents.feature_type {
+        FeatureType::F32 => {
+            let mut writer = npy::Writer::<f32>::create(&staging.path(FEAT), &shape)?;
+            stream(contents, progress, &mut |_, rows| writer.write(rows))?;
+            writer.finish()
+        }
+        FeatureType::F16 => {
+            let mut writer = npy::Writer::<f16>::create(&staging.path(FEAT), &shape)?;
+            let mut halves = Vec::new();
+            stream(contents, progress, &mut |row, rows| {
+                halves.clear();
+                halves.extend(rows.iter().map(|&x| f16::from_f32(x)));
+                match halves.iter().position(|x| x.is_infinite()) {
+                    None => writer.write(&halves),
+                    Some(at) => Err(too_large(contents.features, row, at, rows[at])),
+                }
+            })?;
+            writer.finish()
+        }
+    }
+}
+
+/// Hands all rows of features to `sink`, finite and as many as there are nodes, with the number of the first.
+fn stream(
+    contents: &Contents,
+    progress: &dyn Progress,
+    sink: &mut dyn FnMut(usize, &[f32]) -> Result<()>,
+) -> Result<()> {
     let (nodes, cols) = (contents.csr.nodes(), contents.features.cols());
-    progress.begin("writing features", Some(nodes as u64), Unit::Items);
-    let mut writer = npy::Writer::<f32>::create(&staging.path(FEAT), &[nodes, cols])?;
     let mut row = 0;
     contents.features.stream(&mut |rows| {
         if let Some(at) = rows.iter().position(|x| !x.is_finite()) {
-            let place = contents.features.place(row + at / cols, at % cols);
-            return Err(Error::input(
-                place,
-                format!("feature {} of node {} is {}", at % cols, row + at / cols, rows[at]),
-            )
-            .help(
+            return Err(bad_feature(contents.features, row, at, format!("{}", rows[at])).help(
                 "features must be finite and fit 32-bit floats; replace or drop such values before importing",
             ));
         }
         let n = rows.len().checked_div(cols).unwrap_or(0);
-        row += n;
-        if row > nodes {
+        if row + n > nodes {
             let place = contents.features.place(nodes, 0);
             return Err(Error::input(
                 place,
                 format!("more feature rows than the {nodes} nodes of the graph"),
             ));
         }
-        writer.write(rows)?;
+        sink(row, rows)?;
+        row += n;
         progress.tick(n as u64)
     })?;
     if row != nodes && cols > 0 {
         let place = contents.features.place(row, 0);
         return Err(Error::input(place, format!("{row} feature rows for {nodes} nodes")));
     }
-    writer.finish()
+    Ok(())
+}
+
+/// Element `at`, counted from row `row`, is not what it should be.
+fn bad_feature(features: &dyn FeatureSource, row: usize, at: usize, what: String) -> Error {
+    let (row, column) = (row + at / features.cols(), at % features.cols());
+    Error::input(features.place(row, column), format!("feature {column} of node {row} is {what}"))
+}
+
+fn too_large(features: &dyn FeatureSource, row: usize, at: usize, value: f32) -> Error {
+    bad_feature(features, row, at, format!("{value}, beyond {}, the largest 16-bit float", f16::MAX))
+        .help("import with --feature-type f32, or scale the features down")
 }
 
 fn labels(staging: &Staging, contents: &Contents) -> Result<FileRecord> {
@@ -333,7 +385,10 @@ pub fn may_write(target: &Path, overwrite: bool) -> Result<()> {
     if !overwrite {
         return refuse("exists already".into(), "choose another output path, or add --overwrite");
     }
-    match entries.iter().map(|entry| entry.file_name()).find(|name| !FILES.iter().any(|file| name == file)) {
+    let ours = |name: &OsString| {
+        FILES.iter().any(|file| name == file) || order::is_leftover(&name.to_string_lossy())
+    };
+    match entries.iter().map(|entry| entry.file_name()).find(|name| !ours(name)) {
         None => Ok(()),
         Some(name) => refuse(
             format!("holds {name:?}, which is no part of a dataset and would be lost"),

@@ -22,7 +22,7 @@ pub use presets::{PRESETS, Preset};
 use crate::build::MAX_NODES;
 use crate::csr::Csr;
 use crate::dataset::manifest::{Manifest, Metric, Task};
-use crate::dataset::write::{self, Contents};
+use crate::dataset::write::{self, Contents, FeatureType};
 use crate::error::{Error, Result};
 use crate::import::SplitRule;
 use crate::progress::Progress;
@@ -95,6 +95,7 @@ pub fn make(
         csr: &csr,
         directed: false,
         features: &Features::new(spec, &classes),
+        feature_type: FeatureType::F32,
         labels: &labels,
         classes: spec.classes,
         class_names: Vec::new(),

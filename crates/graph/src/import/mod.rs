@@ -27,7 +27,7 @@ use crate::build::{self, EdgeCounts, EdgeInput, EdgeOptions};
 use crate::csr::Csr;
 use crate::dataset::Part;
 use crate::dataset::manifest::{Manifest, Metric, Task, class_limit};
-use crate::dataset::write::{self, Contents, FeatureSource, Labels};
+use crate::dataset::write::{self, Contents, FeatureSource, FeatureType, Labels};
 use crate::error::{Error, Result};
 use crate::progress::Progress;
 use crate::subgraph;
@@ -104,6 +104,8 @@ pub struct Options {
     pub seed: u64,
     /// How to score; by default accuracy, or micro-F1 for multi-label data.
     pub metric: Option<Metric>,
+    /// How to store features.
+    pub feature_type: FeatureType,
     /// What to call it; by default after the source.
     pub name: Option<String>,
     /// Replace an existing dataset.
@@ -196,6 +198,7 @@ impl Options {
             (self.edges.directed, " --directed"),
             (self.edges.keep_self_loops, " --keep-self-loops"),
             (self.largest_component, " --largest-component"),
+            (self.feature_type == FeatureType::F16, " --feature-type f16"),
         ];
         flags.iter().filter(|(set, _)| *set).map(|(_, flag)| *flag).collect()
     }
@@ -232,6 +235,7 @@ fn finish(
         csr: &kept.csr,
         directed: options.edges.directed,
         features: &*kept.features,
+        feature_type: options.feature_type,
         labels: &kept.labels,
         classes,
         class_names: raw.class_names,

@@ -26,11 +26,11 @@ pub(super) fn dot<T: Real>(x: &[T], y: &[T]) -> T {
     sums.into_iter().sum::<T>() + rest
 }
 
-/// Makes messages of rows `z` (rows x heads * width): `z` and `a_src · z` of each head; and the scores `a_dst · z`.
+/// Completes messages, rows of `z` (heads * width) that have room for a score of each head, by `a_src · z`; and fills
+/// `scores` (rows x heads) with `a_dst · z`.
 ///
-/// `source` and `destination`, heads x width, are `a_src` and `a_dst`; `scores` is rows x heads.
+/// `source` and `destination`, heads x width, are `a_src` and `a_dst`.
 pub fn score<T: Real>(
-    z: &[T],
     heads: usize,
     [source, destination]: [&[T]; 2],
     messages: &mut [T],
@@ -43,45 +43,42 @@ pub fn score<T: Real>(
         out.iter_mut().zip(parts).for_each(|(out, (z, a))| *out = dot(z, a));
     };
     let rows = messages.par_chunks_exact_mut(all + heads).zip(scores.par_chunks_exact_mut(heads));
-    rows.zip(z.par_chunks_exact(all)).with_min_len(MIN_ROWS).for_each(|((message, scores), z)| {
-        let (to, source_scores) = message.split_at_mut(all);
-        to.copy_from_slice(z);
+    rows.with_min_len(MIN_ROWS).for_each(|(message, scores)| {
+        let (z, source_scores) = message.split_at_mut(all);
         by_head(z, source, source_scores);
         by_head(z, destination, scores);
     });
 }
 
-/// The backward of [`score`]: returns the gradient of `z`, and adds those of `a_src` and `a_dst` to `sums`.
+/// The backward of [`score`]: adds its share to the gradient of `z` in `grad`, the gradient of `messages`, and to those
+/// of `a_src` and `a_dst` in `sums`.
 ///
-/// `grad` is the gradient of `messages`, `scores_grad` that of the scores of the rows `own` alone.
+/// `scores_grad` is the gradient of the scores of the rows `own` alone.
 pub fn score_backward<T: Real>(
     messages: &[T],
     heads: usize,
     [source, destination]: [&[T]; 2],
-    grad: &[T],
+    grad: &mut [T],
     (own, scores_grad): (Range<usize>, &[T]),
     [source_sums, destination_sums]: [&mut [T]; 2],
-) -> Vec<T> {
+) {
     let all = source.len();
     let (width, pitch) = (all / heads, all + heads);
     let z = |r: usize| &messages[r * pitch..][..all];
-    let source_grad = |r: usize| &grad[r * pitch + all..][..heads];
     let destination_grad = |r: usize| &scores_grad[r * heads..][..heads];
     sum_over_rows(grad.len() / pitch, source_sums, |run, sums| {
-        run.for_each(|r| add_by_head(source_grad(r), z(r), width, sums));
+        run.for_each(|r| add_by_head(&grad[r * pitch + all..][..heads], z(r), width, sums));
     });
     sum_over_rows(own.len(), destination_sums, |run, sums| {
         run.for_each(|r| add_by_head(destination_grad(r), z(own.start + r), width, sums));
     });
-    let mut z_grad = vec![T::zero(); grad.len() / pitch * all];
-    z_grad.par_chunks_exact_mut(all).enumerate().with_min_len(MIN_ROWS).for_each(|(r, z_grad)| {
-        z_grad.copy_from_slice(&grad[r * pitch..][..all]);
-        add_by_head(source_grad(r), source, width, z_grad);
+    grad.par_chunks_exact_mut(pitch).enumerate().with_min_len(MIN_ROWS).for_each(|(r, grad)| {
+        let (z_grad, source_grad) = grad.split_at_mut(all);
+        add_by_head(source_grad, source, width, z_grad);
         if own.contains(&r) {
             add_by_head(destination_grad(r - own.start), destination, width, z_grad);
         }
     });
-    z_grad
 }
 
 /// `out[h] += factors[h] * x[h]` for the `width` columns of each head.
@@ -119,8 +116,10 @@ mod tests {
     /// Messages and the scores of rows 2..6, one after the other.
     fn outcome(z: &[f64], a: [&[f64]; 2]) -> Vec<f64> {
         let mut messages = vec![f64::NAN; ROWS * (ALL + HEADS)];
+        let rows = messages.chunks_exact_mut(ALL + HEADS).zip(z.chunks_exact(ALL));
+        rows.for_each(|(message, z)| message[..ALL].copy_from_slice(z));
         let mut scores = vec![f64::NAN; ROWS * HEADS];
-        score(z, HEADS, a, &mut messages, &mut scores);
+        score(HEADS, a, &mut messages, &mut scores);
         messages.extend(&scores[2 * HEADS..6 * HEADS]);
         messages
     }
@@ -136,7 +135,10 @@ mod tests {
         let (grad, scores_grad) = g.split_at(ROWS * (ALL + HEADS));
         let (mut da, mut db) = (vec![0.0; ALL], vec![0.0; ALL]);
         let messages = &got[..grad.len()];
-        let dz = score_backward(messages, HEADS, [&a, &b], grad, (2..6, scores_grad), [&mut da, &mut db]);
+        let mut grad = grad.to_vec();
+        let sums = [&mut da[..], &mut db];
+        score_backward(messages, HEADS, [&a, &b], &mut grad, (2..6, scores_grad), sums);
+        let dz: Vec<f64> = grad.chunks_exact(ALL + HEADS).flat_map(|row| row[..ALL].to_vec()).collect();
         assert_gradient(&z, &dz, |z| weighted(&g, &outcome(z, [&a, &b])));
         assert_gradient(&a, &da, |a| weighted(&g, &outcome(&z, [a, &b])));
         assert_gradient(&b, &db, |b| weighted(&g, &outcome(&z, [&a, b])));

@@ -27,7 +27,6 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::Real;
-use crate::dropout::factor;
 use crate::keyed::Key;
 use crate::real::{single, single_mut};
 use crate::simd::Level;
@@ -56,6 +55,11 @@ impl Mask<'_> {
     #[inline]
     fn entry(&self, own: usize, column: usize) -> Key {
         self.key.with(self.id(own)).with(self.id(column))
+    }
+
+    /// Whether that entry is dropped in `head`.
+    fn drops(&self, own: usize, column: usize, head: usize) -> bool {
+        self.entry(own, column).unit(head as u64) < self.p
     }
 }
 
@@ -154,7 +158,11 @@ impl<'a, T: Real> Attention<'a, T> {
 
     /// What the entry from `column` to `row` is multiplied by.
     fn factor(&self, row: usize, column: usize, head: usize) -> T {
-        self.mask.map_or(T::one(), |mask| factor(mask.entry(self.first + row, column), head as u64, mask.p))
+        match self.mask {
+            Some(mask) if mask.drops(self.first + row, column, head) => T::zero(),
+            Some(mask) => T::of(1.0 / (1.0 - mask.p)),
+            None => T::one(),
+        }
     }
 
     fn check(&self) {

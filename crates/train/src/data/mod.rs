@@ -172,7 +172,7 @@ fn whole(dataset: &Dataset, order: Option<Vec<u32>>, hops: Option<usize>) -> Arc
     let order = match hops {
         Some(hops) => {
             let training = nodes_in(dataset.split(), None, &[Part::Train]);
-            Some(nested(graph, order.as_deref(), &training, hops))
+            Some(nested(graph, order.as_deref(), &training, hops).order)
         }
         None => order,
     };

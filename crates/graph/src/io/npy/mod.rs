@@ -14,6 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use half::f16;
+use half::slice::HalfFloatSliceExt;
 use memmap2::Mmap;
 
 pub use header::{DType, Element, Header};
@@ -218,6 +219,10 @@ impl Array {
     pub fn read_f32(&self, start: usize, out: &mut [f32]) -> Result<()> {
         if let Some(all) = self.as_slice::<f32>() {
             out.copy_from_slice(&all[start..start + out.len()]);
+            return Ok(());
+        }
+        if let Some(all) = self.as_slice::<f16>() {
+            all[start..start + out.len()].convert_to_f32_slice(out);
             return Ok(());
         }
         self.decode(start, out.len(), |k, value| {

@@ -74,7 +74,7 @@ fn lines(m: &Manifest, info: &Info, memory: &[(&str, u64)]) -> Vec<(&'static str
             format!("min {}, median {}, mean {:.1}, p99 {}, max {}", d.min, d.median, d.mean, d.p99, d.max),
         ),
         ("isolated", count(d.isolated)),
-        ("features", count(m.features)),
+        ("features", format!("{} as {}", count(m.features), info.feature_type)),
         ("task", format!("{}, scored by {}", m.task, m.metric)),
         ("classes", class_line(m, info)),
         ("labelled", count(info.labels.labelled)),

@@ -1,0 +1,75 @@
+//! `order.npy`: a node order for locality, kept beside the data it was made from.
+//!
+//! It holds the vertex of each row, or nothing where no order pays. It is no part of the data: it may be deleted, and one
+//! that cannot be right is made anew.
+
+use std::io;
+use std::path::Path;
+
+use super::{Dataset, INDICES, ORDER};
+use crate::error::{Error, Result};
+use crate::io::npy::{Array, Writer};
+use crate::order;
+use rayon::prelude::*;
+
+impl Dataset {
+    /// An order of the nodes in which neighbours stand near each other, if sums over neighbours gain by it.
+    ///
+    /// Taken from `order.npy`; made if that is missing or is no order of these nodes, and saved if that is possible.
+    pub fn order(&self) -> Result<Option<Vec<u32>>> {
+        if order::too_small(self.manifest.nodes as usize) {
+            return Ok(None);
+        }
+        let kept = read(&self.path.join(ORDER), self.manifest.nodes as usize);
+        let order = match kept {
+            Some(order) => order,
+            None => {
+                let order = self.make_order()?;
+                // Without it the next run takes a little longer: no reason to fail.
+                let _ = save(&self.path, &order);
+                order
+            }
+        };
+        Ok((!order.is_empty()).then_some(order))
+    }
+
+    /// A new order, empty if it does not pay.
+    fn make_order(&self) -> Result<Vec<u32>> {
+        let graph = self.graph();
+        let nodes = graph.nodes();
+        if let Some(edge) = graph.indices.par_iter().position_any(|&u| u as usize >= nodes) {
+            let place = format!("{}, element {edge}", self.path.join(INDICES).display());
+            let problem = format!("{} is not one of {nodes} nodes", graph.indices[edge]);
+            return Err(
+                Error::input(place, problem).help("`halograph data check` lists every fault of a dataset")
+            );
+        }
+        let order = order::cluster(graph);
+        Ok(if order::pays(graph, &order) { order } else { Vec::new() })
+    }
+}
+
+/// The order in the file `path`, if it is one of so many nodes or empty.
+fn read(path: &Path, nodes: usize) -> Option<Vec<u32>> {
+    let array = Array::open(path).ok()?;
+    let flat = array.header.shape.len() == 1;
+    let order = array.as_slice::<u32>().filter(|order| flat && (order.is_empty() || order.len() == nodes))?;
+    order::is_permutation(order).then(|| order.to_vec())
+}
+
+/// Puts `order` into `folder`, whole or not at all.
+fn save(folder: &Path, order: &[u32]) -> io::Result<()> {
+    let create = |path: &Path| Writer::create(path, &[order.len()]).map_err(io::Error::other);
+    let file = tempfile::Builder::new().prefix(PARTIAL.0).suffix(PARTIAL.1).make_in(folder, create)?;
+    let (mut writer, path) = file.into_parts();
+    writer.write(order).and_then(|()| writer.finish()).map_err(io::Error::other)?;
+    path.persist(folder.join(ORDER)).map_err(|e| e.error)
+}
+
+/// How the hidden name of an order begins and ends while it is written.
+const PARTIAL: (&str, &str) = (".order.", ".partial");
+
+/// Whether a file of this name is an order that a killed process left half written.
+pub(super) fn is_leftover(name: &str) -> bool {
+    name.starts_with(PARTIAL.0) && name.ends_with(PARTIAL.1)
+}
