@@ -18,7 +18,7 @@ const TASK: usize = 1 << 19;
 /// Entries in a segment of a long row; also the most entries and rows of a task.
 const SEGMENT: usize = 1 << 14;
 /// How many entries ahead rows are asked for.
-const AHEAD: usize = 6;
+const AHEAD: usize = 12;
 
 /// One aggregation, except where its sums go.
 #[derive(Clone, Copy)]
@@ -147,8 +147,8 @@ fn sums_body<I: Lanes, S: Stored>(job: &Job<S>, rows: Range<usize>, out: &mut [f
 struct Row<'a, S> {
     /// Its entries.
     columns: &'a [u32],
-    /// The same and all that follow.
-    ahead: &'a [u32],
+    /// The entries that follow.
+    following: &'a [u32],
     source: &'a [f32],
     x: &'a [S],
     width: usize,
@@ -169,7 +169,7 @@ fn rows_body<I: Lanes, S: Stored, const WEIGHTED: bool>(job: &Job<S>, rows: Rang
         let entries = pattern.row(r);
         let row = Row {
             columns: &pattern.columns[entries.clone()],
-            ahead: &pattern.columns[entries.start..],
+            following: &pattern.columns[entries.end..],
             source: weights.source.unwrap_or(&[]),
             x,
             width,
@@ -216,13 +216,20 @@ fn block<I: Lanes, S: Stored, const WEIGHTED: bool, const N: usize>(
 ) {
     let last = columns.len() - (N - 1) * I::LANES;
     assert!((1..=I::LANES).contains(&last) && columns.end <= row.width && columns.end <= out.len());
+    // What is read after this block: the next block of the same entries, or the first of those that follow.
+    let (next, after) = if columns.end < row.width { (columns.end, row.columns) } else { (0, row.following) };
     // SAFETY: `dispatch!` compiles this for the instruction set of `I` and calls it where that is there. Vectors lie
     // within `columns`, hence within a row of `x` and within `out`, by the assertion.
     unsafe {
         let mut sums = [I::splat(0.0); N];
         for (e, &c) in row.columns.iter().enumerate() {
-            if let Some(&next) = row.ahead.get(e + AHEAD) {
-                ask::<I, S, N>(row, next as usize, columns.start);
+            let ahead = e + AHEAD;
+            let (first, then) = match ahead.checked_sub(row.columns.len()) {
+                None => (columns.start, row.columns.get(ahead)),
+                Some(ahead) => (next, after.get(ahead)),
+            };
+            if let Some(&then) = then {
+                ask::<I, S, N>(row, then as usize, first);
             }
             let weight = if WEIGHTED { row.source[c as usize] } else { 1.0 };
             add::<I, S, WEIGHTED, N>(row, c as usize, columns.start, last, weight, &mut sums);
