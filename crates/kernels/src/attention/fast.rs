@@ -579,18 +579,19 @@ fn add_columns<I: Isa, const N: usize>(
     let mut before = [0.0; N];
     before[..sums.len()].copy_from_slice(sums);
     let mut lanes = before;
+    let mut end = [0.0; N];
     for (i, (&row, &weight)) in rows.iter().zip(weights).enumerate() {
-        if let Some(&later) = rows.get(i + AHEAD) {
-            let later = later as usize * x.pitch + from;
-            (0..N).step_by(16).for_each(|c| prefetch(x.data, later + c));
-            prefetch(x.data, later + N - 1);
+        if let Some(&later) = rows.get(i + AHEAD)
+            && let Some(later) = x.data[later as usize * x.pitch + from..].first_chunk::<N>()
+        {
+            (0..N).step_by(16).for_each(|c| prefetch(later, c));
+            prefetch(later, N - 1);
         }
-        let start = row as usize * x.pitch + from;
-        let mut end = [0.0; N];
-        let row = match x.data[start..].first_chunk() {
+        let row = &x.data[row as usize * x.pitch + from..];
+        let row = match row.first_chunk() {
             Some(row) => row,
             None => {
-                end[..x.data.len() - start].copy_from_slice(&x.data[start..]);
+                end[..row.len()].copy_from_slice(row);
                 &end
             }
         };
