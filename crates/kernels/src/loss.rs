@@ -6,6 +6,7 @@
 use rayon::prelude::*;
 
 use crate::Real;
+use crate::buffer::Buffer;
 
 /// Softmax cross-entropy: `Σ_i (log Σ_c exp(z[r_i, c]) - z[r_i, y_i]) / count`.
 ///
@@ -71,20 +72,19 @@ fn over_rows<T: Real>(
     assert_eq!(logits.len(), grad.len(), "a gradient for every logit");
     assert!(width > 0, "at least one class");
     const UNLISTED: u32 = u32::MAX;
-    let mut place = vec![UNLISTED; logits.len() / width];
+    let mut place = Buffer::unspecified(logits.len() / width);
+    place.fill(UNLISTED);
     rows.iter().enumerate().for_each(|(i, &r)| place[r as usize] = i as u32);
-    let losses: Vec<f64> = grad
-        .par_chunks_mut(width)
-        .zip(logits.par_chunks(width))
-        .zip(&place)
-        .map(|((grad, logits), &i)| {
-            if i == UNLISTED {
-                grad.fill(T::zero());
-                return 0.0;
-            }
+    let mut losses = Buffer::unspecified(place.len());
+    let of_rows = grad.par_chunks_mut(width).zip(logits.par_chunks(width)).zip(&place[..]);
+    losses.par_iter_mut().zip(of_rows).for_each(|(loss, ((grad, logits), &i))| {
+        *loss = if i == UNLISTED {
+            grad.fill(T::zero());
+            0.0
+        } else {
             row_loss(i as usize, (logits, grad))
-        })
-        .collect();
+        };
+    });
     rows.iter().map(|&r| losses[r as usize]).sum()
 }
 

@@ -2,10 +2,6 @@
 
 use std::ops::Range;
 
-/// Entries and rows of a task, at least, and the number of tasks at most.
-const TASK_WORK: usize = 4096;
-const MOST_TASKS: usize = 256;
-
 /// Which columns each row holds, in compressed rows.
 #[derive(Debug, Clone, Copy)]
 pub struct Pattern<'a> {
@@ -37,30 +33,40 @@ impl<'a> Pattern<'a> {
         self.starts[r] as usize..self.ends[r] as usize
     }
 
-    /// Runs of rows for tasks to share: together all rows, each about the same number of entries and rows.
+    /// Runs of rows for tasks: together all rows, each of about `share` entries and rows.
     ///
     /// They follow from the pattern alone, so that the number of threads changes nothing.
-    pub fn tasks(&self) -> Vec<Range<usize>> {
-        let count = (self.work_before(self.rows()) / TASK_WORK).clamp(1, MOST_TASKS);
-        let total = self.work_before(self.rows());
-        let cuts: Vec<usize> = (0..=count).map(|i| self.first_row_after(total * i / count)).collect();
-        cuts.windows(2).map(|cut| cut[0]..cut[1]).filter(|rows| !rows.is_empty()).collect()
+    pub(crate) fn tasks(&self, share: usize) -> Vec<Range<usize>> {
+        let (Some(&first), Some(&last)) = (self.starts.first(), self.ends.last()) else { return Vec::new() };
+        let rows = self.rows();
+        let before = |r: usize| (self.starts[r] - first) as usize + r;
+        let count = ((last - first) as usize + rows).div_ceil(share);
+        let cut = |i: usize| partition(rows, |r| before(r) < i * share);
+        let mut cuts: Vec<usize> = (0..count).map(cut).collect();
+        cuts.push(rows);
+        cuts.dedup();
+        cuts.windows(2).map(|cut| cut[0]..cut[1]).collect()
     }
+}
 
-    /// Entries and rows before row `r`.
-    fn work_before(&self, r: usize) -> usize {
-        self.starts.get(r).map_or(self.columns.len(), |&start| start as usize) + r
+/// The first of `0..len` for which `below`, true up to somewhere, is false.
+fn partition(len: usize, below: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, len);
+    while low < high {
+        let middle = low.midpoint(high);
+        if below(middle) { low = middle + 1 } else { high = middle }
     }
+    low
+}
 
-    /// The first row that has at least `work` before it.
-    fn first_row_after(&self, work: usize) -> usize {
-        let (mut low, mut high) = (0, self.rows());
-        while low < high {
-            let middle = (low + high) / 2;
-            if self.work_before(middle) < work { low = middle + 1 } else { high = middle }
-        }
-        low
-    }
+/// Cuts `data`, rows of `width`, into the rows of each task.
+pub(crate) fn cut<'a, T>(tasks: &[Range<usize>], width: usize, mut data: &'a mut [T]) -> Vec<&'a mut [T]> {
+    let next = |rows: &Range<usize>| {
+        let (share, rest) = std::mem::take(&mut data).split_at_mut(rows.len() * width);
+        data = rest;
+        share
+    };
+    tasks.iter().map(next).collect()
 }
 
 /// An owned pattern, read the other way round.
@@ -132,12 +138,12 @@ mod tests {
         lengths.for_each(|length| bounds.push(bounds[bounds.len() - 1] + length));
         let columns = vec![0; bounds[30_000] as usize];
         let pattern = Pattern::new(&bounds, &columns);
-        let tasks = pattern.tasks();
+        let tasks = pattern.tasks(4096);
         assert_eq!(tasks.iter().cloned().flatten().collect::<Vec<_>>(), (0..30_000).collect::<Vec<_>>());
         assert!(tasks.len() > 8);
         for rows in tasks.iter().filter(|rows| !rows.contains(&20_000)) {
-            assert!(rows.len() * 4 <= 2 * TASK_WORK, "{rows:?} is more than its share");
+            assert!(rows.len() * 4 <= 2 * 4096, "{rows:?} is more than its share");
         }
-        assert!(Pattern::new(&[0], &[]).tasks().is_empty());
+        assert!(Pattern::new(&[0], &[]).tasks(1).is_empty());
     }
 }

@@ -54,7 +54,7 @@ pub fn scramble<T: Real, L: Layer<T>>(layer: &mut L) {
 }
 
 /// A training pass with fixed masks.
-fn training<T>(initial: &Matrix<T>) -> Pass<'_, T> {
+fn training<T: Real>(initial: &Matrix<T>) -> Pass<'_, T> {
     Pass { key: Some(Key::new(9, "test")), ids: None, initial: Some(initial), input_gradient: true }
 }
 

@@ -228,7 +228,7 @@ fn bad_feature(features: &dyn FeatureSource, row: usize, at: usize, what: String
 
 fn too_large(features: &dyn FeatureSource, row: usize, at: usize, value: f32) -> Error {
     bad_feature(features, row, at, format!("{value}, beyond {}, the largest 16-bit float", f16::MAX))
-        .help("import with --feature-type f32, or scale the features down")
+        .help("import with --features f32, or scale the features down")
 }
 
 fn labels(staging: &Staging, contents: &Contents) -> Result<FileRecord> {

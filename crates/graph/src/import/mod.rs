@@ -198,7 +198,7 @@ impl Options {
             (self.edges.directed, " --directed"),
             (self.edges.keep_self_loops, " --keep-self-loops"),
             (self.largest_component, " --largest-component"),
-            (self.feature_type == FeatureType::F16, " --feature-type f16"),
+            (self.feature_type == FeatureType::F16, " --features f16"),
         ];
         flags.iter().filter(|(set, _)| *set).map(|(_, flag)| *flag).collect()
     }

@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use super::lanes::{Lanes, Stored};
 use super::{Own, Weights, naive};
 use crate::simd::{Level, dispatch, prefetch};
-use crate::sparse::Pattern;
+use crate::sparse::{Pattern, cut};
 
 /// Additions of single numbers in a task.
 const TASK: usize = 1 << 19;
@@ -59,42 +59,12 @@ fn run<S: Stored>(job: Job<S>, out: &mut [f32]) {
     if job.width == 0 {
         return;
     }
-    let tasks = tasks(job.pattern, (TASK / job.width).clamp(1, SEGMENT));
+    let tasks = job.pattern.tasks((TASK / job.width).clamp(1, SEGMENT));
     if let [rows] = &tasks[..] {
         return job.rows(rows.clone(), out);
     }
-    let mut rest = out;
-    let mut shares = Vec::with_capacity(tasks.len());
-    for rows in tasks {
-        let (share, after) = rest.split_at_mut(rows.len() * job.width);
-        shares.push((rows, share));
-        rest = after;
-    }
-    shares.into_par_iter().with_max_len(1).for_each(|(rows, out)| job.rows(rows, out));
-}
-
-/// Cuts the rows of `pattern` into runs of about `share` entries and rows together.
-pub(super) fn tasks(pattern: Pattern, share: usize) -> Vec<Range<usize>> {
-    let rows = pattern.rows();
-    let (Some(&first), Some(&last)) = (pattern.starts.first(), pattern.starts.last()) else {
-        return Vec::new();
-    };
-    let before = |r: usize| (pattern.starts[r] - first) as usize + r;
-    let count = ((last - first) as usize + rows).div_ceil(share);
-    let mut cuts: Vec<usize> = (0..count).map(|i| partition(rows, |r| before(r) < i * share)).collect();
-    cuts.push(rows);
-    cuts.dedup();
-    cuts.windows(2).map(|cut| cut[0]..cut[1]).collect()
-}
-
-/// The first of `0..len` for which `below`, true up to somewhere, is false.
-fn partition(len: usize, below: impl Fn(usize) -> bool) -> usize {
-    let (mut low, mut high) = (0, len);
-    while low < high {
-        let middle = low.midpoint(high);
-        if below(middle) { low = middle + 1 } else { high = middle }
-    }
-    low
+    let shares = cut(&tasks, job.width, out);
+    tasks.into_par_iter().zip(shares).with_max_len(1).for_each(|(rows, out)| job.rows(rows, out));
 }
 
 impl<S: Stored> Job<'_, S> {

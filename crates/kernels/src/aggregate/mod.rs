@@ -92,7 +92,13 @@ pub fn aggregate<T: Real>(pattern: Pattern, weights: Weights<T>, x: &[T], width:
 }
 
 /// As [`aggregate`], of rows stored in half precision.
-pub fn aggregate_half<T: Real>(pattern: Pattern, weights: Weights<T>, x: &[f16], width: usize, out: &mut [T]) {
+pub fn aggregate_half<T: Real>(
+    pattern: Pattern,
+    weights: Weights<T>,
+    x: &[f16],
+    width: usize,
+    out: &mut [T],
+) {
     if let Some(weights) = single(weights) {
         let out = bytemuck::cast_slice_mut(out);
         return fast::aggregate_half(Level::best(), pattern, weights, x, width, out);

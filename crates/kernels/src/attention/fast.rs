@@ -16,11 +16,14 @@ use rayon::prelude::*;
 
 use super::exp::exp;
 use super::heads::dot;
-use super::{Attention, Heads, Mask, Saved, cut};
+use super::{Attention, Heads, Mask, Saved};
+use crate::buffer::Buffer;
 use crate::keyed::Key;
 use crate::simd::{Isa, Level, dispatch, prefetch};
-use crate::sparse::Pattern;
+use crate::sparse::{Pattern, cut};
 
+/// Entries and rows of a task.
+const TASK: usize = 4096;
 /// Entries of a block.
 const BLOCK: usize = 256;
 /// Numbers that loops over a block take at once.
@@ -61,7 +64,7 @@ impl<'a> SavedRows<'a> {
 }
 
 pub(super) fn forward(level: Level, at: &Attention<f32>, saved: Option<&mut Saved<f32>>, out: &mut [f32]) {
-    let (source, tasks) = (at.source(), at.pattern.tasks());
+    let (source, tasks) = (at.source(), at.pattern.tasks(TASK));
     let saved: Vec<Option<SavedRows>> = match saved {
         None => tasks.iter().map(|_| None).collect(),
         Some(saved) => SavedRows::of_tasks(saved, &tasks, at.heads, at.width).into_iter().map(Some).collect(),
@@ -83,8 +86,9 @@ pub(super) fn backward(
     messages_grad: &mut [f32],
 ) {
     let fact = |i: usize| [at.destination[i], saved.top[i], saved.inverse[i], products[i]];
-    let facts: Vec<Facts> = (0..products.len()).into_par_iter().with_min_len(4096).map(fact).collect();
-    let tasks = back.tasks();
+    let mut facts: Buffer<Facts> = Buffer::unspecified(products.len());
+    facts.par_iter_mut().enumerate().with_min_len(4096).for_each(|(i, facts)| *facts = fact(i));
+    let tasks = back.tasks(TASK);
     let outs = cut(&tasks, at.pitch(), messages_grad);
     tasks.into_par_iter().zip(outs).for_each(|(columns, out)| {
         backward_rows(level, at, back, &facts, grad, columns, out);

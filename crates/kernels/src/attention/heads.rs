@@ -30,12 +30,7 @@ pub(super) fn dot<T: Real>(x: &[T], y: &[T]) -> T {
 /// `scores` (rows x heads) with `a_dst · z`.
 ///
 /// `source` and `destination`, heads x width, are `a_src` and `a_dst`.
-pub fn score<T: Real>(
-    heads: usize,
-    [source, destination]: [&[T]; 2],
-    messages: &mut [T],
-    scores: &mut [T],
-) {
+pub fn score<T: Real>(heads: usize, [source, destination]: [&[T]; 2], messages: &mut [T], scores: &mut [T]) {
     let all = source.len();
     let width = all / heads;
     let by_head = |z: &[T], a: &[T], out: &mut [T]| {

@@ -22,11 +22,11 @@ mod heads;
 mod naive;
 
 use std::any::Any;
-use std::ops::Range;
 
 use rayon::prelude::*;
 
 use crate::Real;
+use crate::buffer::Buffer;
 use crate::keyed::Key;
 use crate::real::{single, single_mut};
 use crate::simd::Level;
@@ -86,19 +86,21 @@ pub struct Attention<'a, T> {
 
 /// What a backward needs of its forward, beside its output.
 #[derive(Debug, Clone, Default)]
-pub struct Saved<T> {
+pub struct Saved<T: Real> {
     /// Rows x heads: the largest logit, and the inverse of the sum of all exponentials, the largest being 1.
-    top: Vec<T>,
-    inverse: Vec<T>,
+    top: Buffer<T>,
+    inverse: Buffer<T>,
     /// Derivative of the output with respect to `t` of its row and head: rows x `heads * width`.
-    derivative: Vec<T>,
+    derivative: Buffer<T>,
 }
 
 impl<T: Real> Saved<T> {
-    fn resize(&mut self, rows: usize, heads: usize, width: usize) {
-        self.top.resize(rows * heads, T::zero());
-        self.inverse.resize(rows * heads, T::zero());
-        self.derivative.resize(rows * heads * width, T::zero());
+    fn new(rows: usize, heads: usize, width: usize) -> Self {
+        Saved {
+            top: Buffer::unspecified(rows * heads),
+            inverse: Buffer::unspecified(rows * heads),
+            derivative: Buffer::unspecified(rows * heads * width),
+        }
     }
 }
 
@@ -143,8 +145,8 @@ impl<'a, T: Real> Attention<'a, T> {
     }
 
     /// `s` of all columns: columns x heads, as compact as they are read.
-    fn source(&self) -> Vec<T> {
-        let mut source = vec![T::zero(); self.columns() * self.heads];
+    fn source(&self) -> Buffer<T> {
+        let mut source = Buffer::unspecified(self.columns() * self.heads);
         let messages = self.messages.par_chunks_exact(self.pitch());
         let copy = |(to, from): (&mut [T], &[T])| to.copy_from_slice(&from[self.heads * self.width..]);
         source.par_chunks_exact_mut(self.heads).zip(messages).with_min_len(1024).for_each(copy);
@@ -235,7 +237,7 @@ impl<'a, T: Real> Attention<'a, T> {
             "one row of output a row of the pattern"
         );
         if let Some(saved) = &mut saved {
-            saved.resize(self.rows(), self.heads, self.width);
+            **saved = Saved::new(self.rows(), self.heads, self.width);
         }
         saved
     }
@@ -253,11 +255,11 @@ impl<'a, T: Real> Attention<'a, T> {
         (saved, out): (&Saved<T>, &[T]),
         grad: Heads<T>,
         destination_grad: &mut [T],
-    ) -> Vec<T> {
+    ) -> Buffer<T> {
         let (heads, width) = (self.heads, self.width);
         assert_eq!(destination_grad.len(), self.destination.len(), "a gradient for every score");
         assert_eq!(out.len(), self.rows() * heads * width, "the output of the forward");
-        let mut products = vec![T::zero(); destination_grad.len()];
+        let mut products = Buffer::unspecified(destination_grad.len());
         let rows = products.par_chunks_exact_mut(heads).zip(destination_grad.par_chunks_exact_mut(heads));
         rows.enumerate().with_min_len(256).for_each(|(r, (products, destination_grad))| {
             for h in 0..heads {
@@ -295,18 +297,6 @@ impl Attention<'_, f32> {
         let products = self.destination_backward(forward, grad, destination_grad);
         fast::backward(level, self, back, forward.0, &products, grad, messages_grad);
     }
-}
-
-/// Cuts `data`, rows of `width`, into the rows of each task.
-fn cut<'a, T>(tasks: &[Range<usize>], width: usize, mut data: &'a mut [T]) -> Vec<&'a mut [T]> {
-    tasks
-        .iter()
-        .map(|rows| {
-            let (head, rest) = std::mem::take(&mut data).split_at_mut(rows.len() * width);
-            data = rest;
-            head
-        })
-        .collect()
 }
 
 #[cfg(test)]

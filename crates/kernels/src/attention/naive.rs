@@ -59,11 +59,11 @@ pub(super) fn forward<T: Real>(at: &Attention<T>, saved: Option<&mut Saved<T>>, 
     let (heads, width) = (at.heads, at.width);
     let mut unwanted = Saved::default();
     let saved = saved.unwrap_or_else(|| {
-        unwanted.resize(at.rows(), heads, width);
+        unwanted = Saved::new(at.rows(), at.heads, at.width);
         &mut unwanted
     });
     let rows = out.par_chunks_exact_mut(width).zip(saved.derivative.par_chunks_exact_mut(width));
-    let sums = saved.top.par_iter_mut().zip(&mut saved.inverse);
+    let sums = saved.top.par_iter_mut().zip(&mut saved.inverse[..]);
     rows.zip(sums).enumerate().for_each(|(i, ((out, derivative), (top, inverse)))| {
         let mut row = Row { out, derivative, top: *top, inverse: *inverse };
         row.attend(at, i / heads, i % heads);

@@ -33,13 +33,15 @@ impl<'v, T: Real> Plan<'v, T> {
     /// The rows that `model` must compute for the loss of `rows`.
     pub fn new(model: &Model<T>, view: &'v View<'v, T>, rows: &Rows) -> Self {
         let all = view.block.sources();
+        // Leaving out very few saves nothing, and matrices of one size can share memory.
+        let rounded = |rows: usize| if rows >= all - all / 32 { all } else { rows };
         let mut needed = rows.rows.iter().max().map_or(0, |&r| r as usize + 1);
         let mut blocks: Vec<Block> = Vec::new();
         for (l, stage) in model.stages.iter().enumerate().rev() {
-            let destinations = if stage.mixes_rows() { all } else { needed };
+            let destinations = if stage.mixes_rows() { all } else { rounded(needed) };
             needed = destinations;
             if Layer::message_width(&stage.layer) > 0 {
-                needed = needed.max(reach(&view.block, destinations));
+                needed = rounded(needed.max(reach(&view.block, destinations)));
             }
             blocks.push(view.block.prefix(destinations, if l == 0 { all } else { needed }));
         }

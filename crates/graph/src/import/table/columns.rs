@@ -60,7 +60,7 @@ impl Columns {
             }
         }
         if self.features.is_empty() {
-            let help = "name them with --feature-cols, or an array with --features FILE.npy";
+            let help = "name them with --feature-cols, or an array with --feature-file FILE.npy";
             return Err(Error::input(table.name(), "no column of features").help(help));
         }
         if wanted.is_empty() {

@@ -92,8 +92,8 @@ pub struct Common {
     #[arg(long, value_enum)]
     metric: Option<MetricArg>,
     /// How to store features; f16 takes half the space and memory traffic, and keeps three decimal digits.
-    #[arg(long, value_enum, default_value_t = FeatureArg::F32)]
-    feature_type: FeatureArg,
+    #[arg(long, value_enum, value_name = "TYPE", default_value_t = FeatureArg::F32)]
+    features: FeatureArg,
 }
 
 #[derive(Args)]
@@ -152,7 +152,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         split: common.split,
         seed: common.seed,
         metric: common.metric.map(Metric::from),
-        feature_type: common.feature_type.into(),
+        feature_type: common.features.into(),
         name: common.output.name.clone(),
         overwrite: common.output.overwrite,
     };

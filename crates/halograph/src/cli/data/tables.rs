@@ -27,18 +27,18 @@ pub struct TableArgs {
     #[arg(long, value_name = "COLUMN")]
     split_col: Option<String>,
     /// Node columns of features: names, positions, ranges as 3-130, prefixes as x* [default: all other numbers].
-    #[arg(long, value_name = "COLUMNS", value_delimiter = ',', conflicts_with = "features")]
+    #[arg(long, value_name = "COLUMNS", value_delimiter = ',', conflicts_with = "feature_file")]
     feature_cols: Vec<String>,
     /// An array of features instead, rows in the order of the node table.
     #[arg(long, value_name = "FILE.npy")]
-    features: Option<PathBuf>,
+    feature_file: Option<PathBuf>,
 }
 
 impl From<TableArgs> for TableSpec {
     fn from(args: TableArgs) -> TableSpec {
         TableSpec {
             nodes: args.nodes,
-            features: args.features,
+            features: args.feature_file,
             src: args.src_col,
             dst: args.dst_col,
             id: args.id_col,
