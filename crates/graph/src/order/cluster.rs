@@ -1,24 +1,26 @@
 //! A node order in which neighbours stand near each other, by label propagation.
 //!
 //! Every node starts as a cluster of its own. In each round a node joins the cluster that most of its in-neighbours are
-//! in, as long as that one has room. Then whole clusters do the same among themselves, with more room: the first level
-//! makes groups whose rows fit in a core's own cache, the second places groups that belong together side by side.
+//! in, as long as that one has room. Then whole clusters do the same among themselves, with more room, and so on: the
+//! first level makes groups whose rows fit in a core's own cache, the others place groups that belong together side by
+//! side. A few edges of each are enough to know where it belongs, so the work hardly grows with the number of edges.
 //!
-//! A round goes through the nodes in [`STRIDES`] interleaved passes. Those of one pass choose at the same time, by the
+//! A round goes through the vertices in [`STRIDES`] interleaved passes. Those of one pass choose at the same time, by the
 //! clusters before it, and move one after the other: the result is the same for any number of threads, and two
 //! neighbours do not swap places for ever.
 
 use halograph_kernels::keyed::Key;
 use rayon::prelude::*;
 
-use crate::csr::CsrView;
+use crate::csr::{Csr, CsrView, Ids};
 
-/// Most nodes of a cluster, and rounds, level by level.
-const LEVELS: [(usize, usize); 2] = [(1024, 6), (16 * 1024, 4)];
+/// Most nodes of a cluster, and edges that say where one belongs, level by level.
+const LEVELS: [(usize, usize); 3] = [(1024, 32), (8 * 1024, 4096), (64 * 1024, 4096)];
+/// Most rounds of a level. It ends earlier when less than one in [`STILL`] moves.
+const ROUNDS: usize = 4;
+const STILL: usize = 20;
 /// Passes of a round.
 const STRIDES: usize = 8;
-/// Edges that one member of a cluster is asked about: enough to know where most of them come from.
-const SAMPLE: usize = 128;
 
 /// An order of the vertices of `graph` in which neighbours stand near each other: `order[row]` is the vertex that comes
 /// to stand at `row`. The same for any number of threads.
@@ -26,14 +28,23 @@ const SAMPLE: usize = 128;
 /// # Panics
 /// If an id is out of range.
 pub fn cluster(graph: CsrView) -> Vec<u32> {
-    let nodes = graph.nodes();
-    let mut groups = Groups { members: (0..nodes as u32).collect(), starts: (0..=nodes as u32).collect() };
-    for (level, (room, rounds)) in LEVELS.into_iter().enumerate() {
+    let mut groups = Groups::single(graph.nodes());
+    for (level, (room, sample)) in LEVELS.into_iter().enumerate() {
         let key = Key::new(level as u64, "order");
-        let labels = Propagation::new(graph, &groups, room).run(rounds, key);
+        // Between single nodes the edges are those of the graph.
+        let between = (level > 0).then(|| groups.contract(graph, sample));
+        let edges = between.as_ref().map_or(graph, Csr::view);
+        let labels = Propagation::new(edges, groups.sizes(), room, sample).run(key);
         groups = groups.merge(&labels);
     }
     groups.members
+}
+
+/// Up to about `most` edges of a row, spread over all of it; other ones each `turn`.
+#[inline]
+fn sample(row: &[u32], most: usize, turn: usize) -> impl Iterator<Item = u32> {
+    let step = row.len().div_ceil(most).max(1);
+    row.iter().skip(turn % step).step_by(step).copied()
 }
 
 /// Nodes in groups, one after the other.
@@ -44,12 +55,39 @@ struct Groups {
 }
 
 impl Groups {
+    /// Every node alone.
+    fn single(nodes: usize) -> Groups {
+        Groups { members: (0..nodes as u32).collect(), starts: (0..=nodes as u32).collect() }
+    }
+
     fn count(&self) -> usize {
         self.starts.len() - 1
     }
 
     fn of(&self, group: usize) -> &[u32] {
         &self.members[self.starts[group] as usize..self.starts[group + 1] as usize]
+    }
+
+    fn sizes(&self) -> Vec<u32> {
+        self.starts.windows(2).map(|w| w[1] - w[0]).collect()
+    }
+
+    /// Edges between groups, as often as they were met among about `most` edges into each.
+    fn contract(&self, graph: CsrView, most: usize) -> Csr {
+        let mut home = vec![0; graph.nodes()];
+        for group in 0..self.count() {
+            self.of(group).iter().for_each(|&v| home[v as usize] = group as u32);
+        }
+        let row = |group: usize| -> Vec<u32> {
+            let members = self.of(group);
+            let each = most.div_ceil(members.len());
+            let edges = members.iter().flat_map(|&v| sample(graph.row(v as usize), each, v as usize));
+            edges.map(|u| home[u as usize]).filter(|&other| other != group as u32).collect()
+        };
+        let rows: Vec<Vec<u32>> = (0..self.count()).into_par_iter().map(row).collect();
+        let mut indptr = vec![0];
+        rows.iter().for_each(|row| indptr.push(indptr[indptr.len() - 1] + row.len() as u64));
+        Csr { indptr, indices: Ids::Owned(rows.concat()) }
     }
 
     /// Joins groups with the same label, in the order of their labels.
@@ -65,95 +103,84 @@ impl Groups {
     }
 }
 
-/// Groups on their way into clusters.
+/// Vertices, single nodes or groups, on their way into clusters.
 struct Propagation<'a> {
     graph: CsrView<'a>,
-    groups: &'a Groups,
+    /// Nodes that each vertex stands for.
+    weight: Vec<u32>,
     /// Most nodes of a cluster.
     room: usize,
-    /// The group of each node.
-    began: Vec<u32>,
-    /// The cluster of each node, by the number of a group that began it.
+    /// Edges that say where a vertex belongs.
+    sample: usize,
+    /// The cluster of each vertex, by the number of the one that began it.
     label: Vec<u32>,
     /// Nodes in each cluster.
     size: Vec<u32>,
 }
 
 impl<'a> Propagation<'a> {
-    fn new(graph: CsrView<'a>, groups: &'a Groups, room: usize) -> Self {
-        let mut label = vec![0; graph.nodes()];
-        for group in 0..groups.count() {
-            groups.of(group).iter().for_each(|&v| label[v as usize] = group as u32);
-        }
-        let size = groups.starts.windows(2).map(|w| w[1] - w[0]).collect();
-        Propagation { graph, groups, room, began: label.clone(), label, size }
+    fn new(graph: CsrView<'a>, weight: Vec<u32>, room: usize, sample: usize) -> Self {
+        let label = (0..weight.len() as u32).collect();
+        Propagation { graph, size: weight.clone(), weight, room, sample, label }
     }
 
-    /// The cluster of each group after so many rounds, or fewer if nothing moves any more.
-    fn run(mut self, rounds: usize, key: Key) -> Vec<u32> {
-        let count = self.groups.count();
-        for round in 0..rounds {
-            let key = key.with(round as u64);
-            let moved: usize = (0..STRIDES).map(|first| self.pass(first, key)).sum();
-            if moved * 100 < count {
+    /// The cluster of each vertex in the end.
+    fn run(mut self, key: Key) -> Vec<u32> {
+        for round in 0..ROUNDS {
+            let moved: usize = (0..STRIDES).map(|first| self.pass(first, round, key)).sum();
+            if moved * STILL < self.label.len() {
                 break;
             }
         }
-        (0..count).map(|group| self.label[self.groups.of(group)[0] as usize]).collect()
+        self.label
     }
 
-    /// Lets every [`STRIDES`]th group from `first` on move; how many did.
-    fn pass(&mut self, first: usize, key: Key) -> usize {
-        let groups: Vec<usize> = (first..self.groups.count()).step_by(STRIDES).collect();
-        let chosen: Vec<u32> = groups
-            .par_iter()
-            .map_init(Votes::default, |votes, &group| self.choose(group, votes, key))
+    /// Lets every [`STRIDES`]th vertex from `first` on move; how many did.
+    fn pass(&mut self, first: usize, round: usize, key: Key) -> usize {
+        let key = key.with(round as u64);
+        let chosen: Vec<u32> = (first..self.label.len())
+            .into_par_iter()
+            .step_by(STRIDES)
+            .map_init(Votes::default, |votes, v| self.choose(v, round, votes, key))
             .collect();
-        groups.into_iter().zip(chosen).filter(|&(group, label)| self.shift(group, label)).count()
+        let vertices = (first..).step_by(STRIDES);
+        vertices.zip(chosen).filter(|&(v, label)| self.shift(v, label)).count()
     }
 
-    /// The cluster most neighbours of `group` are in, among those with room; of equals its own, else a random one.
-    fn choose(&self, group: usize, votes: &mut Votes, key: Key) -> u32 {
-        let members = self.groups.of(group);
-        let own = self.label[members[0] as usize];
+    /// The cluster most neighbours of `v` are in, among those with room; of equals its own, else a random one.
+    fn choose(&self, v: usize, round: usize, votes: &mut Votes, key: Key) -> u32 {
+        let own = self.label[v];
         votes.clear();
-        for &v in members {
-            let row = self.graph.row(v as usize);
-            // Every so manieth edge of a hub.
-            let step = row.len().div_ceil(SAMPLE).max(1);
-            for &u in row.iter().step_by(step) {
-                let label = self.label[u as usize];
-                // A group has no say in where it belongs.
-                if label != own || self.began[u as usize] != group as u32 {
-                    votes.add(label);
-                }
-            }
-        }
+        // A vertex has no say in where it belongs.
+        let others = sample(self.graph.row(v), self.sample, round).filter(|&u| u as usize != v);
+        votes.add_all(others.map(|u| self.label[u as usize]));
         let (mut best, mut most) = (own, votes.of(own));
         let mut rank = u64::MAX;
         for (label, count) in votes.all() {
-            if count < most || label == own || self.size[label as usize] as usize + members.len() > self.room
-            {
+            if count < most || label == own {
                 continue;
             }
             let random = key.at(label as u64);
-            if count > most || random > rank {
+            if (count > most || random > rank) && self.has_room(label, v) {
                 (best, most, rank) = (label, count, random);
             }
         }
         best
     }
 
-    /// Moves `group` into the cluster `label` unless it is full by now; whether it moved.
-    fn shift(&mut self, group: usize, label: u32) -> bool {
-        let members = self.groups.of(group);
-        let own = self.label[members[0] as usize];
-        if label == own || self.size[label as usize] as usize + members.len() > self.room {
+    fn has_room(&self, label: u32, v: usize) -> bool {
+        self.size[label as usize] as usize + self.weight[v] as usize <= self.room
+    }
+
+    /// Moves `v` into the cluster `label` unless it is full by now; whether it moved.
+    fn shift(&mut self, v: usize, label: u32) -> bool {
+        let own = self.label[v];
+        if label == own || !self.has_room(label, v) {
             return false;
         }
-        self.size[own as usize] -= members.len() as u32;
-        self.size[label as usize] += members.len() as u32;
-        members.iter().for_each(|&v| self.label[v as usize] = label);
+        self.size[own as usize] -= self.weight[v];
+        self.size[label as usize] += self.weight[v];
+        self.label[v] = label;
         true
     }
 }
@@ -163,11 +190,13 @@ struct Votes {
     /// Label and count; a count of 0 is an empty place. As many as a power of two.
     places: Vec<(u32, u32)>,
     used: Vec<u32>,
+    /// Labels about to be counted.
+    seen: Vec<u32>,
 }
 
 impl Default for Votes {
     fn default() -> Self {
-        Votes { places: vec![(0, 0); 256], used: Vec::new() }
+        Votes { places: vec![(0, 0); 256], used: Vec::new(), seen: Vec::new() }
     }
 }
 
@@ -186,6 +215,15 @@ impl Votes {
             at = (at + 1) & mask;
         }
         at
+    }
+
+    /// Counts `labels`. All are fetched first: reads that miss the cache do not wait for each other then.
+    fn add_all(&mut self, labels: impl Iterator<Item = u32>) {
+        let mut seen = std::mem::take(&mut self.seen);
+        seen.clear();
+        seen.extend(labels);
+        seen.iter().for_each(|&label| self.add(label));
+        self.seen = seen;
     }
 
     #[inline]
@@ -224,7 +262,6 @@ impl Votes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::csr::Csr;
     use crate::generate::{self, presets};
     use crate::order::{is_permutation, pays};
     use crate::progress::Silent;
@@ -291,19 +328,35 @@ mod tests {
         let mut indices: Vec<u32> = (1..=leaves).collect();
         indices.extend(vec![0; leaves as usize]);
         let graph = CsrView { indptr: &indptr, indices: &indices };
-        let nodes = graph.nodes() as u32;
-        let groups = Groups { members: (0..nodes).collect(), starts: (0..=nodes).collect() };
-        let labels = Propagation::new(graph, &groups, 100).run(6, Key::new(0, "test"));
-        let merged = groups.merge(&labels);
-        let sizes: Vec<u32> = merged.starts.windows(2).map(|w| w[1] - w[0]).collect();
-        assert_eq!(sizes.iter().max(), Some(&100));
+        let groups = Groups::single(graph.nodes());
+        let labels = Propagation::new(graph, groups.sizes(), 100, 32).run(Key::new(0, "test"));
+        assert_eq!(groups.merge(&labels).sizes().iter().max(), Some(&100));
+    }
+
+    #[test]
+    fn groups_keep_the_edges_between_them() {
+        // Two pairs on a path 0 - 1 - 2 - 3.
+        let graph = CsrView { indptr: &[0, 1, 3, 5, 6], indices: &[1, 0, 2, 1, 3, 2] };
+        let pairs = Groups::single(4).merge(&[0, 0, 2, 2]);
+        assert_eq!((&pairs.members[..], pairs.sizes()), (&[0, 1, 2, 3][..], vec![2, 2]));
+        let edges = pairs.contract(graph, 100);
+        assert_eq!((&edges.indptr[..], edges.indices.as_slice()), (&[0, 1, 2][..], &[1, 0][..]));
+    }
+
+    #[test]
+    fn a_sample_is_spread_out_and_takes_turns() {
+        let row: Vec<u32> = (0..100).collect();
+        assert_eq!(sample(&row, 100, 7).count(), 100, "all there are");
+        assert_eq!(sample(&row, 4, 0).collect::<Vec<_>>(), [0, 25, 50, 75]);
+        assert_eq!(sample(&row, 4, 26).collect::<Vec<_>>(), [1, 26, 51, 76]);
+        assert_eq!(sample(&[], 4, 3).count(), 0);
     }
 
     #[test]
     fn votes_are_counted_and_forgotten() {
         let mut votes = Votes::default();
         for _ in 0..2 {
-            (0..3000u32).for_each(|i| votes.add(i % 1000 * 7));
+            votes.add_all((0..3000).map(|i| i % 1000 * 7));
             assert!((0..1000).all(|label| votes.of(label * 7) == 3));
             assert_eq!((votes.of(3), votes.all().count()), (0, 1000));
             votes.clear();

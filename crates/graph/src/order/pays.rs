@@ -24,8 +24,10 @@ pub fn pays(graph: CsrView, order: &[u32]) -> bool {
     }
     let mut rank = vec![0u32; order.len()];
     order.iter().enumerate().for_each(|(row, &v)| rank[v as usize] = row as u32);
-    let (given, seen) = misses(graph, |row| row, |u| u);
-    let (ordered, seen_ordered) = misses(graph, |row| order[row] as usize, |u| rank[u as usize]);
+    let ((given, seen), (ordered, seen_ordered)) = rayon::join(
+        || misses(graph, |row| row, |u| u),
+        || misses(graph, |row| order[row] as usize, |u| rank[u as usize]),
+    );
     // Rows of different lengths: misses an edge, not misses.
     ordered as f64 * (seen as f64) < (1.0 - GAIN) * given as f64 * seen_ordered as f64
 }
