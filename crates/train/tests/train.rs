@@ -291,8 +291,9 @@ fn a_column_that_is_constant_in_training_is_only_centred() {
     let scaling = Scaling::fit(&data, Normalize::Columns).unwrap();
     let kept = scaling.to_state().unwrap();
     assert_eq!(Scaling::from_state("run", &kept, data.features().cols()).unwrap(), scaling);
-    let loaded = Data::<f64>::load(&data, false, scaling).unwrap();
-    let first = |v: usize| loaded.train.features.run(v..v + 1)[0];
+    let loaded = Data::<f64>::load(&data, false, scaling, None).unwrap();
+    let features = loaded.train.features.full();
+    let first = |v: usize| features.run(v..v + 1)[0];
     for (v, &part) in data.split().iter().enumerate() {
         let want = if part == 1 { 0.0 } else { 0.3 };
         assert!((first(v) - want).abs() < 1e-6, "node {v}: {}", first(v));

@@ -47,7 +47,7 @@ fn dense(pattern: Pattern, weights: Weights<f64>, x: &[f64]) -> Vec<f64> {
 fn every_choice_of_weights_agrees_with_a_dense_product_and_its_gradient() {
     let (starts, columns) = pattern(3, ROWS, COLS);
     let forward = Pattern::new(&starts, &columns);
-    let transpose = Transpose::of(forward, COLS, false);
+    let transpose = Transpose::of(forward, COLS);
     let (s, d, w) = (noise(1, COLS), noise(2, ROWS), noise(3, OWN.2));
     let (x, g) = (noise::<f64>(4, COLS * WIDTH), noise::<f64>(5, ROWS * WIDTH));
     for choice in 0..8 {
@@ -106,7 +106,7 @@ impl Case {
     }
 
     fn pattern(&self) -> Pattern<'_> {
-        Pattern { starts: &self.starts, ends: &self.ends, columns: &self.columns, slots: None }
+        Pattern { starts: &self.starts, ends: &self.ends, columns: &self.columns }
     }
 
     /// Values of `x` that are the same in half precision.
