@@ -12,6 +12,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytemuck::{Pod, Zeroable};
 
+use crate::work::{self, Cost};
+
 /// A cache line: what makes the allocator align.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
@@ -58,6 +60,7 @@ impl<T: Pod> Buffer<T> {
     /// `len` zeros.
     pub fn zeros(len: usize) -> Self {
         let mut buffer = Self::unspecified(len);
+        let _work = work::begin("zeros", || Cost::stream(0, len * size_of::<T>()));
         buffer.fill(T::zeroed());
         buffer
     }
