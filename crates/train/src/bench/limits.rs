@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use halograph_kernels::aggregate::{Weights, aggregate};
-use halograph_kernels::buffer::Buffer;
+use halograph_kernels::buffer::{self, Buffer};
 use halograph_kernels::gemm::{Mat, Start, Tall, add_outer, multiply};
 use halograph_kernels::keyed::Key;
 use halograph_kernels::sparse::Pattern;
@@ -110,14 +110,17 @@ pub(super) fn class(kind: Kind) -> Kind {
 }
 
 fn rate<T: Real>(kind: Kind) -> f64 {
-    match kind {
+    let rate = match kind {
         Kind::Product { m, k, n } => product_rate::<T>([m, k, n]),
         Kind::Outer { rows, m, n } => outer_rate::<T>(rows, [m, n]),
         Kind::Gather { rows, entries, row_bytes, set_bytes } => {
             gather_rate(rows, entries, row_bytes, set_bytes)
         }
         Kind::Stream { read, written } => stream_rate(read, written),
-    }
+    };
+    // The next one needs other sizes.
+    buffer::release();
+    rate
 }
 
 /// Seconds of the fastest of several runs of `work`.

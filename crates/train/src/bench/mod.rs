@@ -92,7 +92,6 @@ fn bench_in<T: Real>(
             progress.tick(1)?;
         }
     }
-    buffer::release();
     let threads = threads(&config.train);
     Ok(Report::new(Machine::here(), threads, rates, seconds, middle.seconds, phases))
 }
