@@ -67,7 +67,7 @@ fn json_tells_everything_and_adds_up() {
     for (model, kernels) in [
         ("sage", &["product", "outer products", "aggregation", "norm and tail", "loss", "optimiser"][..]),
         ("gat", &["attention", "attention backward", "scores"]),
-        ("gcnii", &["dropout", "sum of matrices"]),
+        ("gcn", &["aggregation", "tail", "tail backward", "column sums"]),
     ] {
         let out = halograph(folder.path(), &format!("bench g --json --model {model} {QUICK}"));
         assert!(out.status.success() && out.stderr.is_empty(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -146,7 +146,7 @@ fn what_train_refuses_is_refused() {
         ("bench g --model gan", "gan"),
         ("bench g --epochs 0", "--epochs"),
         ("bench g --lr 0.1", "--lr"),
-        ("bench g --set train.weight_decay_for.conv=1", "convs.0.bias"),
+        ("bench g --set train.weight_decay_for.conv=1", "convs.0.lin_l.bias"),
     ] {
         let message = refused(folder.path(), line);
         assert!(message.contains(words), "{line}: {message}");

@@ -20,7 +20,7 @@ use serde::Serialize;
 
 /// A rate is the best of at least so many tries, and of as many as fit this time.
 const TRIES: usize = 5;
-const TIME: Duration = Duration::from_millis(300);
+const TIME: Duration = Duration::from_millis(100);
 /// Past these sizes rates no longer change: bytes of a matrix, of all gathered rows, and of a stream.
 const MOST_BYTES: usize = 256 << 20;
 const MOST_SET: usize = 1 << 30;
