@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 
 use crate::Real;
+use crate::work::{self, Cost};
 
 /// A non-linearity, applied in place.
 ///
@@ -50,6 +51,7 @@ impl Activation {
     /// Replaces every `x` by its value.
     pub fn forward<T: Real>(self, x: &mut [T]) {
         if self != Activation::Identity {
+            let _work = work::begin("activation", || Cost::stream(size_of_val(x), size_of_val(x)));
             x.par_iter_mut().for_each(|x| *x = self.at(*x));
         }
     }
@@ -58,6 +60,8 @@ impl Activation {
     pub fn backward<T: Real>(self, output: &[T], grad: &mut [T]) {
         assert_eq!(output.len(), grad.len(), "a gradient for every output");
         if self != Activation::Identity {
+            let size = size_of_val(output);
+            let _work = work::begin("activation backward", || Cost::stream(2 * size, size));
             grad.par_iter_mut().zip(output).for_each(|(g, &y)| *g *= self.slope_at(y));
         }
     }

@@ -9,6 +9,7 @@ use rayon::prelude::*;
 use crate::Real;
 pub use crate::layer_norm::{EPS, affine, affine_backward};
 use crate::rows::{add_column_sums, sum_over_rows};
+use crate::work::{self, Cost};
 
 /// Share of a new batch in the running statistics, as in PyTorch.
 pub const MOMENTUM: f64 = 0.1;
@@ -27,6 +28,8 @@ pub struct Moments<T> {
 impl<T: Real> Moments<T> {
     /// The moments of `x` (rows x `width`), in two passes.
     pub fn of(x: &[T], width: usize) -> Self {
+        // Twice: the deviations can only be summed when the mean is known.
+        let _work = work::begin("batch moments", || Cost::stream(2 * size_of_val(x), 0));
         let (mut mean, mut squares) = (vec![T::zero(); width], vec![T::zero(); width]);
         let count = x.len().checked_div(width).unwrap_or(0);
         if count > 0 {
@@ -85,6 +88,7 @@ pub fn normalize<T: Real>(x: &mut [T], mean: &[T], scale: &[T]) {
     if width == 0 {
         return;
     }
+    let _work = work::begin("batch norm", || Cost::stream(size_of_val(x), size_of_val(x)));
     x.par_chunks_mut(width).for_each(|x| {
         for (c, x) in x.iter_mut().enumerate() {
             *x = (*x - mean[c]) * scale[c];
@@ -111,6 +115,8 @@ pub fn backward<T: Real>(normal: &[T], scale: &[T], weight: &[T], sums: Option<G
     if width == 0 {
         return;
     }
+    let size = size_of_val(normal);
+    let _work = work::begin("batch norm backward", || Cost::stream(2 * size, size));
     grad.par_chunks_mut(width).zip(normal.par_chunks(width)).for_each(|(grad, normal)| {
         for (c, g) in grad.iter_mut().enumerate() {
             let shared = sums

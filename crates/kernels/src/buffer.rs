@@ -8,9 +8,12 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytemuck::{Pod, Zeroable};
+
+use crate::work::{self, Cost};
 
 /// A cache line: what makes the allocator align.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -28,6 +31,19 @@ static KEPT: Mutex<Vec<Vec<Line>>> = Mutex::new(Vec::new());
 
 fn kept() -> MutexGuard<'static, Vec<Vec<Line>>> {
     KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether dropped memory is kept.
+static KEEPING: AtomicBool = AtomicBool::new(true);
+
+/// Runs `work` with memory given back as soon as it is dropped: for measuring what is needed. Nothing else should run
+/// meanwhile.
+pub fn without_keeping<R>(work: impl FnOnce() -> R) -> R {
+    release();
+    KEEPING.store(false, Ordering::Relaxed);
+    let result = work();
+    KEEPING.store(true, Ordering::Relaxed);
+    result
 }
 
 /// Gives all memory that is kept for later back to the system: before a phase that needs other sizes.
@@ -58,6 +74,7 @@ impl<T: Pod> Buffer<T> {
     /// `len` zeros.
     pub fn zeros(len: usize) -> Self {
         let mut buffer = Self::unspecified(len);
+        let _work = work::begin("zeros", || Cost::stream(0, len * size_of::<T>()));
         buffer.fill(T::zeroed());
         buffer
     }
@@ -102,7 +119,7 @@ fn advise(lines: &Vec<Line>) {
 
 impl<T> Drop for Buffer<T> {
     fn drop(&mut self) {
-        if self.lines.len() >= LEAST {
+        if self.lines.len() >= LEAST && KEEPING.load(Ordering::Relaxed) {
             kept().push(std::mem::take(&mut self.lines));
         }
     }

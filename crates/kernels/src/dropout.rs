@@ -7,6 +7,7 @@ use rayon::prelude::*;
 
 use crate::Real;
 use crate::keyed::Key;
+use crate::work::{self, Cost};
 
 /// Columns that one hash decides.
 const LANES: usize = 4;
@@ -82,6 +83,7 @@ pub fn dropout<T: Real>(x: &[T], width: usize, mask: Mask, out: &mut [T]) {
     if width == 0 {
         return;
     }
+    let _work = work::begin("dropout", || Cost::stream(size_of_val(x), size_of_val(x)));
     let scale = mask.scale();
     out.par_chunks_mut(width).zip(x.par_chunks(width)).enumerate().for_each(|(r, (out, x))| {
         mask.row(r).for_each(width, |c, keep| out[c] = if keep { x[c] * scale } else { T::zero() });
@@ -93,6 +95,7 @@ pub fn dropout_backward<T: Real>(grad: &mut [T], width: usize, mask: Mask) {
     if width == 0 {
         return;
     }
+    let _work = work::begin("dropout backward", || Cost::stream(size_of_val(grad), size_of_val(grad)));
     let scale = mask.scale();
     grad.par_chunks_mut(width).enumerate().for_each(|(r, grad)| {
         mask.row(r).for_each(width, |c, keep| grad[c] = if keep { grad[c] * scale } else { T::zero() });

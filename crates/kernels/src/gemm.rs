@@ -11,6 +11,7 @@ use rayon::prelude::*;
 
 use crate::Real;
 use crate::buffer::Buffer;
+use crate::work::{self, Cost};
 
 /// Rows that a task multiplies: they and their product stay in a core's cache.
 const TASK_ROWS: usize = 256;
@@ -137,6 +138,7 @@ pub fn multiply<T: Real>(alpha: T, a: Tall<T>, b: Mat<T>, start: Start<T>, c: &m
     if b.cols == 0 {
         return;
     }
+    let _work = work::begin("product", || Cost::product([a.rows, a.cols, b.cols], size_of::<T>()));
     c.par_chunks_mut(TASK_ROWS * pitch).enumerate().for_each(|(task, c)| {
         let rows = c.len() / pitch;
         let keep = begin(start, c, b.cols, pitch);
@@ -164,6 +166,7 @@ fn begin<T: Real>(start: Start<T>, c: &mut [T], cols: usize, pitch: usize) -> bo
 pub fn add_outer<T: Real>(alpha: T, g: Tall<T>, x: Tall<T>, sum: &mut [T]) {
     assert_eq!(g.rows, x.rows, "a row of each");
     assert_eq!(sum.len(), g.cols * x.cols, "size of a product");
+    let _work = work::begin("outer products", || Cost::outer(g.rows, [g.cols, x.cols], size_of::<T>()));
     let parts = (g.rows / OUTER_ROWS + 1).next_power_of_two().min(MOST_PARTS);
     if parts == 1 {
         return add_outer_rows(alpha, g, x, 0..g.rows, sum);

@@ -7,6 +7,7 @@ use rayon::prelude::*;
 
 use crate::Real;
 use crate::rows::sum_over_rows;
+use crate::work::{self, Cost};
 
 /// Added to the variance, as in PyTorch.
 pub const EPS: f64 = 1e-5;
@@ -17,6 +18,7 @@ pub fn normalize<T: Real>(x: &mut [T], width: usize) -> Vec<T> {
     if width == 0 {
         return Vec::new();
     }
+    let _work = work::begin("layer norm", || Cost::stream(size_of_val(x), size_of_val(x)));
     x.par_chunks_mut(width)
         .map(|x| {
             let n = T::of(width as f64);
@@ -37,6 +39,7 @@ pub fn affine<T: Real>(normal: &[T], weight: &[T], bias: &[T], out: &mut [T]) {
     if width == 0 {
         return;
     }
+    let _work = work::begin("affine", || Cost::stream(size_of_val(normal), size_of_val(normal)));
     out.par_chunks_mut(width).zip(normal.par_chunks(width)).for_each(|(out, normal)| {
         for (c, o) in out.iter_mut().enumerate() {
             *o = normal[c] * weight[c] + bias[c];
@@ -51,6 +54,7 @@ pub fn affine_backward<T: Real>(normal: &[T], grad: &[T], weight_grad: &mut [T],
     if width == 0 {
         return;
     }
+    let _work = work::begin("affine backward", || Cost::stream(2 * size_of_val(normal), 0));
     let mut sums = vec![T::zero(); 2 * width];
     sum_over_rows(grad.len() / width, &mut sums, |run, sums| {
         let run = run.start * width..run.end * width;
@@ -73,6 +77,8 @@ pub fn backward<T: Real>(normal: &[T], scales: &[T], weight: &[T], grad: &mut [T
     if width == 0 {
         return;
     }
+    let size = size_of_val(normal);
+    let _work = work::begin("layer norm backward", || Cost::stream(2 * size + size_of_val(scales), size));
     let n = T::of(width as f64);
     grad.par_chunks_mut(width).zip(normal.par_chunks(width)).zip(scales).for_each(
         |((grad, normal), &scale)| {

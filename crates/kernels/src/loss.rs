@@ -7,6 +7,7 @@ use rayon::prelude::*;
 
 use crate::Real;
 use crate::buffer::Buffer;
+use crate::work::{self, Cost};
 
 /// Softmax cross-entropy: `Σ_i (log Σ_c exp(z[r_i, c]) - z[r_i, y_i]) / count`.
 ///
@@ -71,6 +72,8 @@ fn over_rows<T: Real>(
 ) -> f64 {
     assert_eq!(logits.len(), grad.len(), "a gradient for every logit");
     assert!(width > 0, "at least one class");
+    let read = rows.len() * (width * size_of::<T>() + 2 * size_of::<u32>());
+    let _work = work::begin("loss", || Cost::stream(read, size_of_val(grad)));
     const UNLISTED: u32 = u32::MAX;
     let mut place = Buffer::unspecified(logits.len() / width);
     place.fill(UNLISTED);

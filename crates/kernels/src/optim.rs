@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 
 use crate::Real;
+use crate::work::{self, Cost};
 
 /// Adam and AdamW (Kingma, Ba 2015; Loshchilov, Hutter 2019).
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +34,7 @@ impl Adam {
     pub fn step<T: Real>(&self, step: u64, value: &mut [T], grad: &[T], first: &mut [T], second: &mut [T]) {
         assert!(step > 0, "steps count from 1");
         assert!([grad.len(), first.len(), second.len()] == [value.len(); 3], "state of the parameter's size");
+        let _work = work::begin("optimiser", || Cost::stream(4 * size_of_val(grad), 3 * size_of_val(grad)));
         let correction = self.betas.map(|b| 1.0 - b.powf(step as f64));
         let [beta1, beta2] = self.betas.map(T::of);
         let rate = T::of(self.lr / correction[0]);
@@ -64,6 +66,7 @@ impl Sgd {
     /// One step: `b = momentum * b + g`, `p -= lr * b`. The buffer `b` is zero before the first step.
     pub fn step<T: Real>(&self, value: &mut [T], grad: &[T], buffer: &mut [T]) {
         assert!([grad.len(), buffer.len()] == [value.len(); 2], "state of the parameter's size");
+        let _work = work::begin("optimiser", || Cost::stream(3 * size_of_val(grad), 2 * size_of_val(grad)));
         let [lr, momentum, decay] = [self.lr, self.momentum, self.weight_decay].map(T::of);
         value.par_iter_mut().zip(grad).zip(buffer).for_each(|((p, &g), b)| {
             *b = momentum * *b + g + decay * *p;
@@ -74,6 +77,8 @@ impl Sgd {
 
 /// Scales all gradients together so that their common 2-norm is at most `max`; returns the norm before.
 pub fn clip_norm<T: Real>(grads: &mut [&mut [T]], max: f64) -> f64 {
+    let read = grads.iter().map(|grad| size_of_val(*grad)).sum();
+    let _work = work::begin("clipping", || Cost::stream(read, 0));
     let squares = grads.iter().flat_map(|g| g.iter()).map(|g| g.wide() * g.wide());
     let norm = squares.sum::<f64>().sqrt();
     // PyTorch's guard against division by zero.

@@ -5,6 +5,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::Real;
+use crate::work::{self, Cost};
 
 /// Rows that are summed one after the other.
 pub(crate) const RUN: usize = 1024;
@@ -17,6 +18,9 @@ pub fn gather<T: Real>(x: &[T], width: usize, rows: &[u32], out: &mut [T]) {
     if width == 0 {
         return;
     }
+    let _work = work::begin("gather of rows", || {
+        Cost::stream(size_of_val(out) + size_of_val(rows), size_of_val(out))
+    });
     out.par_chunks_mut(width)
         .zip(rows)
         .for_each(|(out, &r)| out.copy_from_slice(&x[r as usize * width..(r as usize + 1) * width]));
@@ -28,6 +32,8 @@ pub fn scatter_add<T: Real>(x: &[T], width: usize, rows: &[u32], out: &mut [T]) 
     if width == 0 {
         return;
     }
+    let read = 2 * size_of_val(x) + size_of_val(rows);
+    let _work = work::begin("scatter of rows", || Cost::stream(read, size_of_val(x)));
     for (x, &r) in x.chunks_exact(width).zip(rows) {
         let out = &mut out[r as usize * width..(r as usize + 1) * width];
         out.iter_mut().zip(x).for_each(|(o, &x)| *o += x);
@@ -37,12 +43,15 @@ pub fn scatter_add<T: Real>(x: &[T], width: usize, rows: &[u32], out: &mut [T]) 
 /// `out += share * x`.
 pub fn add_scaled<T: Real>(share: T, x: &[T], out: &mut [T]) {
     assert_eq!(x.len(), out.len(), "matrices of one size");
+    let size = size_of_val(x);
+    let _work = work::begin("sum of matrices", || Cost::stream(2 * size, size));
     let chunks = out.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK));
     chunks.for_each(|(out, x)| out.iter_mut().zip(x).for_each(|(o, &x)| *o += share * x));
 }
 
 /// `x *= factor`.
 pub fn scale<T: Real>(factor: T, x: &mut [T]) {
+    let _work = work::begin("scaling", || Cost::stream(size_of_val(x), size_of_val(x)));
     x.par_chunks_mut(CHUNK).for_each(|x| x.iter_mut().for_each(|x| *x *= factor));
 }
 
@@ -51,6 +60,7 @@ pub fn add_row<T: Real>(x: &mut [T], row: &[T]) {
     if row.is_empty() {
         return;
     }
+    let _work = work::begin("bias", || Cost::stream(size_of_val(x), size_of_val(x)));
     x.par_chunks_mut(row.len()).for_each(|x| x.iter_mut().zip(row).for_each(|(x, &b)| *x += b));
 }
 
@@ -60,6 +70,7 @@ pub fn add_column_sums<T: Real>(x: &[T], sums: &mut [T]) {
     if width == 0 {
         return;
     }
+    let _work = work::begin("column sums", || Cost::stream(size_of_val(x), size_of_val(sums)));
     sum_over_rows(x.len() / width, sums, |run, sums| {
         for x in x[run.start * width..run.end * width].chunks_exact(width) {
             sums.iter_mut().zip(x).for_each(|(s, &x)| *s += x);

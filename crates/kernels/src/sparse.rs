@@ -27,6 +27,11 @@ impl<'a> Pattern<'a> {
         self.starts.len()
     }
 
+    /// Number of entries.
+    pub fn entries(&self) -> usize {
+        self.starts.iter().zip(self.ends).map(|(start, end)| (end - start) as usize).sum()
+    }
+
     /// The entries of row `r`.
     #[inline]
     pub fn row(&self, r: usize) -> Range<usize> {

@@ -17,6 +17,7 @@ use crate::dropout::Mask;
 use crate::layer_norm::EPS;
 use crate::rows::{RUN, add_in_order};
 use crate::simd::{Isa, Level, dispatch};
+use crate::work::{self, Cost};
 
 /// Numbers summed side by side, so that a sum fits vector registers.
 const LANES: usize = 16;
@@ -50,6 +51,7 @@ impl Tail<'_> {
         if width == 0 || self.is_identity() {
             return;
         }
+        let _work = work::begin("tail", || Cost::stream(size_of_val(x), size_of_val(x)));
         x.par_chunks_mut(RUN * width).enumerate().for_each(|(run, x)| {
             plain_forward::<T>(Level::best(), self, run * RUN, x, width);
         });
@@ -61,6 +63,8 @@ impl Tail<'_> {
         if width == 0 || self.is_identity() {
             return;
         }
+        let size = size_of_val(y);
+        let _work = work::begin("tail backward", || Cost::stream(2 * size, size));
         grad.par_chunks_mut(RUN * width).zip(y.par_chunks(RUN * width)).enumerate().for_each(
             |(run, (grad, y))| {
                 plain_backward::<T>(Level::best(), self, run * RUN, y, grad, width);
@@ -75,6 +79,8 @@ impl Tail<'_> {
         if width == 0 {
             return;
         }
+        let (size, more) = (size_of_val(x), size_of_val(scales));
+        let _work = work::begin("norm and tail", || Cost::stream(size, 2 * size + more));
         let runs = x.par_chunks_mut(RUN * width).zip(y.par_chunks_mut(RUN * width));
         runs.zip(scales.par_chunks_mut(RUN)).enumerate().for_each(|(run, ((x, y), scales))| {
             norm_forward::<T>(Level::best(), self, run * RUN, affine, x, scales, y);
@@ -95,6 +101,8 @@ impl Tail<'_> {
         if width == 0 {
             return;
         }
+        let (size, more) = (size_of_val(y), size_of_val(scales));
+        let _work = work::begin("norm and tail backward", || Cost::stream(3 * size + more, size));
         let runs = grad.par_chunks_mut(RUN * width).zip(y.par_chunks(RUN * width));
         let runs = runs.zip(normal.par_chunks(RUN * width).zip(scales.par_chunks(RUN)));
         let sums = runs.enumerate().map(|(run, ((grad, y), (normal, scales)))| {
@@ -342,7 +350,7 @@ mod tests {
         for activation in ACTIVATIONS {
             let mut x = [f32::NAN, 1.0];
             Tail { activation, mask: None }.forward(&mut x, 2);
-            assert_eq!(x[0].is_nan(), true);
+            assert!(x[0].is_nan());
             assert_eq!(x[1], 1.0);
         }
     }

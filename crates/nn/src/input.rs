@@ -7,6 +7,7 @@ use half::f16;
 use halograph_kernels::Real;
 use halograph_kernels::dropout::{Mask, dropout};
 use halograph_kernels::gemm::Tall;
+use halograph_kernels::work::{self, Cost};
 
 use crate::matrix::Matrix;
 
@@ -73,6 +74,8 @@ impl<T: Real> Input<T> {
             Input::Full(x) => x.clone(),
             Input::Half(x) => {
                 let mut full = Matrix::unspecified(x.rows(), x.cols());
+                let (read, written) = (size_of_val(x.data()), size_of_val(full.data()));
+                let _work = work::begin("widening", || Cost::stream(read, written));
                 T::widen(x.data(), full.data_mut());
                 Arc::new(full)
             }

@@ -7,8 +7,9 @@
 //! - [`evaluation`]: scores and predictions; [`loss`];
 //! - [`run`]: what a run leaves on disk; [`summary`]: what is said of it when it is over;
 //! - [`event`]: what it tells while it goes on;
-//! - [`memory`]: how much it will need.
+//! - [`memory`]: how much it will need; [`bench`](mod@bench): where the time of an epoch goes.
 
+pub mod bench;
 pub mod config;
 pub mod data;
 pub mod error;

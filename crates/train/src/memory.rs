@@ -23,7 +23,7 @@ use halograph_graph::Dataset;
 use halograph_graph::block::Block;
 use halograph_graph::dataset::{FEAT, Manifest, Part, Task};
 use halograph_graph::error::Error as InputError;
-use halograph_kernels::Real;
+use halograph_kernels::{Real, buffer};
 use halograph_kernels::keyed::Key;
 use halograph_nn::state::State;
 use halograph_nn::{Input, Matrix, Model};
@@ -107,9 +107,11 @@ pub fn predict(dataset: &Dataset, config: &Config) -> Result<Option<u64>> {
     }
     // Refuses what is too large to be rehearsed.
     drop(new_model::<f32>(&DataRef::new(dataset, &dataset.path)?, config)?);
-    let needed = in_pool(threads(&config.train), || match config.train.precision {
-        Precision::F32 => extrapolate::<f32>(&Shape::of(dataset), config),
-        Precision::F64 => extrapolate::<f64>(&Shape::of(dataset), config),
+    let needed = in_pool(threads(&config.train), || {
+        buffer::without_keeping(|| match config.train.precision {
+            Precision::F32 => extrapolate::<f32>(&Shape::of(dataset), config),
+            Precision::F64 => extrapolate::<f64>(&Shape::of(dataset), config),
+        })
     })?;
     // Only now, when threads have their stacks and buffers.
     Ok(Some(rss().unwrap_or(0) + needed))

@@ -11,7 +11,7 @@ use halograph_nn::optimizer::{Method, Optimizer, clip_gradients};
 use halograph_nn::state::State;
 
 use crate::config::{Config, OptimizerKind, Precision, TrainConfig};
-use crate::data::{self, Data, Scaling};
+use crate::data::{self, Data, Rows, Scaling};
 use crate::error::{Error, Result};
 use crate::evaluation::{new_model, scores};
 use crate::event::{Best, Ending, Epoch, Event, Observer, Scores};
@@ -173,20 +173,8 @@ impl<'d, T: Real> Trainer<'d, T> {
         let train = &self.config.train;
         let epoch = self.epoch + 1;
         let start = Instant::now();
-        // The word 0 is the batch: a full-graph epoch is one.
-        let key = Key::new(train.seed, "dropout").with(epoch).with(0);
-        let loss = single::epoch(&mut self.model, &self.plan, &self.data.parts[0], key);
-        if !loss.is_finite() {
-            return Err(Error::Diverged { epoch, loss });
-        }
-        if train.clip > 0.0 {
-            clip_gradients(&mut self.model, train.clip);
-        }
-        let lr = learning_rate(train, epoch);
-        self.optimizer.step(&mut self.model, lr);
-        if self.model.params().any(|p| p.value.iter().any(|x| !x.is_finite())) {
-            return Err(Error::Diverged { epoch, loss });
-        }
+        let rows = &self.data.parts[0];
+        let (loss, lr) = step(&mut self.model, &mut self.optimizer, &self.plan, rows, train, epoch)?;
         let seconds = start.elapsed().as_secs_f64();
         self.epoch = epoch;
         self.seconds += seconds;
@@ -245,6 +233,32 @@ impl<'d, T: Real> Trainer<'d, T> {
         self.best = checkpoint.best;
         Ok(())
     }
+}
+
+/// What is timed of an epoch: forward, loss, backward and the optimiser's step. Gives loss and learning rate.
+pub(crate) fn step<T: Real>(
+    model: &mut Model<T>,
+    optimizer: &mut Optimizer<T>,
+    plan: &Plan<T>,
+    rows: &Rows,
+    train: &TrainConfig,
+    epoch: u64,
+) -> Result<(f64, f64)> {
+    // The word 0 is the batch: a full-graph epoch is one.
+    let key = Key::new(train.seed, "dropout").with(epoch).with(0);
+    let loss = single::epoch(model, plan, rows, key);
+    if !loss.is_finite() {
+        return Err(Error::Diverged { epoch, loss });
+    }
+    if train.clip > 0.0 {
+        clip_gradients(model, train.clip);
+    }
+    let lr = learning_rate(train, epoch);
+    optimizer.step(model, lr);
+    if model.params().any(|p| p.value.iter().any(|x| !x.is_finite())) {
+        return Err(Error::Diverged { epoch, loss });
+    }
+    Ok((loss, lr))
 }
 
 /// All that a run needs to go on, but numbers that stand in the manifest.

@@ -1,5 +1,6 @@
 //! The command line: one file a command, one `match` here.
 
+mod bench;
 mod data;
 mod engine;
 mod eval;
@@ -30,6 +31,8 @@ enum Command {
     Data(data::Command),
     /// Train a model.
     Train(train::Args),
+    /// Show where the time of an epoch goes, and how close that is to what this machine can do.
+    Bench(bench::Args),
     /// Score a trained model.
     Eval(eval::Args),
     /// Write what a trained model says of every node.
@@ -43,6 +46,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Command::Data(command) => data::run(command),
         Command::Train(args) => train::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::Predict(args) => predict::run(&args),
     }

@@ -15,6 +15,7 @@ use half::f16;
 use crate::Real;
 use crate::simd::Level;
 use crate::sparse::Pattern;
+use crate::work::{self, Cost};
 
 pub mod fast;
 mod lanes;
@@ -84,6 +85,8 @@ impl<T> Weights<'_, T> {
 
 /// Fills `out` (pattern rows x `width`) with weighted sums of the rows of `x` (columns x `width`).
 pub fn aggregate<T: Real>(pattern: Pattern, weights: Weights<T>, x: &[T], width: usize, out: &mut [T]) {
+    let _work =
+        work::begin("aggregation", || cost(pattern, &weights, width * size_of::<T>(), size_of_val(x), out));
     if let (Some(x), Some(weights)) = (same::<T, f32>(x), single(weights)) {
         let out = bytemuck::cast_slice_mut(out);
         return fast::aggregate(Level::best(), pattern, weights, x, width, out);
@@ -99,6 +102,8 @@ pub fn aggregate_half<T: Real>(
     width: usize,
     out: &mut [T],
 ) {
+    let _work =
+        work::begin("aggregation", || cost(pattern, &weights, width * size_of::<f16>(), size_of_val(x), out));
     if let Some(weights) = single(weights) {
         let out = bytemuck::cast_slice_mut(out);
         return fast::aggregate_half(Level::best(), pattern, weights, x, width, out);
@@ -106,6 +111,13 @@ pub fn aggregate_half<T: Real>(
     let mut wide = vec![T::zero(); x.len()];
     T::widen(x, &mut wide);
     naive::aggregate(pattern, weights, &wide, width, out);
+}
+
+/// What a sum of rows of `row_bytes` costs.
+fn cost<T>(pattern: Pattern, weights: &Weights<T>, row_bytes: usize, set_bytes: usize, out: &[T]) -> Cost {
+    let lists = [weights.source, weights.destination].into_iter().flatten().map(size_of_val);
+    let own = weights.own.as_ref().map_or(0, |own| own.weight.len() * (row_bytes + size_of::<T>()));
+    Cost::gather(pattern, row_bytes, set_bytes, lists.sum::<usize>() + own + size_of_val(out))
 }
 
 /// `x` as what it is, if that is `U`.

@@ -6,6 +6,7 @@ use rayon::prelude::*;
 
 use crate::Real;
 use crate::rows::sum_over_rows;
+use crate::work::{self, Cost};
 
 /// Partial sums of a product, which the compiler keeps in vector registers.
 const LANES: usize = 16;
@@ -33,6 +34,8 @@ pub(super) fn dot<T: Real>(x: &[T], y: &[T]) -> T {
 pub fn score<T: Real>(heads: usize, [source, destination]: [&[T]; 2], messages: &mut [T], scores: &mut [T]) {
     let all = source.len();
     let width = all / heads;
+    let read = size_of_val(messages);
+    let _work = work::begin("scores", || Cost::stream(read, 2 * size_of_val(scores)));
     let by_head = |z: &[T], a: &[T], out: &mut [T]| {
         let parts = z.chunks_exact(width).zip(a.chunks_exact(width));
         out.iter_mut().zip(parts).for_each(|(out, (z, a))| *out = dot(z, a));
@@ -59,6 +62,8 @@ pub fn score_backward<T: Real>(
 ) {
     let all = source.len();
     let (width, pitch) = (all / heads, all + heads);
+    let size = size_of_val(messages);
+    let _work = work::begin("scores backward", || Cost::stream(2 * size + size_of_val(scores_grad), size));
     let z = |r: usize| &messages[r * pitch..][..all];
     let destination_grad = |r: usize| &scores_grad[r * heads..][..heads];
     sum_over_rows(grad.len() / pitch, source_sums, |run, sums| {
@@ -87,6 +92,7 @@ fn add_by_head<T: Real>(factors: &[T], x: &[T], width: usize, out: &mut [T]) {
 /// `out[r] = Σ_h x[r, h] / heads`: rows x heads * `width` to rows x `width`.
 pub fn mean_of_heads<T: Real>(x: &[T], heads: usize, width: usize, out: &mut [T]) {
     assert_eq!(x.len(), out.len() * heads, "one row of output for the heads of a row");
+    let _work = work::begin("mean of heads", || Cost::stream(size_of_val(x), size_of_val(out)));
     let scale = T::of(1.0 / heads as f64);
     let rows = out.par_chunks_exact_mut(width).zip(x.par_chunks_exact(heads * width));
     rows.with_min_len(MIN_ROWS).for_each(|(out, x)| {

@@ -31,6 +31,7 @@ use crate::keyed::Key;
 use crate::real::{single, single_mut};
 use crate::simd::Level;
 use crate::sparse::Pattern;
+use crate::work::{self, Cost};
 
 pub use heads::{mean_of_heads, score, score_backward};
 
@@ -179,6 +180,7 @@ impl<'a, T: Real> Attention<'a, T> {
 
     /// Fills `out` (rows x `heads * width`), and `saved` with what [`Attention::backward`] needs, if there will be one.
     pub fn forward(&self, saved: Option<&mut Saved<T>>, out: &mut [T]) {
+        let _work = work::begin("attention", || self.cost(saved.is_some(), out));
         match (self.single(), single_mut(out)) {
             (Some(attention), Some(out)) => {
                 let saved = saved.and_then(|saved| (saved as &mut dyn Any).downcast_mut());
@@ -200,6 +202,7 @@ impl<'a, T: Real> Attention<'a, T> {
         messages_grad: &mut [T],
         destination_grad: &mut [T],
     ) {
+        let _work = work::begin("attention backward", || self.backward_cost(back, grad));
         let operands = (self.single(), (saved as &dyn Any).downcast_ref(), single(out), single(grad));
         match (operands, single_mut(messages_grad), single_mut(destination_grad)) {
             ((Some(attention), Some(saved), Some(out), Some(grad)), Some(to), Some(destination)) => {
@@ -207,6 +210,28 @@ impl<'a, T: Real> Attention<'a, T> {
             }
             _ => self.backward_naive(back, (saved, out), grad, messages_grad, destination_grad),
         }
+    }
+
+    /// What a forward costs: a message for every entry, and one for every row, its own.
+    fn cost(&self, is_saved: bool, out: &[T]) -> Cost {
+        let row_bytes = self.pitch() * size_of::<T>();
+        // Derivative, largest logit and inverse sum.
+        let saved = if is_saved { size_of_val(out) + 2 * size_of_val(self.destination) } else { 0 };
+        let beside = self.rows() * row_bytes + size_of_val(self.destination) + size_of_val(out) + saved;
+        Cost::gather(self.pattern, row_bytes, size_of_val(self.messages), beside)
+    }
+
+    /// What a backward costs. For every entry a row of the gradient is read, and four numbers for each head: score,
+    /// largest logit, inverse sum, D. Beside it messages are read and their gradients written; before, D and the
+    /// gradient of `t` are made from three matrices of the size of the output, or of the gradient.
+    fn backward_cost(&self, back: Pattern, grad: &[T]) -> Cost {
+        let facts = 4 * self.heads * size_of::<T>();
+        let set_bytes = size_of_val(grad) + self.rows() * facts;
+        let row_bytes = set_bytes.checked_div(self.rows()).unwrap_or(0);
+        let out = self.rows() * self.heads * self.width * size_of::<T>();
+        let before = size_of_val(grad) + 2 * out + 2 * size_of_val(self.destination);
+        let own = self.rows() * row_bytes;
+        Cost::gather(back, row_bytes, set_bytes, own + 2 * size_of_val(self.messages) + before)
     }
 
     /// [`Attention::forward`] as it stands in the books.

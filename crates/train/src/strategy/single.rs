@@ -33,20 +33,17 @@ impl<'v, T: Real> Plan<'v, T> {
     /// The rows that `model` must compute for the loss of `rows`.
     pub fn new(model: &Model<T>, view: &'v View<'v, T>, rows: &Rows) -> Self {
         let all = view.block.sources();
-        // Leaving out very few saves nothing, and matrices of one size can share memory.
-        let rounded = |rows: usize| if rows >= all - all / 32 { all } else { rows };
-        let mut needed = rows.rows.iter().max().map_or(0, |&r| r as usize + 1);
-        let mut blocks: Vec<Block> = Vec::new();
-        for (l, stage) in model.stages.iter().enumerate().rev() {
-            let destinations = if stage.mixes_rows() { all } else { rounded(needed) };
-            needed = destinations;
-            if Layer::message_width(&stage.layer) > 0 {
-                needed = rounded(needed.max(reach(&view.block, destinations)));
+        let mut sources = needed(model, &view.block, rows);
+        let destinations = sources.split_off(1);
+        sources.extend(&destinations[..destinations.len() - 1]);
+        let block = |((stage, &destinations), &sources): ((&Stage<T>, &usize), &usize)| {
+            if reads_edges(stage) {
+                return view.block.prefix(destinations, sources);
             }
-            blocks.push(view.block.prefix(destinations, if l == 0 { all } else { needed }));
-        }
-        blocks.reverse();
-        Plan { view, blocks }
+            Block::new(vec![0; destinations + 1], vec![], 0..destinations, vec![0; sources], None)
+        };
+        debug_assert_eq!(sources[0], all, "features of every row");
+        Plan { view, blocks: model.stages.iter().zip(&destinations).zip(&sources).map(block).collect() }
     }
 
     fn pass<'p>(&'p self, key: Key, stage: usize, initial: Option<&'p Matrix<T>>) -> Pass<'p, T> {
@@ -58,6 +55,29 @@ impl<'v, T: Real> Plan<'v, T> {
     fn mask(&self, stages: &[Stage<T>], key: Key, stage: usize) -> Option<Mask<'_>> {
         self.pass(key, stage, None).mask(stages.get(stage)?.dropout)
     }
+}
+
+/// How many of the first rows are needed of the features, which are all there, and of the output of every stage.
+fn needed<T: Real>(model: &Model<T>, block: &Block, rows: &Rows) -> Vec<usize> {
+    let all = block.sources();
+    // Leaving out very few saves nothing, and matrices of one size can share memory.
+    let rounded = |rows: usize| if rows >= all - all / 32 { all } else { rows };
+    let mut count = rows.rows.iter().max().map_or(0, |&r| r as usize + 1);
+    let mut counts = Vec::new();
+    for stage in model.stages.iter().rev() {
+        count = if stage.mixes_rows() { all } else { rounded(count) };
+        counts.push(count);
+        if reads_edges(stage) {
+            count = count.max(reach(block, count));
+        }
+    }
+    counts.push(all);
+    counts.reverse();
+    counts
+}
+
+fn reads_edges<T: Real>(stage: &Stage<T>) -> bool {
+    Layer::message_width(&stage.layer) > 0
 }
 
 /// One more than the last source that the first `rows` rows read.

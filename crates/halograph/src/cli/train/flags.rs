@@ -79,9 +79,12 @@ fn default_of(key: &str) -> String {
     others.iter().fold(usual, |text, (value, kinds)| format!("{text}; {value} for {}", kinds.join(", ")))
 }
 
-/// Everything that is said about the configuration.
+/// Flags of training that change how fast it is, not only what it learns.
+const SPEED: [&str; 2] = ["precision", "threads"];
+
+/// Everything that is said about the configuration: with all flags, or only those that change how fast an epoch is.
 #[derive(clap::Args)]
-pub struct Settings {
+pub struct Settings<const ALL: bool> {
     /// Settings in TOML: tables [data], [model] and [train].
     #[arg(long, value_name = "F.toml")]
     config: Option<PathBuf>,
@@ -89,10 +92,10 @@ pub struct Settings {
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     #[command(flatten)]
-    flags: Flags,
+    flags: Flags<ALL>,
 }
 
-impl Settings {
+impl<const ALL: bool> Settings<ALL> {
     /// The settings, the strongest last: file, `--set`, flags.
     pub fn read(&self) -> Result<Vec<Setting>> {
         let mut settings = self.config.as_deref().map_or(Ok(Vec::new()), config::read_file)?;
@@ -105,17 +108,23 @@ impl Settings {
 }
 
 /// The settings of the flags.
-struct Flags(Vec<Setting>);
+struct Flags<const ALL: bool>(Vec<Setting>);
 
-fn all() -> impl Iterator<Item = &'static Flag> {
-    MODEL.iter().chain(&TRAINING)
+impl<const ALL: bool> Flags<ALL> {
+    fn training() -> impl Iterator<Item = &'static Flag> {
+        TRAINING.iter().filter(|flag| ALL || SPEED.contains(&flag.0))
+    }
+
+    fn settings(matches: &ArgMatches) -> impl Iterator<Item = Setting> {
+        MODEL.iter().chain(Self::training()).filter_map(|flag| flag.setting(matches))
+    }
 }
 
-impl clap::Args for Flags {
+impl<const ALL: bool> clap::Args for Flags<ALL> {
     fn augment_args(command: Command) -> Command {
         command
             .args(MODEL.iter().map(|flag| flag.arg("Model")))
-            .args(TRAINING.iter().map(|flag| flag.arg("Training")))
+            .args(Self::training().map(|flag| flag.arg("Training")))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -123,13 +132,13 @@ impl clap::Args for Flags {
     }
 }
 
-impl FromArgMatches for Flags {
+impl<const ALL: bool> FromArgMatches for Flags<ALL> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        Ok(Flags(all().filter_map(|flag| flag.setting(matches)).collect()))
+        Ok(Flags(Self::settings(matches).collect()))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        self.0.extend(all().filter_map(|flag| flag.setting(matches)));
+        self.0.extend(Self::settings(matches));
         Ok(())
     }
 }
@@ -141,7 +150,7 @@ mod tests {
     #[test]
     fn every_flag_stands_for_a_key() {
         let known = config::flatten(&Config::new(Kind::Gcn)).unwrap();
-        for Flag(name, key, ..) in all() {
+        for Flag(name, key, ..) in MODEL.iter().chain(&TRAINING) {
             assert!(known.iter().any(|(known, _)| known == key), "--{name}: {key}");
         }
     }

@@ -1,10 +1,10 @@
 //! `halograph train [DATA]`
 
-mod demo;
-mod flags;
+pub mod demo;
+pub mod flags;
 mod job;
 mod place;
-mod summary;
+pub mod summary;
 mod watch;
 
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ pub struct Args {
     /// The dataset directory [default: a small graph, made on the spot].
     data: Option<PathBuf>,
     #[command(flatten)]
-    settings: Settings,
+    settings: Settings<true>,
     /// The run's folder [default: runs/<time>-<data>-<model>].
     #[arg(long, value_name = "RUN")]
     out: Option<PathBuf>,

@@ -33,7 +33,8 @@ fn line(key: &str, value: &str) -> String {
     format!("{key:<10} {value}")
 }
 
-fn model(spec: &Spec) -> String {
+/// A model in words.
+pub fn model(spec: &Spec) -> String {
     let name = match spec.kind {
         Kind::Sage => "GraphSAGE",
         Kind::Gcn => "GCN",

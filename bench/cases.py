@@ -1,0 +1,98 @@
+"""What bench/compare and bench/roofline share: graphs, models as flags, and how a command is run."""
+
+import argparse
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MODELS = ["sage", "gcn", "gat", "gcnii"]
+CASES = {"reddit-like": MODELS, "arxiv-like": ["sage"], "products-like": ["sage", "gcn", "gat"]}
+# The models that bench/peers builds, as flags.
+FLAGS = {
+    "sage": "--layers 3 --hidden 256 --norm layer",
+    "gcn": "--layers 3 --hidden 256 --norm none",
+    "gat": "--layers 2 --hidden 256 --heads 4 --norm none --set model.attention_dropout=0",
+    "gcnii": "--layers 32 --hidden 64 --norm none"
+             " --set model.alpha=0.1 --set model.theta=0.5 --set model.input_dropout=0.5",
+}
+# What every case is trained with.
+TRAINING = ["--dropout", "0.5", "--set", "train.lr=0.003"]
+MAKE_LIMIT, BUILD_LIMIT = 1800, 3600  # seconds
+
+
+class Failure(Exception):
+    """A tool that did not do its work; the message fits into a table."""
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def execute(command, limit, env=None, captured=True):
+    """Runs a command to its end and gives what it printed; whatever ends us or takes too long ends its children too."""
+    pipe = subprocess.PIPE if captured else sys.stderr
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, errors="replace",
+                          cwd=ROOT, env=env, start_new_session=True) as process:
+        try:
+            output, errors = process.communicate(timeout=limit)
+        except BaseException as stop:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(stop, subprocess.TimeoutExpired):
+                raise Failure(f"not done after {limit} s") from None
+            raise
+    if process.returncode < 0:
+        raise Failure(f"killed by {signal.Signals(-process.returncode).name}")
+    if process.returncode > 0:
+        raise Failure(f"exit code {process.returncode}" + (f": {reason(errors)}" if captured else ""))
+    return output
+
+
+def reason(errors):
+    """The line of a standard error stream that says most."""
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    telling = [line for line in lines if "error" in line.lower()]
+    return (telling or lines or ["no message"])[-1][:160]
+
+
+def prepare_graphs(args, graphs):
+    """The binary and the graphs, if they are not there yet."""
+    if not args.binary:
+        say("building halograph")
+        execute(["cargo", "build", "--release", "--quiet", "--locked", "-p", "halograph"], BUILD_LIMIT, captured=False)
+        args.binary = str(ROOT / "target/release/halograph")
+    args.data.mkdir(parents=True, exist_ok=True)
+    for graph in dict.fromkeys(graphs):
+        if not (args.data / graph / "dataset.json").exists():
+            say(f"making {graph}")
+            make = [args.binary, "data", "make", graph, "-o", str(args.data / graph), "--quiet"]
+            execute(make, MAKE_LIMIT, captured=False)
+
+
+def chosen(args):
+    """The cases: named graphs with named models; what is not named is as in CASES."""
+    models = args.models or MODELS
+    if args.graphs and args.models:
+        return [(graph, model) for graph in args.graphs for model in models]
+    graphs = args.graphs or list(CASES)
+    return [(graph, model) for graph in graphs for model in CASES.get(graph, MODELS) if model in models]
+
+
+def names(known=None):
+    def split(text):
+        parts = [part for part in text.split(",") if part]
+        unknown = [part for part in parts if known and part not in known]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: not among {', '.join(known)}")
+        return parts
+    return split
+
+
+def positive(text):
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number

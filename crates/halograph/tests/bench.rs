@@ -1,0 +1,154 @@
+//! `halograph bench` as a user meets it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Runs a command line, split at spaces, inside `folder`.
+fn halograph(folder: &Path, line: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_halograph"));
+    command.args(line.split_whitespace()).current_dir(folder).output().expect("the binary runs")
+}
+
+/// Runs, expects success, gives standard output.
+fn ok(folder: &Path, line: &str) -> String {
+    let out = halograph(folder, line);
+    assert!(out.status.success(), "{line}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).expect("text")
+}
+
+/// Runs, expects bad input, gives standard error.
+fn refused(folder: &Path, line: &str) -> String {
+    let out = halograph(folder, line);
+    let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(2), "{line}: {stderr}");
+    assert!(out.stdout.is_empty() && !stderr.contains("panicked"), "{stderr}");
+    stderr
+}
+
+/// A folder with a small dataset called `g`.
+fn small() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    ok(folder.path(), "data make --nodes 300 --edges 2400 --features 12 --classes 3 -o g -q");
+    folder
+}
+
+const QUICK: &str = "--hidden 8 --layers 2 --epochs 3 --warmup 1 --threads 2";
+
+fn json(text: &str) -> Value {
+    assert_eq!(text.lines().count(), 1, "{text}");
+    serde_json::from_str(text).expect("JSON")
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is not a number"))
+}
+
+/// Phases and the rest are the epoch; the roofline is what it says it is.
+fn check_sums(report: &Value) {
+    let phases = report["phases"].as_array().unwrap();
+    let total = |key: &str| phases.iter().map(|phase| number(&phase[key])).sum::<f64>();
+    let epoch = number(&report["epoch_seconds_median"]);
+    assert!((total("seconds") + number(&report["rest_seconds"]) - epoch).abs() < 1e-9, "{report}");
+    assert!(number(&report["rest_seconds"]) >= 0.0, "{report}");
+    let limit = |phase: &Value| number(&phase["limit_seconds"]).min(number(&phase["seconds"]));
+    let roofline: f64 = phases.iter().map(limit).sum();
+    assert!((roofline - number(&report["roofline_seconds"])).abs() < 1e-9, "{report}");
+    assert!((roofline / epoch - number(&report["share"])).abs() < 1e-9, "{report}");
+    let epochs = report["epoch_seconds"].as_array().unwrap();
+    assert!(epochs.contains(&report["epoch_seconds_median"]), "{report}");
+}
+
+#[test]
+fn json_tells_everything_and_adds_up() {
+    let folder = small();
+    for (model, kernels) in [
+        ("sage", &["product", "outer products", "aggregation", "norm and tail", "loss", "optimiser"][..]),
+        ("gat", &["attention", "attention backward", "scores"]),
+        ("gcn", &["aggregation", "tail", "tail backward", "column sums"]),
+    ] {
+        let out = halograph(folder.path(), &format!("bench g --json --model {model} {QUICK}"));
+        assert!(out.status.success() && out.stderr.is_empty(), "{}", String::from_utf8_lossy(&out.stderr));
+        let report = json(std::str::from_utf8(&out.stdout).unwrap());
+        let fields = "machine threads rates epoch_seconds epoch_seconds_median phases rest_seconds \
+            roofline_seconds share limited_by data model scaling";
+        for field in fields.split_whitespace() {
+            assert!(report.get(field).is_some(), "{field} is missing in {report}");
+        }
+        assert_eq!((&report["model"], &report["data"]), (&model.into(), &"made".into()));
+        assert_eq!((&report["threads"], &report["scaling"]), (&2.into(), &Value::Null));
+        assert_eq!(report["epoch_seconds"].as_array().unwrap().len(), 3);
+        for kernel in kernels {
+            let phases = report["phases"].as_array().unwrap();
+            assert!(phases.iter().any(|phase| phase["kernel"] == *kernel), "{kernel}: {report}");
+        }
+        check_sums(&report);
+    }
+}
+
+#[test]
+fn people_get_a_table_and_a_sentence() {
+    let folder = small();
+    let out = halograph(folder.path(), &format!("bench g {QUICK}"));
+    let (text, progress) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    for word in [
+        "machine",
+        "2 threads",
+        "GraphSAGE",
+        "random rows",
+        "aggregation",
+        "all else",
+        "roofline",
+        "of the time at",
+    ] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    assert!(progress.contains("training") && progress.contains("measuring limits"), "{progress}");
+    assert!(halograph(folder.path(), &format!("bench g -q {QUICK}")).stderr.is_empty());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left behind");
+}
+
+#[test]
+fn scaling_holds_one_thread_against_several() {
+    let folder = small();
+    let report = json(&ok(folder.path(), &format!("bench g --json --scaling {QUICK}")));
+    check_sums(&report);
+    let scaling = &report["scaling"];
+    let ratio = number(&scaling["one_thread_seconds"]) / number(&report["epoch_seconds_median"]);
+    assert!((ratio / number(&scaling["time_ratio"]) - 1.0).abs() < 1e-9, "{report}");
+    let quotient = number(&scaling["time_ratio"]) / number(&scaling["roofline_ratio"]);
+    assert!((quotient / number(&scaling["quotient"]) - 1.0).abs() < 1e-9, "{report}");
+    let message = refused(folder.path(), "bench g --scaling --threads 1");
+    assert!(message.contains("--scaling: there is one thread only"), "{message}");
+}
+
+#[test]
+fn without_data_a_graph_is_made_and_goes_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_halograph"));
+    let line = format!("bench --json --precision f64 {QUICK}");
+    let command = command.args(line.split_whitespace()).env("TMPDIR", folder.path());
+    let out = command.current_dir(folder.path()).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    assert_eq!(json(std::str::from_utf8(&out.stdout).unwrap())["data"], "demo");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
+}
+
+#[test]
+fn what_train_refuses_is_refused() {
+    let folder = small();
+    for (line, words) in [
+        ("bench nowhere", "nowhere"),
+        ("bench g --hidden 0", "--hidden: model.hidden: 0"),
+        ("bench g --set model.hiden=3", "did you mean model.hidden"),
+        ("bench g --model gan", "gan"),
+        ("bench g --epochs 0", "--epochs"),
+        ("bench g --lr 0.1", "--lr"),
+        ("bench g --set train.weight_decay_for.conv=1", "convs.0.lin_l.bias"),
+    ] {
+        let message = refused(folder.path(), line);
+        assert!(message.contains(words), "{line}: {message}");
+    }
+}

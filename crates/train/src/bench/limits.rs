@@ -1,0 +1,239 @@
+//! What this machine can do, asked of it: the same threads of the same process, the best of several tries.
+//!
+//! - products: the rate of the same function at that shape, on arrays of its own;
+//! - gathers: the rate of sums along a random pattern of as many entries a row, over rows of that width out of a matrix of
+//!   that size;
+//! - streams: the rate of plain loops over as many bytes, so that what fits a cache is held to the cache.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use halograph_kernels::aggregate::{Weights, aggregate};
+use halograph_kernels::buffer::{self, Buffer};
+use halograph_kernels::gemm::{Mat, Start, Tall, add_outer, multiply};
+use halograph_kernels::keyed::Key;
+use halograph_kernels::sparse::Pattern;
+use halograph_kernels::work::{Cost, Kind};
+use halograph_kernels::{Real, probe};
+use rayon::prelude::*;
+use serde::Serialize;
+
+/// A rate is the best of at least so many tries, and of as many as fit this time.
+const TRIES: usize = 5;
+const TIME: Duration = Duration::from_millis(100);
+/// Past these sizes rates no longer change: bytes of a matrix, of all gathered rows, and of a stream.
+const MOST_BYTES: usize = 256 << 20;
+const MOST_SET: usize = 1 << 30;
+const MOST_GATHERED: usize = 4 << 30;
+const STREAMS: [usize; 2] = [128 << 10, 512 << 20];
+
+/// A rate that was measured.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Rate {
+    /// Of what.
+    pub what: String,
+    /// Operations or bytes a second.
+    pub per_second: f64,
+    /// `FLOP` or `B`.
+    pub unit: &'static str,
+}
+
+/// Measured rates, each asked once.
+#[derive(Default)]
+pub(super) struct Limits {
+    rates: HashMap<Kind, f64>,
+}
+
+impl Limits {
+    /// Seconds that `cost` takes at least, computed in numbers of type `T`.
+    pub(super) fn seconds<T: Real>(&mut self, cost: &Cost) -> f64 {
+        let amount = amount(cost).0;
+        if amount == 0 {
+            return 0.0;
+        }
+        let kind = class(cost.kind);
+        let rate = *self.rates.entry(kind).or_insert_with(|| rate::<T>(kind));
+        amount as f64 / rate
+    }
+
+    /// The rates that tell machines apart.
+    pub(super) fn overview<T: Real>(&mut self) -> Vec<Rate> {
+        let streams = [1 << 20, 16 << 20, STREAMS[1]].into_iter().flat_map(|bytes| {
+            let update = Cost::stream(bytes / 3 * 2, bytes / 3);
+            let size = mebibytes(bytes);
+            [(format!("read, {size}"), Cost::stream(bytes, 0)), (format!("read and write, {size}"), update)]
+        });
+        let gather = |set_bytes: usize| {
+            let kind = Kind::Gather { rows: 1 << 14, entries: 1 << 19, row_bytes: 1 << 10, set_bytes };
+            let what = format!("random rows of 1 KiB, out of {}", mebibytes(set_bytes));
+            (what, Cost { kind, flops: 0, bytes: 1 })
+        };
+        let product = Cost::product([1 << 14, 256, 256], size_of::<T>());
+        let product = ("product, 16384 x 256 x 256".to_string(), product);
+        let all = streams.chain([gather(8 << 20), gather(256 << 20), product]);
+        all.collect::<Vec<_>>().into_iter().map(|(what, cost)| self.named::<T>(what, &cost)).collect()
+    }
+
+    fn named<T: Real>(&mut self, what: String, cost: &Cost) -> Rate {
+        let (amount, unit) = amount(cost);
+        Rate { what, per_second: amount as f64 / self.seconds::<T>(cost), unit }
+    }
+}
+
+/// What a limit is reckoned by, and its unit.
+pub(super) fn amount(cost: &Cost) -> (u64, &'static str) {
+    match cost.kind {
+        Kind::Product { .. } | Kind::Outer { .. } => (cost.flops, "FLOP"),
+        Kind::Gather { .. } | Kind::Stream { .. } => (cost.bytes, "B"),
+    }
+}
+
+fn mebibytes(bytes: usize) -> String {
+    format!("{} MiB", bytes >> 20)
+}
+
+/// What is measured for work of this kind: one that stands for all of about its size.
+pub(super) fn class(kind: Kind) -> Kind {
+    match kind {
+        Kind::Stream { read, written } => {
+            let bytes = (read + written).clamp(STREAMS[0], STREAMS[1]);
+            // To the nearest power of two.
+            let bytes = (bytes + bytes / 3).next_power_of_two() / 2;
+            if 4 * written < read {
+                Kind::Stream { read: bytes, written: 0 }
+            } else {
+                Kind::Stream { read: bytes / 3 * 2, written: bytes / 3 }
+            }
+        }
+        other => other,
+    }
+}
+
+fn rate<T: Real>(kind: Kind) -> f64 {
+    let rate = match kind {
+        Kind::Product { m, k, n } => product_rate::<T>([m, k, n]),
+        Kind::Outer { rows, m, n } => outer_rate::<T>(rows, [m, n]),
+        Kind::Gather { rows, entries, row_bytes, set_bytes } => {
+            gather_rate(rows, entries, row_bytes, set_bytes)
+        }
+        Kind::Stream { read, written } => stream_rate(read, written),
+    };
+    // The next one needs other sizes.
+    buffer::release();
+    rate
+}
+
+/// Seconds of the fastest of several runs of `work`.
+fn fastest(mut work: impl FnMut()) -> f64 {
+    // The first touches memory that nobody had before.
+    work();
+    let begin = Instant::now();
+    let mut best = f64::INFINITY;
+    for tries in 1.. {
+        let start = Instant::now();
+        work();
+        best = best.min(start.elapsed().as_secs_f64());
+        if tries >= TRIES && begin.elapsed() >= TIME {
+            break;
+        }
+    }
+    // A clock may be too coarse for next to nothing.
+    best.max(1e-9)
+}
+
+fn filled<T: Real>(len: usize) -> Buffer<T> {
+    let mut buffer = Buffer::unspecified(len);
+    buffer.par_chunks_mut(1 << 14).for_each(|x| x.fill(T::of(0.5)));
+    buffer
+}
+
+/// As many rows of this width as need not be fewer.
+fn some_rows<T>(rows: usize, width: usize) -> usize {
+    rows.min((MOST_BYTES / (width.max(1) * size_of::<T>())).max(1))
+}
+
+/// Operations a second.
+fn product_rate<T: Real>([m, k, n]: [usize; 3]) -> f64 {
+    let m = some_rows::<T>(m, k.max(n));
+    let (a, b, mut c) = (filled::<T>(m * k), filled::<T>(k * n), filled::<T>(m * n));
+    let seconds =
+        fastest(|| multiply(T::one(), Tall::new(&a, m, k), Mat::new(&b, k, n), Start::Zero, &mut c, n));
+    2.0 * (m * k * n) as f64 / seconds
+}
+
+/// Operations a second.
+fn outer_rate<T: Real>(rows: usize, [m, n]: [usize; 2]) -> f64 {
+    let rows = some_rows::<T>(rows, m.max(n));
+    let (g, x, mut sum) = (filled::<T>(rows * m), filled::<T>(rows * n), filled::<T>(m * n));
+    // Sums stay finite: numbers that are not may take another path.
+    let share = T::of(1e-6);
+    let seconds = fastest(|| add_outer(share, Tall::new(&g, rows, m), Tall::new(&x, rows, n), &mut sum));
+    2.0 * (rows * m * n) as f64 / seconds
+}
+
+/// Bytes a second, counted as the kernel counts its own.
+fn gather_rate(rows: usize, entries: usize, row_bytes: usize, set_bytes: usize) -> f64 {
+    let width = row_bytes.div_ceil(size_of::<f32>()).max(1);
+    let row_bytes = width * size_of::<f32>();
+    let set = (set_bytes.min(MOST_SET) / row_bytes).max(1);
+    let most = (MOST_GATHERED / row_bytes).max(1) as f64 / entries.max(1) as f64;
+    let share = most.min(1.0);
+    let rows = ((rows as f64 * share) as usize).max(1);
+    let entries = (entries as f64 * share) as u64;
+    let bounds: Vec<u64> = (0..=rows as u64).map(|r| entries * r / rows as u64).collect();
+    let key = Key::new(0, "random rows");
+    let columns: Vec<u32> = (0..entries).into_par_iter().map(|i| key.below(i, set as u64) as u32).collect();
+    let pattern = Pattern::new(&bounds, &columns);
+    let (x, mut out) = (filled::<f32>(set * width), filled::<f32>(rows * width));
+    let seconds = fastest(|| aggregate(pattern, Weights::default(), &x, width, &mut out));
+    Cost::gather(pattern, row_bytes, set * row_bytes, rows * row_bytes).bytes as f64 / seconds
+}
+
+/// Bytes a second.
+fn stream_rate(read: usize, written: usize) -> f64 {
+    if written == 0 {
+        let x = filled::<f32>(read / size_of::<f32>());
+        let seconds = fastest(|| {
+            std::hint::black_box(probe::read(&x));
+        });
+        return size_of_val(&*x) as f64 / seconds;
+    }
+    let len = written / size_of::<f32>();
+    let (mut x, y) = (filled::<f32>(len), filled::<f32>(len));
+    let seconds = fastest(|| probe::update(&mut x, 1e-6, &y));
+    3.0 * size_of_val(&*y) as f64 / seconds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_of_about_one_size_share_a_rate() {
+        let of = |read, written| class(Kind::Stream { read, written });
+        assert_eq!(of(1 << 20, 0), Kind::Stream { read: 1 << 20, written: 0 });
+        assert_eq!(of(1_200_000, 5), of(900_000, 9));
+        assert_ne!(of(1 << 20, 0), of(1 << 19, 1 << 19));
+        assert_eq!(of(0, 10), of(3, 7));
+        assert_eq!(of(5 << 30, 0), Kind::Stream { read: STREAMS[1], written: 0 });
+    }
+
+    #[test]
+    fn every_kind_of_work_has_a_limit() {
+        let mut limits = Limits::default();
+        let pattern = Pattern::new(&[0, 2, 2], &[1, 0]);
+        let costs = [
+            Cost::product([3, 2, 4], 4),
+            Cost::product([0, 2, 4], 4),
+            Cost::outer(3, [2, 4], 4),
+            Cost::gather(pattern, 6, 12, 8),
+            Cost::gather(Pattern::new(&[0], &[]), 0, 0, 8),
+            Cost::stream(100, 100),
+            Cost::stream(100, 0),
+        ];
+        for cost in costs {
+            let seconds = limits.seconds::<f64>(&cost);
+            assert!(seconds.is_finite() && seconds >= 0.0, "{cost:?}: {seconds}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What this machine is.
+
+use std::fs;
+
+use halograph_kernels::simd::Level;
+use serde::Serialize;
+
+/// The machine a figure stands for.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Machine {
+    /// What the CPU calls itself.
+    pub cpu: String,
+    /// Cores this process may use.
+    pub cores: usize,
+    /// The instructions kernels use.
+    pub simd: &'static str,
+    /// Bytes of the last cache, where the system tells.
+    pub cache_bytes: Option<u64>,
+}
+
+impl Machine {
+    /// This one.
+    pub fn here() -> Self {
+        Machine {
+            cpu: cpu().unwrap_or_else(|| std::env::consts::ARCH.to_string()),
+            cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            simd: Level::best().name(),
+            cache_bytes: last_cache(),
+        }
+    }
+}
+
+fn cpu() -> Option<String> {
+    let info = fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = info.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_string())
+}
+
+/// Bytes of the largest cache of the first core.
+fn last_cache() -> Option<u64> {
+    let folders = fs::read_dir("/sys/devices/system/cpu/cpu0/cache").ok()?;
+    let sizes = folders.flatten().filter_map(|folder| {
+        let text = fs::read_to_string(folder.path().join("size")).ok()?;
+        bytes(text.trim())
+    });
+    sizes.max()
+}
+
+/// A size as the kernel writes it: `49152K`.
+fn bytes(text: &str) -> Option<u64> {
+    let (number, unit) = text.split_at(text.trim_end_matches(char::is_alphabetic).len());
+    let shift = match unit {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_the_kernel_writes_them() {
+        let sizes = ["49152K", "2M", "512", "", "K", "3X"].map(bytes);
+        assert_eq!(sizes, [Some(48 << 20), Some(2 << 20), Some(512), None, None, None]);
+    }
+}
