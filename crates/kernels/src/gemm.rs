@@ -257,13 +257,13 @@ mod tests {
         for [m, k, n] in SHAPES {
             let (a, b) = (noise::<f64>(1, m * k), noise::<f64>(2, k * n));
             let (held, row) = (noise::<f64>(3, m * n), noise::<f64>(4, n));
-            let starts: [(Start<f64>, &dyn Fn(usize) -> f64); 4] = [
-                (Start::Zero, &|_| 0.0),
-                (Start::Kept, &|i| held[i]),
-                (Start::Row(&row), &|i| row[i % n]),
-                (Start::KeptAndRow(&row), &|i| held[i] + row[i % n]),
-            ];
-            for (start, first) in starts {
+            for start in [Start::Zero, Start::Kept, Start::Row(&row), Start::KeptAndRow(&row)] {
+                let first = |i: usize| match start {
+                    Start::Zero => 0.0,
+                    Start::Kept => held[i],
+                    Start::Row(row) => row[i % n],
+                    Start::KeptAndRow(row) => held[i] + row[i % n],
+                };
                 let mut want: Vec<f64> = (0..m * n).map(first).collect();
                 naive(0.7, [m, k, n], &a, |l, j| b[l * n + j], &mut want);
                 let mut got = held.clone();

@@ -189,7 +189,8 @@ impl Block {
         let (mut low, mut high) = (0, BLOCK);
         for (i, &logit) in logits[..self.count].iter().enumerate() {
             let kept = dropped.is_none() | self.kept[i];
-            let lower = divided & !(logit > 0.0);
+            let upper = logit > 0.0;
+            let lower = divided & !upper;
             // There is room between the two as long as there are entries; what is not kept is overwritten.
             let place = if lower { high - 1 } else { low } % BLOCK;
             self.rows[place] = self.ends[i];
