@@ -5,6 +5,7 @@
 //! threads never changes how a sum is split.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use half::f16;
 use rayon::prelude::*;
@@ -17,8 +18,11 @@ use crate::work::{self, Cost};
 const TASK_ROWS: usize = 256;
 /// Rows whose outer products are handed to the library at once.
 const OUTER_ROWS: usize = 1024;
-/// Most parts that a sum of outer products is cut into.
-const MOST_PARTS: usize = 64;
+/// Most parts that a sum of outer products is cut into, and most numbers that all of them hold.
+const MOST_PARTS: usize = 16;
+const MOST_PARTIAL: usize = 1 << 22;
+/// Most columns of a product that are handed to the library at once.
+const MOST_COLUMNS: usize = 4096;
 
 /// A borrowed small row-major matrix, possibly read transposed.
 #[derive(Debug, Clone, Copy)]
@@ -167,18 +171,19 @@ pub fn add_outer<T: Real>(alpha: T, g: Tall<T>, x: Tall<T>, sum: &mut [T]) {
     assert_eq!(g.rows, x.rows, "a row of each");
     assert_eq!(sum.len(), g.cols * x.cols, "size of a product");
     let _work = work::begin("outer products", || Cost::outer(g.rows, [g.cols, x.cols], size_of::<T>()));
-    let parts = (g.rows / OUTER_ROWS + 1).next_power_of_two().min(MOST_PARTS);
-    if parts == 1 {
-        return add_outer_rows(alpha, g, x, 0..g.rows, sum);
-    }
     if sum.is_empty() {
         return;
+    }
+    let fit = MOST_PARTIAL / sum.len();
+    let parts = if g.rows < 2 * OUTER_ROWS { 1 } else { fit.clamp(1, MOST_PARTS) };
+    if parts == 1 {
+        return outer_blocks(alpha, g, x, 0..g.rows, sum);
     }
     let mut partial = Buffer::unspecified(parts * sum.len());
     let rows = g.rows.div_ceil(parts);
     partial.par_chunks_mut(sum.len()).enumerate().for_each(|(part, partial)| {
         partial.fill(T::zero());
-        add_outer_rows(alpha, g, x, (part * rows).min(g.rows)..((part + 1) * rows).min(g.rows), partial);
+        outer_blocks(alpha, g, x, (part * rows).min(g.rows)..((part + 1) * rows).min(g.rows), partial);
     });
     let len = sum.len();
     sum.par_chunks_mut(1 << 12).enumerate().for_each(|(i, sum)| {
@@ -188,20 +193,40 @@ pub fn add_outer<T: Real>(alpha: T, g: Tall<T>, x: Tall<T>, sum: &mut [T]) {
     });
 }
 
-fn add_outer_rows<T: Real>(alpha: T, g: Tall<T>, x: Tall<T>, rows: std::ops::Range<usize>, sum: &mut [T]) {
-    for first in rows.clone().step_by(OUTER_ROWS) {
-        let count = OUTER_ROWS.min(rows.end - first);
-        let Numbers::Full(g_data) = g.data else { panic!("gradients are in full precision") };
-        let g_rows = &g_data[first * g.pitch..(first + count) * g.pitch];
-        x.with_rows(first, count, |x_rows| {
-            let strides = [[1, g.pitch], [x.pitch, 1], [x.cols, 1]];
-            product([g.cols, count, x.cols], alpha, [g_rows, x_rows], true, sum, strides);
-        });
+/// Adds the outer products of some rows, a block of the columns of `g` a task.
+fn outer_blocks<T: Real>(alpha: T, g: Tall<T>, x: Tall<T>, rows: Range<usize>, sum: &mut [T]) {
+    let Numbers::Full(g_data) = g.data else { panic!("gradients are in full precision") };
+    sum.par_chunks_mut(TASK_ROWS * x.cols).enumerate().for_each(|(block, sum)| {
+        let (from, columns) = (block * TASK_ROWS, sum.len() / x.cols);
+        for first in rows.clone().step_by(OUTER_ROWS) {
+            let count = OUTER_ROWS.min(rows.end - first);
+            let g_rows = &g_data[first * g.pitch + from..(first + count) * g.pitch];
+            x.with_rows(first, count, |x_rows| {
+                let strides = [[1, g.pitch], [x.pitch, 1], [x.cols, 1]];
+                product([columns, count, x.cols], alpha, [g_rows, x_rows], true, sum, strides);
+            });
+        }
+    });
+}
+
+/// Calls of the library, for so many columns at a time: what it copies of a factor stays bounded.
+fn product<T: Real>(
+    [m, k, n]: [usize; 3],
+    alpha: T,
+    [a, b]: [&[T]; 2],
+    keep: bool,
+    c: &mut [T],
+    strides: [[usize; 2]; 3],
+) {
+    for first in (0..n).step_by(MOST_COLUMNS) {
+        let columns = MOST_COLUMNS.min(n - first);
+        let b = b.get(first * strides[1][1]..).unwrap_or_default();
+        call([m, k, columns], alpha, [a, b], keep, &mut c[first..], strides);
     }
 }
 
 /// One call of the library.
-fn product<T: Real>(
+fn call<T: Real>(
     shape: [usize; 3],
     alpha: T,
     factors: [&[T]; 2],
@@ -306,6 +331,26 @@ mod tests {
             }
             assert_close(&got, &want, 1e-11);
         }
+    }
+
+    #[test]
+    fn wide_products_come_in_pieces() {
+        let (rows, k, n) = (3, 2, MOST_COLUMNS + 5);
+        let (a, b) = (noise::<f64>(1, rows * k), noise::<f64>(2, k * n));
+        let mut want = vec![0.0; rows * n];
+        naive(1.0, [rows, k, n], &a, |l, j| b[l * n + j], &mut want);
+        let mut got = vec![f64::NAN; rows * n];
+        multiply(1.0, Tall::new(&a, rows, k), Mat::new(&b, k, n), Start::Zero, &mut got, n);
+        assert_close(&got, &want, 1e-13);
+
+        let mut sum = vec![0.0; k * n];
+        add_outer(1.0, Tall::new(&a, rows, k), Tall::new(&want, rows, n), &mut sum);
+        let mut turned = vec![0.0; n * k];
+        add_outer(1.0, Tall::new(&want, rows, n), Tall::new(&a, rows, k), &mut turned);
+        let turned: Vec<f64> = (0..k * n).map(|i| turned[i % n * k + i / n]).collect();
+        assert_close(&turned, &sum, 1e-12);
+        let corner: f64 = (0..rows).map(|r| a[r * k] * want[(r + 1) * n - 1]).sum();
+        assert_close(&[sum[n - 1]], &[corner], 1e-12);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! How much memory a run will need, before it begins.
 //!
-//! Nothing is derived by hand: a few hundred nodes of the same average degree and widths are trained for two epochs
+//! Nothing is derived by hand: a few thousand nodes of the same average degree and widths are trained for two epochs
 //! under an allocator that counts, twice with different numbers of nodes, and the line through the two peaks is
 //! followed to the real number. So the prediction stays true when layers change what they keep.
 //!
@@ -23,8 +23,8 @@ use halograph_graph::Dataset;
 use halograph_graph::block::Block;
 use halograph_graph::dataset::{FEAT, Manifest, Part, Task};
 use halograph_graph::error::Error as InputError;
-use halograph_kernels::{Real, buffer};
 use halograph_kernels::keyed::Key;
+use halograph_kernels::{Real, buffer};
 use halograph_nn::state::State;
 use halograph_nn::{Input, Matrix, Model};
 
@@ -169,9 +169,10 @@ impl Shape {
     }
 }
 
-/// Most nodes of a rehearsal, and most numbers in its widest matrix.
-const MOST_NODES: usize = 256;
-const MOST_NUMBERS: usize = 1 << 24;
+/// Most nodes of the smaller rehearsal, and most numbers in its widest matrix. Enough for every thread to have its task,
+/// so that what tasks need for themselves is the same in both.
+const MOST_NODES: usize = 2048;
+const MOST_NUMBERS: usize = 1 << 21;
 
 /// Peak bytes at the real number of nodes. What a phase needs lies on a line, the most of all phases does not: each is
 /// followed by itself.
@@ -179,7 +180,7 @@ fn extrapolate<T: Real>(shape: &Shape, config: &Config) -> Result<u64> {
     let spec = &config.model;
     let heads = spec.heads.max(spec.output_heads);
     let widest = shape.features.max(spec.hidden).max(heads * shape.classes).max(1);
-    let few = MOST_NODES.min(MOST_NUMBERS / widest).max(4);
+    let few = MOST_NODES.min(MOST_NUMBERS / widest).min(shape.nodes as usize / 2).max(4);
     // The first time fills buffers that threads keep.
     rehearse::<T>(shape, config, few)?;
     let (one, two) = (rehearse::<T>(shape, config, few)?, rehearse::<T>(shape, config, 2 * few)?);
