@@ -7,7 +7,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, RangeInclusive};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -26,11 +26,34 @@ const LEAST: usize = (256 << 10) / LINE;
 /// Buffers of fewer lines do not ask for huge pages: 4 MiB.
 const HUGE: usize = (4 << 20) / LINE;
 
-/// Memory that was dropped, for the next to take.
-static KEPT: Mutex<Vec<Vec<Line>>> = Mutex::new(Vec::new());
+/// What is known of memory that was used before.
+struct Pool {
+    /// Memory that was dropped, for the next to take.
+    kept: Vec<Vec<Line>>,
+    /// Sizes in lines that were made. A little less is made as large, so that both can take the place of the other.
+    sizes: Vec<usize>,
+}
 
-fn kept() -> MutexGuard<'static, Vec<Vec<Line>>> {
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+impl Pool {
+    /// How many lines to make where `count` are asked for.
+    fn size_for(&mut self, count: usize) -> usize {
+        let known = self.sizes.iter().copied().filter(|size| enough(count).contains(size)).min();
+        known.unwrap_or_else(|| {
+            self.sizes.push(count);
+            count
+        })
+    }
+}
+
+static POOL: Mutex<Pool> = Mutex::new(Pool { kept: Vec::new(), sizes: Vec::new() });
+
+fn pool() -> MutexGuard<'static, Pool> {
+    POOL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sizes in lines that serve for `count` without wasting much.
+fn enough(count: usize) -> RangeInclusive<usize> {
+    count..=count + count / 4
 }
 
 /// Whether dropped memory is kept.
@@ -48,7 +71,9 @@ pub fn without_keeping<R>(work: impl FnOnce() -> R) -> R {
 
 /// Gives all memory that is kept for later back to the system: before a phase that needs other sizes.
 pub fn release() {
-    drop(std::mem::take(&mut *kept()));
+    let mut pool = pool();
+    pool.kept.clear();
+    pool.sizes.clear();
 }
 
 /// A fixed number of plain numbers.
@@ -85,13 +110,14 @@ fn take(count: usize) -> Option<Vec<Line>> {
     if count < LEAST {
         return None;
     }
-    let mut kept = kept();
-    let fits = kept.iter().enumerate().filter(|(_, b)| (count..=count + count / 4).contains(&b.len()));
+    let mut pool = pool();
+    let fits = pool.kept.iter().enumerate().filter(|(_, b)| enough(count).contains(&b.len()));
     let best = fits.min_by_key(|(_, b)| b.len()).map(|(i, _)| i)?;
-    Some(kept.swap_remove(best))
+    Some(pool.kept.swap_remove(best))
 }
 
 fn make(count: usize) -> Vec<Line> {
+    let count = if count < LEAST { count } else { pool().size_for(count) };
     let mut lines = Vec::with_capacity(count);
     if count >= HUGE {
         advise(&lines);
@@ -120,7 +146,7 @@ fn advise(lines: &Vec<Line>) {
 impl<T> Drop for Buffer<T> {
     fn drop(&mut self) {
         if self.lines.len() >= LEAST && KEEPING.load(Ordering::Relaxed) {
-            kept().push(std::mem::take(&mut self.lines));
+            pool().kept.push(std::mem::take(&mut self.lines));
         }
     }
 }
@@ -191,7 +217,7 @@ mod tests {
     fn memory_is_taken_over_by_the_next_of_its_size_only() {
         // Sizes that no other test of this crate uses.
         let lines = LEAST + 12_345;
-        let kept_now = |least: usize| kept().iter().filter(|b| b.len() == least).count();
+        let kept_now = |lines: usize| pool().kept.iter().filter(|b| b.len() == lines).count();
         drop(Buffer::<u64>::zeros(lines * 8));
         assert_eq!(kept_now(lines), 1);
         let smaller = Buffer::<u64>::unspecified(lines * 4);
@@ -200,5 +226,13 @@ mod tests {
         assert_eq!((same.len(), kept_now(lines)), (lines * 16 - 5, 0));
         drop((same, smaller));
         assert_eq!(kept_now(lines), 1);
+    }
+
+    #[test]
+    fn a_little_less_is_made_as_large() {
+        let lines = LEAST + 54_321;
+        let (first, less) = (Buffer::<u64>::zeros(lines * 8), Buffer::<u64>::zeros(lines * 7));
+        assert_eq!((less.len(), less.lines.len()), (lines * 7, lines));
+        drop((first, less));
     }
 }
