@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+# Where cargo puts the binary.
+BUILT = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release/halograph"
 MODELS = ["sage", "gcn", "gat", "gcnii"]
 CASES = {"reddit-like": MODELS, "arxiv-like": ["sage"], "products-like": ["sage", "gcn", "gat"]}
 # The models that bench/peers builds, as flags.
@@ -64,7 +66,7 @@ def prepare_graphs(args, graphs):
     if not args.binary:
         say("building halograph")
         execute(["cargo", "build", "--release", "--quiet", "--locked", "-p", "halograph"], BUILD_LIMIT, captured=False)
-        args.binary = str(ROOT / "target/release/halograph")
+        args.binary = str(BUILT)
     args.data.mkdir(parents=True, exist_ok=True)
     for graph in dict.fromkeys(graphs):
         if not (args.data / graph / "dataset.json").exists():

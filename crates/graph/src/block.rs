@@ -51,7 +51,7 @@ pub struct Block<'g> {
 enum Turned {
     /// The same edges.
     Own,
-    /// Those of the parent, whose rows end here.
+    /// Those of the parent the other way round, whose rows end here.
     Parents(Vec<u64>),
     /// Edges of their own.
     Built(Transpose),
@@ -165,7 +165,8 @@ impl<'g> Block<'g> {
         }
     }
 
-    /// The vertices `nodes` (distinct) of `graph` and the edges between them, numbered in the order given.
+    /// The vertices `nodes` (distinct) of `graph` and the edges between them, numbered in the order given,
+    /// the sources of each row ascending.
     /// Degrees count these edges only: the induced graph is a graph of its own, as in inductive training.
     pub fn induced(graph: CsrView, nodes: &[u32]) -> Block<'static> {
         const OUTSIDE: u32 = u32::MAX;
@@ -181,6 +182,7 @@ impl<'g> Block<'g> {
             let first = indices.len();
             indices
                 .extend(graph.row(v as usize).iter().map(|&u| row_of[u as usize]).filter(|&u| u != OUTSIDE));
+            indices[first..].sort_unstable();
             degrees.push(indices[first..].iter().filter(|&&u| u as usize != row).count() as u32);
             indptr.push(indices.len() as u64);
         }
@@ -234,8 +236,8 @@ impl<'g> Block<'g> {
         match self.transpose.get_or_init(|| self.turn()) {
             Turned::Own => self.pattern(),
             Turned::Parents(ends) => {
-                let parent = self.parent.expect("only a prefix reads its parent's edges");
-                Pattern { starts: &parent.indptr[..ends.len()], ends, columns: &parent.indices }
+                let parents = self.parent.expect("only a prefix reads its parent's edges").transpose();
+                Pattern { starts: &parents.starts[..ends.len()], ends, ..parents }
             }
             Turned::Built(transpose) => transpose.pattern(),
         }
@@ -243,18 +245,18 @@ impl<'g> Block<'g> {
 
     fn turn(&self) -> Turned {
         match self.parent {
-            Some(parent) if parent.is_symmetric() => Turned::Parents(self.ends_in(parent)),
+            Some(parent) => Turned::Parents(self.ends_in(parent.transpose())),
             None if self.is_symmetric() => Turned::Own,
-            _ => Turned::Built(Transpose::of(self.pattern(), self.sources())),
+            None => Turned::Built(Transpose::of(self.pattern(), self.sources())),
         }
     }
 
-    /// Where the rows of our sources in `parent`, which ascend, leave our destinations.
-    fn ends_in(&self, parent: &Block) -> Vec<u64> {
-        let (pattern, ours) = (parent.pattern(), self.destinations.len() as u32);
+    /// Where the rows of our sources in `parents`, which ascend, leave our destinations.
+    fn ends_in(&self, parents: Pattern) -> Vec<u64> {
+        let ours = self.destinations.len() as u32;
         let end = |row: usize| {
-            let entries = pattern.row(row);
-            (entries.start + pattern.columns[entries].partition_point(|&column| column < ours)) as u64
+            let entries = parents.row(row);
+            (entries.start + parents.columns[entries].partition_point(|&column| column < ours)) as u64
         };
         (0..self.sources()).into_par_iter().map(end).collect()
     }
@@ -363,9 +365,19 @@ mod tests {
     }
 
     #[test]
+    fn an_induced_block_of_an_undirected_graph_is_its_own_transpose() {
+        // A ring, its nodes in another order.
+        let indptr: Vec<u64> = (0..=10).map(|v| 2 * v).collect();
+        let indices: Vec<u32> = (0..10u32).flat_map(|v| [(v + 9) % 10, (v + 1) % 10]).collect();
+        let ring = CsrView { indptr: &indptr, indices: &indices };
+        let block = Block::induced(ring, &[3, 9, 0, 1, 2, 8]);
+        assert_eq!(block.transpose().columns.as_ptr(), block.pattern().columns.as_ptr());
+    }
+
+    #[test]
     fn an_induced_block_renumbers_and_counts_anew() {
         let block = Block::induced(graph(), &[3, 2, 1]);
-        assert_eq!(rows(block.pattern()), [vec![], vec![2, 1], vec![1]]);
+        assert_eq!(rows(block.pattern()), [vec![], vec![1, 2], vec![1]]);
         assert_eq!(block.degrees(), [0, 1, 1]);
         assert_eq!((block.loops(), block.id(1)), (&[1][..], 2));
         assert_eq!(Block::induced(graph(), &[]).sources(), 0);

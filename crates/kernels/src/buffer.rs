@@ -7,11 +7,13 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut, RangeInclusive};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytemuck::{Pod, Zeroable};
+use rayon::prelude::*;
 
 use crate::work::{self, Cost};
 
@@ -23,6 +25,8 @@ struct Line([u64; 8]);
 const LINE: usize = size_of::<Line>();
 /// Buffers of fewer lines are left to the allocator: 256 KiB.
 const LEAST: usize = (256 << 10) / LINE;
+/// Bytes of one task that fills or copies.
+const CHUNK: usize = 1 << 18;
 /// Buffers of fewer lines do not ask for huge pages: 4 MiB.
 const HUGE: usize = (4 << 20) / LINE;
 
@@ -62,14 +66,21 @@ static KEEPING: AtomicBool = AtomicBool::new(true);
 /// Runs `work` with memory given back as soon as it is dropped: for measuring what is needed. Nothing else should run
 /// meanwhile.
 pub fn without_keeping<R>(work: impl FnOnce() -> R) -> R {
+    /// Keeps again, whatever happens, and forgets the sizes that were made.
+    struct Again;
+    impl Drop for Again {
+        fn drop(&mut self) {
+            KEEPING.store(true, Ordering::Relaxed);
+            release();
+        }
+    }
     release();
     KEEPING.store(false, Ordering::Relaxed);
-    let result = work();
-    KEEPING.store(true, Ordering::Relaxed);
-    result
+    let _again = Again;
+    work()
 }
 
-/// Gives all memory that is kept for later back to the system: before a phase that needs other sizes.
+/// Frees all memory that is kept for later: before a phase that needs other sizes.
 pub fn release() {
     let mut pool = pool();
     pool.kept.clear();
@@ -100,7 +111,7 @@ impl<T: Pod> Buffer<T> {
     pub fn zeros(len: usize) -> Self {
         let mut buffer = Self::unspecified(len);
         let _work = work::begin("zeros", || Cost::stream(0, len * size_of::<T>()));
-        buffer.fill(T::zeroed());
+        buffer.lines.par_chunks_mut(CHUNK / LINE).for_each(|lines| lines.fill(Line::zeroed()));
         buffer
     }
 }
@@ -122,7 +133,11 @@ fn make(count: usize) -> Vec<Line> {
     if count >= HUGE {
         advise(&lines);
     }
-    lines.resize(count, Line::zeroed());
+    // By all threads: on large machines memory lies where it was first touched.
+    let zero = |part: &mut [MaybeUninit<Line>]| part.fill(MaybeUninit::new(Line::zeroed()));
+    lines.spare_capacity_mut()[..count].par_chunks_mut(CHUNK / LINE).for_each(zero);
+    // SAFETY: all of them have just been written.
+    unsafe { lines.set_len(count) };
     lines
 }
 
@@ -168,7 +183,9 @@ impl<T: Pod> DerefMut for Buffer<T> {
 impl<T: Pod> From<&[T]> for Buffer<T> {
     fn from(numbers: &[T]) -> Self {
         let mut buffer = Buffer::unspecified(numbers.len());
-        buffer.copy_from_slice(numbers);
+        let bytes: &[u8] = bytemuck::cast_slice(numbers);
+        let chunks = bytemuck::cast_slice_mut(&mut buffer).par_chunks_mut(CHUNK).zip(bytes.par_chunks(CHUNK));
+        chunks.for_each(|(to, from): (&mut [u8], &[u8])| to.copy_from_slice(from));
         buffer
     }
 }

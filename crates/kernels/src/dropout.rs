@@ -90,8 +90,8 @@ pub fn dropout<T: Real>(x: &[T], width: usize, mask: Mask, out: &mut [T]) {
     });
 }
 
-/// The backward of [`dropout`]: turns the gradient of its output into that of its input.
-pub fn dropout_backward<T: Real>(grad: &mut [T], width: usize, mask: Mask) {
+/// As [`dropout`], in place; also its backward, which turns the gradient of its output into that of its input.
+pub fn dropout_in_place<T: Real>(grad: &mut [T], width: usize, mask: Mask) {
     if width == 0 {
         return;
     }
@@ -113,7 +113,7 @@ mod tests {
         let mask = Mask::new(Key::new(1, "dropout"), p, ids).expect("something is dropped");
         dropout(&vec![1.0; rows * WIDTH], WIDTH, mask, &mut out);
         let mut grad = vec![1.0; rows * WIDTH];
-        dropout_backward(&mut grad, WIDTH, mask);
+        dropout_in_place(&mut grad, WIDTH, mask);
         assert_eq!(grad, out, "the backward is the same mask");
         out
     }

@@ -114,8 +114,9 @@ thread_local! {
 
 fn with_scratch<T: Real, R>(len: usize, work: impl FnOnce(&mut [T]) -> R) -> R {
     SCRATCH.with_borrow_mut(|scratch| {
-        if scratch.len() < len {
-            scratch.resize(len, 0.0);
+        let numbers = (len * size_of::<T>()).div_ceil(size_of::<f64>());
+        if scratch.len() < numbers {
+            scratch.resize(numbers, 0.0);
         }
         work(&mut bytemuck::cast_slice_mut(scratch)[..len])
     })
@@ -130,8 +131,6 @@ pub enum Start<'a, T> {
     Kept,
     /// The same row for all: a bias.
     Row(&'a [T]),
-    /// What is there, and a bias.
-    KeptAndRow(&'a [T]),
 }
 
 /// `c = start + alpha * a * b`, where rows of `c` are `pitch` apart and hold the product in their first `b.cols`
@@ -159,9 +158,6 @@ fn begin<T: Real>(start: Start<T>, c: &mut [T], cols: usize, pitch: usize) -> bo
         Start::Zero => return false,
         Start::Kept => {}
         Start::Row(row) => c.chunks_exact_mut(pitch).for_each(|c| c[..cols].copy_from_slice(row)),
-        Start::KeptAndRow(row) => {
-            c.chunks_exact_mut(pitch).for_each(|c| c.iter_mut().zip(row).for_each(|(c, &r)| *c += r))
-        }
     }
     true
 }
@@ -177,13 +173,14 @@ pub fn add_outer<T: Real>(alpha: T, g: Tall<T>, x: Tall<T>, sum: &mut [T]) {
     let fit = MOST_PARTIAL / sum.len();
     let parts = if g.rows < 2 * OUTER_ROWS { 1 } else { fit.clamp(1, MOST_PARTS) };
     if parts == 1 {
-        return outer_blocks(alpha, g, x, 0..g.rows, sum);
+        return outer_blocks(alpha, g, x, 0..g.rows, 1, sum);
     }
     let mut partial = Buffer::unspecified(parts * sum.len());
     let rows = g.rows.div_ceil(parts);
     partial.par_chunks_mut(sum.len()).enumerate().for_each(|(part, partial)| {
         partial.fill(T::zero());
-        outer_blocks(alpha, g, x, (part * rows).min(g.rows)..((part + 1) * rows).min(g.rows), partial);
+        let rows = (part * rows).min(g.rows)..((part + 1) * rows).min(g.rows);
+        outer_blocks(alpha, g, x, rows, parts, partial);
     });
     let len = sum.len();
     sum.par_chunks_mut(1 << 12).enumerate().for_each(|(i, sum)| {
@@ -193,11 +190,13 @@ pub fn add_outer<T: Real>(alpha: T, g: Tall<T>, x: Tall<T>, sum: &mut [T]) {
     });
 }
 
-/// Adds the outer products of some rows, a block of the columns of `g` a task.
-fn outer_blocks<T: Real>(alpha: T, g: Tall<T>, x: Tall<T>, rows: Range<usize>, sum: &mut [T]) {
+/// Adds the outer products of some rows, one of so many `parts`; a block of the columns of `g` a task, the smaller the
+/// fewer parts there are to share out.
+fn outer_blocks<T: Real>(alpha: T, g: Tall<T>, x: Tall<T>, rows: Range<usize>, parts: usize, sum: &mut [T]) {
     let Numbers::Full(g_data) = g.data else { panic!("gradients are in full precision") };
-    sum.par_chunks_mut(TASK_ROWS * x.cols).enumerate().for_each(|(block, sum)| {
-        let (from, columns) = (block * TASK_ROWS, sum.len() / x.cols);
+    let width = (g.cols * parts).div_ceil(MOST_PARTS).clamp(16, TASK_ROWS);
+    sum.par_chunks_mut(width * x.cols).enumerate().for_each(|(block, sum)| {
+        let (from, columns) = (block * width, sum.len() / x.cols);
         for first in rows.clone().step_by(OUTER_ROWS) {
             let count = OUTER_ROWS.min(rows.end - first);
             let g_rows = &g_data[first * g.pitch + from..(first + count) * g.pitch];
@@ -282,12 +281,11 @@ mod tests {
         for [m, k, n] in SHAPES {
             let (a, b) = (noise::<f64>(1, m * k), noise::<f64>(2, k * n));
             let (held, row) = (noise::<f64>(3, m * n), noise::<f64>(4, n));
-            for start in [Start::Zero, Start::Kept, Start::Row(&row), Start::KeptAndRow(&row)] {
+            for start in [Start::Zero, Start::Kept, Start::Row(&row)] {
                 let first = |i: usize| match start {
                     Start::Zero => 0.0,
                     Start::Kept => held[i],
                     Start::Row(row) => row[i % n],
-                    Start::KeptAndRow(row) => held[i] + row[i % n],
                 };
                 let mut want: Vec<f64> = (0..m * n).map(first).collect();
                 naive(0.7, [m, k, n], &a, |l, j| b[l * n + j], &mut want);

@@ -2,12 +2,12 @@
 //! with.
 //!
 //! ```text
-//! y = dropout(activation(norm(x)))        norm: none, or x̂ * w + b with x̂ of LayerNorm or BatchNorm
+//! y = dropout(activation(norm(x)))        norm: none, or x̂ * w + b with x̂ of LayerNorm
 //! ```
 //!
 //! A backward reads `y` and, if there is a norm, `x̂`. What was dropped is seen from `y` where that is certain (ReLU:
 //! whatever is not positive passes nothing), and asked of the mask again where it is not.
-//! [`crate::layer_norm`], [`crate::batch_norm`], [`crate::activation`] and [`crate::dropout`] are the same one by one.
+//! [`crate::layer_norm`], [`crate::activation`] and [`crate::dropout`] are the same one by one.
 
 use rayon::prelude::*;
 
@@ -116,28 +116,36 @@ impl Tail<'_> {
     }
 }
 
-/// Calls `each` with every column and what the mask makes of it: 0, or the scale of what stays.
+/// Calls `each` with every column, and what it is multiplied by if it stays.
 #[inline(always)]
-fn with_factors<T: Real>(mask: Option<Mask>, row: usize, width: usize, mut each: impl FnMut(usize, T)) {
+fn with_factors<T: Real>(
+    mask: Option<Mask>,
+    row: usize,
+    width: usize,
+    mut each: impl FnMut(usize, Option<T>),
+) {
     match mask {
-        None => (0..width).for_each(|c| each(c, T::one())),
+        None => (0..width).for_each(|c| each(c, Some(T::one()))),
         Some(mask) => {
             let scale: T = mask.scale();
-            mask.row(row).for_each(width, |c, keep| each(c, if keep { scale } else { T::zero() }));
+            mask.row(row).for_each(width, |c, keep| each(c, keep.then_some(scale)));
         }
     }
 }
 
-/// Writes `activation(value(c)) * factor` for every column of a row. The activation is told apart outside of the loop.
+/// Writes `activation(value(c)) * factor`, or 0 where dropped, for every column of a row. The activation is told apart
+/// outside of the loop.
 #[inline(always)]
 fn finish_row<T: Real>(tail: &Tail, row: usize, y: &mut [T], value: impl Fn(usize, &T) -> T) {
     let width = y.len();
     match tail.activation {
-        Activation::Relu => with_factors(tail.mask, row, width, |c, f: T| {
-            y[c] = Activation::Relu.at(value(c, &y[c])) * f;
+        Activation::Relu => with_factors(tail.mask, row, width, |c, f: Option<T>| {
+            let active = Activation::Relu.at(value(c, &y[c]));
+            y[c] = f.map_or(T::zero(), |f| active * f);
         }),
-        activation => with_factors(tail.mask, row, width, |c, f: T| {
-            y[c] = activation.at(value(c, &y[c])) * f;
+        activation => with_factors(tail.mask, row, width, |c, f: Option<T>| {
+            let active = activation.at(value(c, &y[c]));
+            y[c] = f.map_or(T::zero(), |f| active * f);
         }),
     }
 }
@@ -152,8 +160,8 @@ fn unfinish_row<T: Real>(tail: &Tail, row: usize, y: &[T], grad: &mut [T]) {
         return;
     }
     let back = scale.recip();
-    with_factors(tail.mask, row, y.len(), |c, f: T| {
-        grad[c] *= f * tail.activation.slope_at(y[c] * back);
+    with_factors(tail.mask, row, y.len(), |c, f: Option<T>| {
+        grad[c] = f.map_or(T::zero(), |f| grad[c] * f * tail.activation.slope_at(y[c] * back));
     });
 }
 
@@ -242,7 +250,7 @@ fn lane_sum<T: Real>(x: &[T], term: impl Fn(usize, T) -> T) -> T {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dropout::{dropout, dropout_backward};
+    use crate::dropout::{dropout, dropout_in_place};
     use crate::keyed::Key;
     use crate::layer_norm;
     use crate::testing::{assert_close, noise};
@@ -275,7 +283,7 @@ mod tests {
 
     fn one_by_one_backward(tail: &Tail, active: &[f64], grad: &mut [f64], width: usize) {
         if let Some(mask) = tail.mask {
-            dropout_backward(grad, width, mask);
+            dropout_in_place(grad, width, mask);
         }
         tail.activation.backward(active, grad);
     }

@@ -65,7 +65,7 @@ impl<T: Real> Layer<T> for Gcnii<T> {
     }
 
     fn aggregates_input(&self) -> bool {
-        true
+        false
     }
 
     fn prepare(&self, input: Input<T>, _: &Pass<T>, _: &mut GcniiCache<T>) -> Input<T> {

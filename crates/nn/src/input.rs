@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use half::f16;
 use halograph_kernels::Real;
-use halograph_kernels::dropout::{Mask, dropout};
+use halograph_kernels::dropout::{Mask, dropout, dropout_in_place};
 use halograph_kernels::gemm::Tall;
 use halograph_kernels::work::{self, Cost};
+use rayon::prelude::*;
 
 use crate::matrix::Matrix;
 
@@ -72,24 +73,35 @@ impl<T: Real> Input<T> {
     pub fn full(&self) -> Arc<Matrix<T>> {
         match self {
             Input::Full(x) => x.clone(),
-            Input::Half(x) => {
-                let mut full = Matrix::unspecified(x.rows(), x.cols());
-                let (read, written) = (size_of_val(x.data()), size_of_val(full.data()));
-                let _work = work::begin("widening", || Cost::stream(read, written));
-                T::widen(x.data(), full.data_mut());
-                Arc::new(full)
-            }
+            Input::Half(x) => Arc::new(widened(x)),
         }
     }
 
     /// A copy of which some elements are dropped.
     #[must_use]
     pub fn dropped(&self, mask: Mask) -> Self {
-        let x = self.full();
-        let mut out = Matrix::unspecified(x.rows(), x.cols());
-        dropout(x.data(), x.cols(), mask, out.data_mut());
-        out.into()
+        match self {
+            Input::Full(x) => {
+                let mut out = Matrix::unspecified(x.rows(), x.cols());
+                dropout(x.data(), x.cols(), mask, out.data_mut());
+                out.into()
+            }
+            Input::Half(x) => {
+                let mut out = widened(x);
+                dropout_in_place(out.data_mut(), x.cols(), mask);
+                out.into()
+            }
+        }
     }
+}
+
+fn widened<T: Real>(x: &Matrix<f16>) -> Matrix<T> {
+    const CHUNK: usize = 1 << 14;
+    let mut full = Matrix::unspecified(x.rows(), x.cols());
+    let _work = work::begin("widening", || Cost::stream(size_of_val(x.data()), size_of_val(full.data())));
+    let chunks = full.data_mut().par_chunks_mut(CHUNK).zip(x.data().par_chunks(CHUNK));
+    chunks.for_each(|(full, half)| T::widen(half, full));
+    full
 }
 
 #[cfg(test)]

@@ -145,8 +145,11 @@ pub fn evaluate(trained: &Trained, dataset: &Dataset) -> Result<Scores> {
 }
 
 fn evaluate_in<T: Real>(trained: &Trained, dataset: &Dataset) -> Result<Scores> {
-    let data = Data::load(dataset, trained.header.config.data.inductive, trained.scaling()?, None)?;
-    let scores = scores(&trained.model::<T>()?, &data)?;
+    let model = trained.model::<T>()?;
+    // The order of rows that training had, for the same bits.
+    let hops = Some(model.hops());
+    let data = Data::load(dataset, trained.header.config.data.inductive, trained.scaling()?, hops)?;
+    let scores = scores(&model, &data)?;
     scores.ok_or_else(|| crate::Error::NotFinite { place: trained.place.clone() })
 }
 

@@ -581,9 +581,8 @@ fn add_columns<I: Isa, const N: usize>(
     from: usize,
     sums: &mut [f32],
 ) {
-    let mut before = [0.0; N];
-    before[..sums.len()].copy_from_slice(sums);
-    let mut lanes = before;
+    // A sum of its own for the block: rounding errors grow with its length, not with that of a hub's row.
+    let mut lanes = [0.0; N];
     let mut end = [0.0; N];
     for (i, (&row, &weight)) in rows.iter().zip(weights).enumerate() {
         if let Some(&later) = rows.get(i + AHEAD)
@@ -602,6 +601,5 @@ fn add_columns<I: Isa, const N: usize>(
         };
         (0..N).for_each(|c| lanes[c] = I::mul_add(weight, row[c], lanes[c]));
     }
-    let after = lanes;
-    sums.copy_from_slice(&after[..sums.len()]);
+    sums.iter_mut().zip(lanes).for_each(|(sum, lane)| *sum += lane);
 }

@@ -6,7 +6,7 @@ use crate::aggregate::{Own, Weights, aggregate, aggregate_half};
 use crate::attention::{Attention, Saved, mean_of_heads, score, score_backward};
 use crate::batch_norm::{self, Moments};
 use crate::buffer::Buffer;
-use crate::dropout::{Mask, dropout, dropout_backward};
+use crate::dropout::{Mask, dropout, dropout_in_place};
 use crate::gemm::{Mat, Start, Tall, add_outer, multiply};
 use crate::keyed::Key;
 use crate::loss::{bce_with_logits, cross_entropy};
@@ -195,7 +195,7 @@ fn row_wise_work_counts_its_matrices() {
     assert_stream(2 * SIZE, SIZE, || Activation::Relu.backward(&x, &mut y));
     let mask = Mask::new(Key::new(1, "work"), 0.5, None).unwrap();
     assert_stream(SIZE, SIZE, || dropout(&x, WIDTH, mask, &mut y));
-    assert_stream(SIZE, SIZE, || dropout_backward(&mut y, WIDTH, mask));
+    assert_stream(SIZE, SIZE, || dropout_in_place(&mut y, WIDTH, mask));
     assert_stream(0, SIZE, || drop(Buffer::<f32>::zeros(ALL)));
 }
 

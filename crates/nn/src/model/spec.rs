@@ -69,7 +69,7 @@ impl From<ActivationKind> for Activation {
     }
 }
 
-/// Layers, columns or heads that nobody will ever ask for: so that products of sizes cannot overflow.
+/// Layers or columns that nobody will ever ask for: so that products of sizes cannot overflow.
 const MOST: usize = 1_000_000;
 
 /// A model's kind and sizes; the widths of its ends come from the data.
@@ -158,7 +158,10 @@ impl Spec {
         }
         // Each has its names in the file of weights, whose table of contents is bounded.
         require(self.layers <= 10_000, "layers", self.layers, "at most 10000")?;
-        require(self.output_heads <= MOST, "output_heads", self.output_heads, "at most 1000000")?;
+        // A thread keeps some numbers of every head at hand.
+        for (key, heads) in [("heads", self.heads), ("output_heads", self.output_heads)] {
+            require(heads <= 4096, key, heads, "at most 4096")?;
+        }
         let drops = [self.dropout, self.input_dropout, self.attention_dropout];
         for (key, p) in ["dropout", "input_dropout", "attention_dropout"].into_iter().zip(drops) {
             require((0.0..1.0).contains(&p), key, p, "a probability from 0 up to, but not including, 1")?;

@@ -102,8 +102,15 @@ impl<T: Real> Stage<T> {
             }
         };
         let out = Arc::new(out);
-        cache.output = out.clone();
+        if self.needs_output(&tail) {
+            cache.output = out.clone();
+        }
         out
+    }
+
+    /// Whether the backward through norm and non-linearity reads what they gave.
+    fn needs_output(&self, tail: &Tail) -> bool {
+        !tail.is_identity() || matches!(self.norm, Some(Norm::Layer(_)))
     }
 
     /// The backward of [`Stage::activate`]; adds to the gradients of parameters. `total` turns the sums over these rows
@@ -121,8 +128,10 @@ impl<T: Real> Stage<T> {
         if let Some(Norm::Layer(norm)) = &mut self.norm {
             return norm.backward(grad, &tail, &output, &norm_cache);
         }
-        let width = grad.cols();
-        tail.backward(output.data(), grad.data_mut(), width);
+        if self.needs_output(&tail) {
+            let width = grad.cols();
+            tail.backward(output.data(), grad.data_mut(), width);
+        }
         if let Some(Norm::Batch(norm)) = &mut self.norm {
             let mut sums = norm.gradient_sums(&grad, &norm_cache);
             total(&mut sums);

@@ -176,7 +176,8 @@ fn gather_rate(rows: usize, entries: usize, row_bytes: usize, set_bytes: usize) 
     let width = row_bytes.div_ceil(size_of::<f32>()).max(1);
     let row_bytes = width * size_of::<f32>();
     let set = (set_bytes.min(MOST_SET) / row_bytes).max(1);
-    let most = (MOST_GATHERED / row_bytes).max(1) as f64 / entries.max(1) as f64;
+    // What is read and what is written are both kept small.
+    let most = (MOST_GATHERED / row_bytes).max(1) as f64 / entries.max(rows).max(1) as f64;
     let share = most.min(1.0);
     let rows = ((rows as f64 * share) as usize).max(1);
     let entries = (entries as f64 * share) as u64;

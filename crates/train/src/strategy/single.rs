@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use halograph_graph::block::Block;
 use halograph_kernels::Real;
-use halograph_kernels::dropout::{Mask, dropout_backward};
+use halograph_kernels::dropout::{Mask, dropout_in_place};
 use halograph_kernels::keyed::Key;
 use halograph_nn::model::{Stage, StageCache};
 use halograph_nn::{Input, Layer, Matrix, Model, Pass};
@@ -26,7 +26,7 @@ use crate::loss::loss;
 pub struct Plan<'v, T: Real> {
     view: &'v View<'v, T>,
     /// The block of each stage.
-    blocks: Vec<Block<'v>>,
+    blocks: Vec<Arc<Block<'v>>>,
 }
 
 impl<'v, T: Real> Plan<'v, T> {
@@ -36,14 +36,25 @@ impl<'v, T: Real> Plan<'v, T> {
         let mut sources = needed(model, &view.block, rows);
         let destinations = sources.split_off(1);
         sources.extend(&destinations[..destinations.len() - 1]);
-        let block = |((stage, &destinations), &sources): ((&Stage<T>, &usize), &usize)| {
-            if reads_edges(stage) {
-                return view.block.prefix(destinations, sources);
-            }
-            Block::new(vec![0; destinations + 1], vec![], 0..destinations, vec![0; sources], None)
-        };
         debug_assert_eq!(sources[0], all, "features of every row");
-        Plan { view, blocks: model.stages.iter().zip(&destinations).zip(&sources).map(block).collect() }
+        let mut blocks: Vec<Arc<Block>> = Vec::new();
+        for ((stage, &destinations), &sources) in model.stages.iter().zip(&destinations).zip(&sources) {
+            // One for all stages that compute the same rows: its transpose is made once.
+            let same = |block: &&Arc<Block>| {
+                let has_edges = block.edges() > 0 || view.block.edges() == 0;
+                (block.destinations().len(), block.sources()) == (destinations, sources)
+                    && has_edges == reads_edges(stage)
+            };
+            let block = blocks.iter().find(same).cloned();
+            blocks.push(block.unwrap_or_else(|| {
+                Arc::new(if reads_edges(stage) {
+                    view.block.prefix(destinations, sources)
+                } else {
+                    Block::new(vec![0; destinations + 1], vec![], 0..destinations, vec![0; sources], None)
+                })
+            }));
+        }
+        Plan { view, blocks }
     }
 
     fn pass<'p>(&'p self, key: Key, stage: usize, initial: Option<&'p Matrix<T>>) -> Pass<'p, T> {
@@ -146,7 +157,7 @@ impl<T: Real> Forward<T> {
             let mut cache = self.caches.pop().expect("a cache for every stage");
             if stage.is_initial {
                 let width = grad.cols();
-                mask.take().iter().for_each(|&mask| dropout_backward(grad.data_mut(), width, mask));
+                mask.take().iter().for_each(|&mask| dropout_in_place(grad.data_mut(), width, mask));
                 initial_grad.take().iter().for_each(|more| grad.add_at(0, T::one(), more));
             }
             let out = stage.activate_backward(grad, mask, &mut cache, |_| ());
