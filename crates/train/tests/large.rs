@@ -11,14 +11,16 @@ use halograph_nn::model::Kind;
 use halograph_train::config::Precision;
 use halograph_train::evaluation::{Output, Trained, evaluate, predict};
 use halograph_train::run::{DataRef, Header, Run, read_weights};
-use halograph_train::{Config, Observer, Summary, train};
+use halograph_train::{Config, Event, Observer, Summary, train};
 use tempfile::TempDir;
 
 struct Nobody;
 
-impl Observer for Nobody {}
+impl Observer for Nobody {
+    fn on(&mut self, _: &Event) {}
+}
 
-const NODES: u64 = 9000;
+const NODES: usize = 9000;
 
 fn dataset(folder: &Path) -> Dataset {
     let small = presets::find("small").unwrap().spec.clone();
@@ -64,6 +66,7 @@ fn an_order_changes_no_result() {
     let reversed: Vec<u32> = (0..NODES as u32).rev().collect();
     for (kind, inductive) in [(Kind::Sage, false), (Kind::Gat, false), (Kind::Gcn, true)] {
         let outcome = |order: &[u32]| {
+            let _ = std::fs::remove_file(data.path.join(ORDER));
             let mut writer = Writer::create(&data.path.join(ORDER), &[order.len()]).unwrap();
             writer.write(order).unwrap();
             writer.finish().unwrap();
