@@ -1,7 +1,7 @@
 //! One body, compiled for several instruction sets, and the choice between them at run time.
 //!
 //! A kernel's inner loops are written once, in plain Rust over arrays of fixed size that the compiler keeps in
-//! vector registers, as a function generic over [`Isa`] and marked `#[inline(always)]`. [`dispatch!`] compiles it
+//! vector registers, as a function generic over `Isa` and marked `#[inline(always)]`. `dispatch!` compiles it
 //! once for each [`Level`] and calls the best one this CPU has. One binary serves all.
 //!
 //! Closures handed to other threads are not inlined, so a dispatched function is what one task does, not the whole.

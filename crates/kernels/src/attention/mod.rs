@@ -8,7 +8,7 @@
 //! 1 / (1 - p) under a mask, else 1.
 //!
 //! Nothing is kept by entry: the backward makes α anew from the largest logit and the sum of each row, and everything
-//! is a gather. With G the gradient of `out`, D[v] = G[v] · out[v] and k_e the slope of the leaky ReLU at e,
+//! is a gather. With G the gradient of `out`, `D[v] = G[v] · out[v]` and k_e the slope of the leaky ReLU at e,
 //!
 //! ```text
 //! dz[u] = Σ_v α_e f_e G[v]      ds[u] = Σ_v k_e α_e (f_e G[v] · z[u] - D[v])      dt[v] = G[v] · ∂out[v] / ∂t[v]
