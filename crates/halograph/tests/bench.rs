@@ -68,12 +68,13 @@ fn json_tells_everything_and_adds_up() {
         ("sage", &["product", "outer products", "aggregation", "norm and tail", "loss", "optimiser"][..]),
         ("gat", &["attention", "attention backward", "scores"]),
         ("gcn", &["aggregation", "tail", "tail backward", "column sums"]),
+        ("gcnii", &["aggregation", "tail", "outer products"]),
     ] {
         let out = halograph(folder.path(), &format!("bench g --json --model {model} {QUICK}"));
         assert!(out.status.success() && out.stderr.is_empty(), "{}", String::from_utf8_lossy(&out.stderr));
         let report = json(std::str::from_utf8(&out.stdout).unwrap());
         let fields = "machine threads rates epoch_seconds epoch_seconds_median phases rest_seconds \
-            roofline_seconds share limited_by data model scaling";
+            roofline_seconds share limited_by others_share data model scaling";
         for field in fields.split_whitespace() {
             assert!(report.get(field).is_some(), "{field} is missing in {report}");
         }

@@ -7,10 +7,13 @@ use rayon::prelude::*;
 
 use crate::Real;
 use crate::keyed::Key;
+use crate::simd::{Isa, Level, dispatch};
 use crate::work::{self, Cost};
 
 /// Columns that one hash decides.
 const LANES: usize = 4;
+/// Columns decided at once.
+const RUN: usize = 64;
 /// Values of one lane.
 const STEPS: f64 = 65536.0;
 
@@ -55,25 +58,25 @@ impl RowMask {
     /// Whether the element in `column` stays.
     #[inline(always)]
     pub fn keeps(&self, column: usize) -> bool {
-        self.keeps_all((column / LANES) as u64)[column % LANES]
+        let bits = self.key.at((column / LANES) as u64);
+        (bits >> (16 * (column % LANES))) as u16 >= self.threshold
     }
 
-    /// Whether columns `LANES * group` and following stay.
+    /// Calls `each` for every run of columns of a row of `width`, from the first to the last, with its first column and
+    /// whether they stay.
+    ///
+    /// Hashes first, comparisons after: two loops that fit vector registers, where one of both does not.
     #[inline(always)]
-    fn keeps_all(&self, group: u64) -> [bool; LANES] {
-        let bits = self.key.at(group);
-        std::array::from_fn(|lane| (bits >> (16 * lane)) as u16 >= self.threshold)
-    }
-
-    /// Calls `each` with every column of a row of `width`, and whether it stays, from the first to the last.
-    #[inline(always)]
-    pub(crate) fn for_each(&self, width: usize, mut each: impl FnMut(usize, bool)) {
-        let whole = width / LANES;
-        for group in 0..whole {
-            let keeps = self.keeps_all(group as u64);
-            (0..LANES).for_each(|lane| each(group * LANES + lane, keeps[lane]));
+    pub(crate) fn for_each_run(&self, width: usize, mut each: impl FnMut(usize, &[bool])) {
+        let mut keeps = [false; RUN];
+        for first in (0..width).step_by(RUN) {
+            let group = (first / LANES) as u64;
+            // The first lane is in the lowest bits, whatever the machine's order of bytes.
+            let bits: [u64; RUN / LANES] = std::array::from_fn(|i| self.key.at(group + i as u64).to_le());
+            let lanes: [u16; RUN] = bytemuck::cast(bits);
+            (0..RUN).for_each(|i| keeps[i] = u16::from_le(lanes[i]) >= self.threshold);
+            each(first, &keeps[..RUN.min(width - first)]);
         }
-        (whole * LANES..width).for_each(|column| each(column, self.keeps(column)));
     }
 }
 
@@ -84,9 +87,9 @@ pub fn dropout<T: Real>(x: &[T], width: usize, mask: Mask, out: &mut [T]) {
         return;
     }
     let _work = work::begin("dropout", || Cost::stream(size_of_val(x), size_of_val(x)));
-    let scale = mask.scale();
     out.par_chunks_mut(width).zip(x.par_chunks(width)).enumerate().for_each(|(r, (out, x))| {
-        mask.row(r).for_each(width, |c, keep| out[c] = if keep { x[c] * scale } else { T::zero() });
+        out.copy_from_slice(x);
+        drop_row::<T>(Level::best(), mask, r, out);
     });
 }
 
@@ -96,11 +99,18 @@ pub fn dropout_in_place<T: Real>(grad: &mut [T], width: usize, mask: Mask) {
         return;
     }
     let _work = work::begin("dropout backward", || Cost::stream(size_of_val(grad), size_of_val(grad)));
+    grad.par_chunks_mut(width).enumerate().for_each(|(r, grad)| drop_row::<T>(Level::best(), mask, r, grad));
+}
+
+#[inline(always)]
+fn drop_row_body<I: Isa, T: Real>(mask: Mask, row: usize, x: &mut [T]) {
     let scale = mask.scale();
-    grad.par_chunks_mut(width).enumerate().for_each(|(r, grad)| {
-        mask.row(r).for_each(width, |c, keep| grad[c] = if keep { grad[c] * scale } else { T::zero() });
+    mask.row(row).for_each_run(x.len(), |first, keeps| {
+        let run = x[first..].iter_mut().zip(keeps);
+        run.for_each(|(x, &keep)| *x = if keep { *x * scale } else { T::zero() });
     });
 }
+dispatch!(fn drop_row[T: Real](mask: Mask, row: usize, x: &mut [T]) = drop_row_body);
 
 #[cfg(test)]
 mod tests {
@@ -151,7 +161,15 @@ mod tests {
     #[test]
     fn one_column_is_asked_for_as_it_is_applied() {
         let mask = Mask::new(Key::new(3, "dropout"), 0.3, None).unwrap();
-        mask.row(5).for_each(WIDTH, |c, keep| assert_eq!(mask.row(5).keeps(c), keep));
+        for width in [1, 63, 64, 65, 200] {
+            let mut columns = 0;
+            mask.row(5).for_each_run(width, |first, keeps| {
+                assert_eq!(first, columns);
+                columns += keeps.len();
+                keeps.iter().zip(first..).for_each(|(&keep, c)| assert_eq!(mask.row(5).keeps(c), keep));
+            });
+            assert_eq!(columns, width);
+        }
     }
 
     #[test]

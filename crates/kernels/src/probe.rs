@@ -1,8 +1,8 @@
-//! What memory can do: streams with next to no arithmetic, to hold other kernels against.
+//! What memory can do: streams and gathers with next to no arithmetic, to hold other kernels against.
 
 use rayon::prelude::*;
 
-use crate::simd::{Isa, Level, dispatch};
+use crate::simd::{Isa, Level, dispatch, prefetch};
 
 /// Numbers of a task, at least.
 const CHUNK: usize = 1 << 13;
@@ -10,6 +10,9 @@ const CHUNK: usize = 1 << 13;
 const TASKS: usize = 8;
 /// Numbers taken at once.
 const LANES: usize = 64;
+/// Rows asked for ahead of the one that is read, and numbers of a cache line.
+const AHEAD: usize = 4;
+const LINE: usize = 16;
 
 /// The length of the pieces that threads share.
 fn piece(len: usize) -> usize {
@@ -26,6 +29,12 @@ pub fn update(x: &mut [f32], share: f32, y: &[f32]) {
 /// Reads all: `Σ x`.
 pub fn read(x: &[f32]) -> f32 {
     x.par_chunks(piece(x.len())).map(|x| sum(Level::best(), x)).sum()
+}
+
+/// Reads the rows, `width` wide, that `rows` lists: the sum of all their numbers.
+pub fn gather(x: &[f32], width: usize, rows: &[u32]) -> f32 {
+    let tasks = rows.len().div_ceil(rayon::current_num_threads() * TASKS).max(1);
+    rows.par_chunks(tasks).map(|rows| sum_rows(Level::best(), x, width, rows)).sum()
 }
 
 #[inline(always)]
@@ -45,6 +54,23 @@ fn sum_body<I: Isa>(x: &[f32]) -> f32 {
 }
 dispatch!(fn sum(x: &[f32]) -> f32 = sum_body);
 
+#[inline(always)]
+fn sum_rows_body<I: Isa>(x: &[f32], width: usize, rows: &[u32]) -> f32 {
+    let mut lanes = [0.0; LANES];
+    for (i, &row) in rows.iter().enumerate() {
+        if let Some(&later) = rows.get(i + AHEAD) {
+            (0..width).step_by(LINE).for_each(|c| prefetch(x, later as usize * width + c));
+        }
+        let (whole, tail) = x[row as usize * width..][..width].as_chunks::<LANES>();
+        for x in whole {
+            (0..LANES).for_each(|i| lanes[i] += x[i]);
+        }
+        lanes.iter_mut().zip(tail).for_each(|(lane, x)| *lane += x);
+    }
+    lanes.iter().sum()
+}
+dispatch!(fn sum_rows(x: &[f32], width: usize, rows: &[u32]) -> f32 = sum_rows_body);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,5 +83,11 @@ mod tests {
         assert!(x.iter().zip(&y).all(|(&x, &y)| x == 1.0 + 2.0 * y));
         let ones = vec![1.0; y.len()];
         assert_eq!(read(&ones), y.len() as f32);
+        for width in [1, 7, 64, 100, 257] {
+            let rows = [3, 0, 3, 100_000 / width as u32 - 1, 9, 2];
+            let expected: f32 =
+                rows.iter().map(|&r| y[r as usize * width..][..width].iter().sum::<f32>()).sum();
+            assert_eq!(gather(&y, width, &rows), expected, "{width}");
+        }
     }
 }

@@ -22,7 +22,7 @@ pub trait Real: Float + NumAssign + Sum + Default + Debug + Display + Pod + Send
     /// Values kept in half precision.
     fn widen(half: &[f16], out: &mut [Self]);
 
-    /// `C += alpha * A * B`, on the calling thread, for an `m x k` matrix A and a `k x n` matrix B; `strides` are the
+    /// `C = alpha * A * B`, or with `keep` added to what C holds, on the calling thread, for an `m x k` matrix A and a `k x n` matrix B; `strides` are the
     /// row and column strides of A, B and C.
     ///
     /// # Safety

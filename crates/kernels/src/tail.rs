@@ -116,38 +116,25 @@ impl Tail<'_> {
     }
 }
 
-/// Calls `each` with every column, and what it is multiplied by if it stays.
+/// `y = activation(y)`, scaled where it stays and 0 where it is dropped. The activation is told apart outside of the loop.
 #[inline(always)]
-fn with_factors<T: Real>(
-    mask: Option<Mask>,
-    row: usize,
-    width: usize,
-    mut each: impl FnMut(usize, Option<T>),
-) {
-    match mask {
-        None => (0..width).for_each(|c| each(c, Some(T::one()))),
-        Some(mask) => {
-            let scale: T = mask.scale();
-            mask.row(row).for_each(width, |c, keep| each(c, keep.then_some(scale)));
-        }
+fn finish_row<T: Real>(tail: &Tail, row: usize, y: &mut [T]) {
+    match tail.activation {
+        Activation::Relu => finish_row_with(tail.mask, row, y, |y| Activation::Relu.at(y)),
+        activation => finish_row_with(tail.mask, row, y, |y| activation.at(y)),
     }
 }
 
-/// Writes `activation(value(c)) * factor`, or 0 where dropped, for every column of a row. The activation is told apart
-/// outside of the loop.
 #[inline(always)]
-fn finish_row<T: Real>(tail: &Tail, row: usize, y: &mut [T], value: impl Fn(usize, &T) -> T) {
-    let width = y.len();
-    match tail.activation {
-        Activation::Relu => with_factors(tail.mask, row, width, |c, f: Option<T>| {
-            let active = Activation::Relu.at(value(c, &y[c]));
-            y[c] = f.map_or(T::zero(), |f| active * f);
-        }),
-        activation => with_factors(tail.mask, row, width, |c, f: Option<T>| {
-            let active = activation.at(value(c, &y[c]));
-            y[c] = f.map_or(T::zero(), |f| active * f);
-        }),
-    }
+fn finish_row_with<T: Real>(mask: Option<Mask>, row: usize, y: &mut [T], active: impl Fn(T) -> T) {
+    let Some(mask) = mask else {
+        return y.iter_mut().for_each(|y| *y = active(*y));
+    };
+    let scale: T = mask.scale();
+    mask.row(row).for_each_run(y.len(), |first, keeps| {
+        let run = y[first..].iter_mut().zip(keeps);
+        run.for_each(|(y, &keep)| *y = if keep { active(*y) * scale } else { T::zero() });
+    });
 }
 
 /// Multiplies a row of gradients by the derivative of activation and dropout, where `y` is their output.
@@ -159,16 +146,23 @@ fn unfinish_row<T: Real>(tail: &Tail, row: usize, y: &[T], grad: &mut [T]) {
         grad.iter_mut().zip(y).for_each(|(g, &y)| *g = if y > T::zero() { *g * scale } else { T::zero() });
         return;
     }
+    let Some(mask) = tail.mask else {
+        return grad.iter_mut().zip(y).for_each(|(g, &y)| *g *= tail.activation.slope_at(y));
+    };
     let back = scale.recip();
-    with_factors(tail.mask, row, y.len(), |c, f: Option<T>| {
-        grad[c] = f.map_or(T::zero(), |f| grad[c] * f * tail.activation.slope_at(y[c] * back));
+    mask.row(row).for_each_run(y.len(), |first, keeps| {
+        let run = grad[first..].iter_mut().zip(&y[first..]).zip(keeps);
+        run.for_each(|((g, &y), &keep)| {
+            let slope = tail.activation.slope_at(y * back);
+            *g = if keep { *g * scale * slope } else { T::zero() };
+        });
     });
 }
 
 #[inline(always)]
 fn plain_forward_body<I: Isa, T: Real>(tail: &Tail, first: usize, x: &mut [T], width: usize) {
     for (r, x) in x.chunks_exact_mut(width).enumerate() {
-        finish_row(tail, first + r, x, |_, &x| x);
+        finish_row(tail, first + r, x);
     }
 }
 dispatch!(fn plain_forward[T: Real](tail: &Tail, first: usize, x: &mut [T], width: usize) = plain_forward_body);
@@ -198,8 +192,12 @@ fn norm_forward_body<I: Isa, T: Real>(
         let mean = lane_sum(x, |_, x| x) / n;
         let variance = lane_sum(x, |_, x| (x - mean) * (x - mean)) / n;
         *scale = (variance + T::of(EPS)).sqrt().recip();
-        x.iter_mut().for_each(|x| *x = (*x - mean) * *scale);
-        finish_row(tail, first + r, y, |c, _| x[c] * weight[c] + bias[c]);
+        let affine = weight.iter().zip(bias);
+        x.iter_mut().zip(y.iter_mut()).zip(affine).for_each(|((x, y), (&weight, &bias))| {
+            *x = (*x - mean) * *scale;
+            *y = *x * weight + bias;
+        });
+        finish_row(tail, first + r, y);
     }
 }
 dispatch!(fn norm_forward[T: Real](tail: &Tail, first: usize, affine: Affine<T>, x: &mut [T], scales: &mut [T], y: &mut [T]) = norm_forward_body);

@@ -9,10 +9,9 @@
 
 use std::any::TypeId;
 
-use bytemuck::Pod;
 use half::f16;
 
-use crate::Real;
+use crate::real::{self, Real};
 use crate::simd::Level;
 use crate::sparse::Pattern;
 use crate::work::{self, Cost};
@@ -87,7 +86,7 @@ impl<T> Weights<'_, T> {
 pub fn aggregate<T: Real>(pattern: Pattern, weights: Weights<T>, x: &[T], width: usize, out: &mut [T]) {
     let _work =
         work::begin("aggregation", || cost(pattern, &weights, width * size_of::<T>(), size_of_val(x), out));
-    if let (Some(x), Some(weights)) = (same::<T, f32>(x), single(weights)) {
+    if let (Some(x), Some(weights)) = (real::single(x), single(weights)) {
         let out = bytemuck::cast_slice_mut(out);
         return fast::aggregate(Level::best(), pattern, weights, x, width, out);
     }
@@ -108,9 +107,7 @@ pub fn aggregate_half<T: Real>(
         let out = bytemuck::cast_slice_mut(out);
         return fast::aggregate_half(Level::best(), pattern, weights, x, width, out);
     }
-    let mut wide = vec![T::zero(); x.len()];
-    T::widen(x, &mut wide);
-    naive::aggregate(pattern, weights, &wide, width, out);
+    naive::aggregate_half(pattern, weights, x, width, out);
 }
 
 /// What a sum of rows of `row_bytes` costs.
@@ -120,16 +117,11 @@ fn cost<T>(pattern: Pattern, weights: &Weights<T>, row_bytes: usize, set_bytes: 
     Cost::gather(pattern, row_bytes, set_bytes, lists.sum::<usize>() + own + size_of_val(out))
 }
 
-/// `x` as what it is, if that is `U`.
-fn same<T: Pod, U: Pod>(x: &[T]) -> Option<&[U]> {
-    (TypeId::of::<T>() == TypeId::of::<U>()).then(|| bytemuck::cast_slice(x))
-}
-
 /// The weights in single precision, if that is what they are in.
 fn single<T: Real>(weights: Weights<'_, T>) -> Option<Weights<'_, f32>> {
     (TypeId::of::<T>() == TypeId::of::<f32>()).then(|| Weights {
-        source: weights.source.and_then(same),
-        destination: weights.destination.and_then(same),
+        source: weights.source.and_then(real::single),
+        destination: weights.destination.and_then(real::single),
         own: weights.own.map(|own| Own {
             weight: bytemuck::cast_slice(own.weight),
             out_first: own.out_first,

@@ -30,9 +30,16 @@ pub fn aggregate<T: Real>(pattern: Pattern, weights: Weights<T>, x: &[T], width:
 }
 
 /// As [`super::aggregate_half`]: converts, then aggregates.
-pub fn aggregate_half(pattern: Pattern, weights: Weights<f32>, x: &[f16], width: usize, out: &mut [f32]) {
-    let x: Vec<f32> = x.iter().map(|x| x.to_f32()).collect();
-    aggregate(pattern, weights, &x, width, out);
+pub fn aggregate_half<T: Real>(
+    pattern: Pattern,
+    weights: Weights<T>,
+    x: &[f16],
+    width: usize,
+    out: &mut [T],
+) {
+    let mut wide = vec![T::zero(); x.len()];
+    T::widen(x, &mut wide);
+    aggregate(pattern, weights, &wide, width, out);
 }
 
 /// `out += weight * x`.

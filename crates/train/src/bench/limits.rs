@@ -1,18 +1,15 @@
 //! What this machine can do, asked of it: the same threads of the same process, the best of several tries.
 //!
 //! - products: the rate of the same function at that shape, on arrays of its own;
-//! - gathers: the rate of sums along a random pattern of as many entries a row, over rows of that width out of a matrix of
-//!   that size;
+//! - gathers: the rate of a plain loop over random rows of that width out of a matrix of that size, with no result to write;
 //! - streams: the rate of plain loops over as many bytes, so that what fits a cache is held to the cache.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use halograph_kernels::aggregate::{Weights, aggregate};
 use halograph_kernels::buffer::{self, Buffer};
 use halograph_kernels::gemm::{Mat, Start, Tall, add_outer, multiply};
 use halograph_kernels::keyed::Key;
-use halograph_kernels::sparse::Pattern;
 use halograph_kernels::work::{Cost, Kind};
 use halograph_kernels::{Real, probe};
 use rayon::prelude::*;
@@ -113,9 +110,7 @@ fn rate<T: Real>(kind: Kind) -> f64 {
     let rate = match kind {
         Kind::Product { m, k, n } => product_rate::<T>([m, k, n]),
         Kind::Outer { rows, m, n } => outer_rate::<T>(rows, [m, n]),
-        Kind::Gather { rows, entries, row_bytes, set_bytes } => {
-            gather_rate(rows, entries, row_bytes, set_bytes)
-        }
+        Kind::Gather { entries, row_bytes, set_bytes, .. } => gather_rate(entries, row_bytes, set_bytes),
         Kind::Stream { read, written } => stream_rate(read, written),
     };
     // The next one needs other sizes.
@@ -171,23 +166,19 @@ fn outer_rate<T: Real>(rows: usize, [m, n]: [usize; 2]) -> f64 {
     2.0 * (rows * m * n) as f64 / seconds
 }
 
-/// Bytes a second, counted as the kernel counts its own.
-fn gather_rate(rows: usize, entries: usize, row_bytes: usize, set_bytes: usize) -> f64 {
+/// Bytes a second.
+fn gather_rate(entries: usize, row_bytes: usize, set_bytes: usize) -> f64 {
     let width = row_bytes.div_ceil(size_of::<f32>()).max(1);
     let row_bytes = width * size_of::<f32>();
     let set = (set_bytes.min(MOST_SET) / row_bytes).max(1);
-    // What is read and what is written are both kept small.
-    let most = (MOST_GATHERED / row_bytes).max(1) as f64 / entries.max(rows).max(1) as f64;
-    let share = most.min(1.0);
-    let rows = ((rows as f64 * share) as usize).max(1);
-    let entries = (entries as f64 * share) as u64;
-    let bounds: Vec<u64> = (0..=rows as u64).map(|r| entries * r / rows as u64).collect();
+    let entries = entries.clamp(1, (MOST_GATHERED / row_bytes).max(1)) as u64;
     let key = Key::new(0, "random rows");
-    let columns: Vec<u32> = (0..entries).into_par_iter().map(|i| key.below(i, set as u64) as u32).collect();
-    let pattern = Pattern::new(&bounds, &columns);
-    let (x, mut out) = (filled::<f32>(set * width), filled::<f32>(rows * width));
-    let seconds = fastest(|| aggregate(pattern, Weights::default(), &x, width, &mut out));
-    Cost::gather(pattern, row_bytes, set * row_bytes, rows * row_bytes).bytes as f64 / seconds
+    let rows: Vec<u32> = (0..entries).into_par_iter().map(|i| key.below(i, set as u64) as u32).collect();
+    let x = filled::<f32>(set * width);
+    let seconds = fastest(|| {
+        std::hint::black_box(probe::gather(&x, width, &rows));
+    });
+    (rows.len() * row_bytes + size_of_val(&*rows)) as f64 / seconds
 }
 
 /// Bytes a second.
@@ -221,6 +212,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_work_has_a_limit() {
+        use halograph_kernels::sparse::Pattern;
         let mut limits = Limits::default();
         let pattern = Pattern::new(&[0, 2, 2], &[1, 0]);
         let costs = [

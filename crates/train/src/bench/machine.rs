@@ -1,6 +1,7 @@
 //! What this machine is.
 
 use std::fs;
+use std::time::Instant;
 
 use halograph_kernels::simd::Level;
 use serde::Serialize;
@@ -28,6 +29,43 @@ impl Machine {
             cache_bytes: last_cache(),
         }
     }
+}
+
+/// A look at who uses the CPUs, to be held against a later one.
+pub(super) struct Usage {
+    at: Instant,
+    /// Ticks of all CPUs that were not idle, stolen ones included, and of this process.
+    ticks: Option<(u64, u64)>,
+}
+
+/// Ticks a second in `/proc`: fixed by the kernel's interface, whatever its own clock.
+const TICKS: f64 = 100.0;
+
+impl Usage {
+    pub(super) fn now() -> Self {
+        Usage { at: Instant::now(), ticks: ticks() }
+    }
+
+    /// The share of all CPU time since then that went to others, where the system tells.
+    pub(super) fn others(&self) -> Option<f64> {
+        let ((busy, own), (busy_then, own_then)) = (ticks()?, self.ticks?);
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get()) as f64;
+        let others = (busy - busy_then) as f64 - (own - own_then) as f64;
+        let all = (self.at.elapsed().as_secs_f64() * TICKS * cores).max(1.0);
+        Some((others / all).clamp(0.0, 1.0))
+    }
+}
+
+fn ticks() -> Option<(u64, u64)> {
+    let numbers = |text: &str| text.split_whitespace().map(|n| n.parse().unwrap_or(0)).collect::<Vec<u64>>();
+    let all = fs::read_to_string("/proc/stat").ok()?;
+    let all = numbers(all.lines().next()?.strip_prefix("cpu ")?);
+    // user nice system idle iowait irq softirq steal
+    let busy = [0, 1, 2, 5, 6, 7].iter().map(|&i| all.get(i)).sum::<Option<u64>>()?;
+    let own = fs::read_to_string("/proc/self/stat").ok()?;
+    // What follows the name, which may hold anything: the state is the first, user and system time the 12th and 13th.
+    let own = numbers(own.rsplit_once(')')?.1);
+    Some((busy, own.get(11)? + own.get(12)?))
 }
 
 fn cpu() -> Option<String> {

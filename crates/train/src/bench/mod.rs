@@ -35,6 +35,7 @@ use crate::trainer::{in_pool, new_optimizer, step, threads};
 use limits::Limits;
 pub use limits::Rate;
 pub use machine::Machine;
+use machine::Usage;
 pub use report::{Comparison, Phase, Report};
 
 /// How much is trained.
@@ -75,7 +76,7 @@ fn bench_in<T: Real>(
     length: Length,
     progress: &dyn Progress,
 ) -> Result<Report> {
-    let epochs = epochs::<T>(dataset, config, length, progress)?;
+    let (epochs, others_share) = epochs::<T>(dataset, config, length, progress)?;
     // Nothing of the training is left: what is measured now has the memory to itself.
     buffer::release();
     let seconds: Vec<f64> = epochs.iter().map(|epoch| epoch.seconds).collect();
@@ -93,7 +94,8 @@ fn bench_in<T: Real>(
         }
     }
     let threads = threads(&config.train);
-    Ok(Report::new(Machine::here(), threads, rates, seconds, middle.seconds, phases))
+    let report = Report::new(Machine::here(), threads, rates, seconds, middle.seconds, phases);
+    Ok(Report { others_share, ..report })
 }
 
 /// An epoch that was recorded.
@@ -108,12 +110,13 @@ fn median(mut epochs: Vec<Epoch>) -> Epoch {
     epochs.swap_remove((epochs.len() - 1) / 2)
 }
 
+/// The epochs that count, and the share of the CPUs that others took while they ran.
 fn epochs<T: Real>(
     dataset: &Dataset,
     config: &Config,
     length: Length,
     progress: &dyn Progress,
-) -> Result<Vec<Epoch>> {
+) -> Result<(Vec<Epoch>, Option<f64>)> {
     progress.begin("loading", None, Unit::Items);
     data::check(dataset)?;
     let mut model: Model<T> = new_model(&DataRef::new(dataset, &dataset.path)?, config)?;
@@ -124,6 +127,7 @@ fn epochs<T: Real>(
     let all = length.warmup + length.epochs;
     progress.begin("training", Some(all), Unit::Items);
     let mut done = Vec::new();
+    let usage = Usage::now();
     for epoch in 1..=all {
         let (seconds, work) = record(|| {
             let start = Instant::now();
@@ -137,7 +141,7 @@ fn epochs<T: Real>(
         }
         progress.tick(1)?;
     }
-    Ok(done)
+    Ok((done, usage.others()))
 }
 
 #[cfg(test)]

@@ -110,6 +110,8 @@ pub struct Report {
     pub share: f64,
     /// What limits the epoch, in words.
     pub limited_by: String,
+    /// The share of this machine's CPU time that went to others meanwhile, where the system tells.
+    pub others_share: Option<f64>,
 }
 
 impl Report {
@@ -136,6 +138,7 @@ impl Report {
             roofline_seconds,
             share: share(roofline_seconds, seconds),
             limited_by,
+            others_share: None,
         }
     }
 }

@@ -78,7 +78,7 @@ fn needed<T: Real>(model: &Model<T>, block: &Block, rows: &Rows) -> Vec<usize> {
     for stage in model.stages.iter().rev() {
         count = if stage.mixes_rows() { all } else { rounded(count) };
         counts.push(count);
-        if reads_edges(stage) {
+        if reads_edges(stage) && count < all {
             count = count.max(reach(block, count));
         }
     }

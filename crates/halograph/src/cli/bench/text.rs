@@ -7,6 +7,9 @@ use indicatif::HumanCount;
 
 use crate::cli::train::summary::{model, seconds};
 
+/// Above this share of the CPUs others are worth a word.
+const BUSY: f64 = 0.05;
+
 /// The whole report: machine, rates, phases, and what follows from them.
 pub fn text(dataset: &Dataset, config: &Config, report: &Report, comparison: Option<&Comparison>) -> String {
     let (machine, m) = (&report.machine, &dataset.manifest);
@@ -25,6 +28,12 @@ pub fn text(dataset: &Dataset, config: &Config, report: &Report, comparison: Opt
     lines.extend(total(report));
     lines.extend(comparison.map(|c| scaling(c, &threads)));
     lines.push(report.limited_by.clone());
+    lines.extend(report.others_share.filter(|&share| share > BUSY).map(|share| {
+        format!(
+            "warning: others used {} of the CPUs meanwhile; repeat when the machine is quiet",
+            percent(share)
+        )
+    }));
     lines.join("\n")
 }
 
