@@ -302,10 +302,10 @@ fn self_loops(pattern: Pattern, first: usize) -> Vec<u32> {
 }
 
 /// Rows that one task fills.
-const ROWS: usize = 1024;
+pub(crate) const ROWS: usize = 1024;
 
 /// The entries of each run of [`ROWS`] rows.
-fn rows_mut<'a>(indptr: &[u64], mut indices: &'a mut [u32]) -> Vec<&'a mut [u32]> {
+pub(crate) fn rows_mut<'a>(indptr: &[u64], mut indices: &'a mut [u32]) -> Vec<&'a mut [u32]> {
     let starts = indptr[..indptr.len() - 1].iter().step_by(ROWS);
     let ends = starts.clone().skip(1).chain(indptr.last());
     starts

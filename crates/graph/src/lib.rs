@@ -4,7 +4,8 @@
 //! - [`import`]: readers for the formats people have;
 //! - [`generate`]: seeded graphs of any size;
 //! - [`build`]: from edges to clean compressed rows ([`Csr`]);
-//! - [`order`]: which vertex stands in which row.
+//! - [`order`]: which vertex stands in which row;
+//! - [`partition`]: which rank owns which vertex, and what it needs.
 //!
 //! Nothing here prints or exits: long work reports to a [`Progress`] observer, failures are [`Error`]s.
 
@@ -17,7 +18,9 @@ pub mod generate;
 pub mod import;
 pub mod io;
 pub mod order;
+pub mod partition;
 pub mod progress;
+mod staging;
 pub mod subgraph;
 
 pub use csr::{Csr, CsrView};

@@ -48,7 +48,7 @@ pub fn check(path: &Path, progress: &dyn Progress) -> Result<(Manifest, Vec<Faul
     let mut faults = digests(path, &manifest, progress)?;
     let mut open = |file: &str| {
         let (shape, types) = shapes(&manifest, file);
-        open_array(path, file, &shape, types).map_err(|e| faults.push(open_fault(file, e))).ok()
+        open_array(path, MANIFEST, file, &shape, types).map_err(|e| faults.push(open_fault(file, e))).ok()
     };
     let [indptr, indices, feat, label, split] = [INDPTR, INDICES, FEAT, LABEL, SPLIT].map(&mut open);
     if let Some(indptr) = indptr {
@@ -124,7 +124,7 @@ fn digests(path: &Path, manifest: &Manifest, progress: &dyn Progress) -> Result<
 }
 
 /// Faults of row starts: they begin at 0, never fall and end at the number of edges.
-pub(super) fn row_starts(starts: &[u64], edges: u64) -> Vec<Fault> {
+pub(crate) fn row_starts(starts: &[u64], edges: u64) -> Vec<Fault> {
     let fault = |at: usize, problem: String, count: u64| Fault {
         file: INDPTR.into(),
         position: format!("element {at}"),

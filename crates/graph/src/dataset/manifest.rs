@@ -156,7 +156,7 @@ impl Manifest {
     }
 
     /// Refuses numbers that no dataset can have and files that are no part of one.
-    fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         if self.nodes > MAX_NODES as u64 {
             return Err(format!("{} nodes, more than the {MAX_NODES} that ids can number", self.nodes));
         }

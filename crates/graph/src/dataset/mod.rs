@@ -10,6 +10,7 @@
 //! | `split.npy` | u8 N | 0 none, 1 train, 2 validation, 3 test |
 //! | `ids.txt` | text, a line a node | the user's own ids, if they had any |
 //! | `order.npy` | u32 N, or nothing | a node order for locality, once one was needed; not part of the data |
+//! | `partition-….npy`, `.json` | u32 N, text | a partition and what it was made for, once one was needed; not part of the data |
 //!
 //! [`Dataset::open`] checks types, shapes and lengths; [`check()`] looks at every number. Do not write into a
 //! directory while it is open.
@@ -23,12 +24,15 @@ pub mod write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rayon::prelude::*;
+
 pub use check::check;
 pub use manifest::{MANIFEST, Manifest, Metric, Task};
 
 use crate::csr::CsrView;
 use crate::error::{Error, IoContext, Result};
 use crate::io::npy::{Array, DType};
+use crate::partition::cache;
 
 /// Row starts.
 pub const INDPTR: &str = "indptr.npy";
@@ -47,6 +51,11 @@ pub const ORDER: &str = "order.npy";
 
 /// Everything a dataset directory may hold.
 pub const FILES: [&str; 8] = [MANIFEST, INDPTR, INDICES, FEAT, LABEL, SPLIT, IDS, ORDER];
+
+/// Whether a file of this name may be found in a dataset directory: its data, or what is kept beside them.
+pub fn is_part(name: &str) -> bool {
+    FILES.contains(&name) || order::is_leftover(name) || cache::is_ours(name)
+}
 
 /// Which part of the split a node belongs to, as stored in `split.npy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +90,7 @@ impl Dataset {
         let manifest = read_manifest(path)?;
         let open = |file| {
             let (shape, types) = shapes(&manifest, file);
-            open_array(path, file, &shape, types)
+            open_array(path, MANIFEST, file, &shape, types)
         };
         let [indptr, indices, feat] = [open(INDPTR)?, open(INDICES)?, open(FEAT)?];
         let [label, split] = [open(LABEL)?, open(SPLIT)?];
@@ -108,6 +117,11 @@ impl Dataset {
         &self.feat
     }
 
+    /// The labels as they are stored.
+    pub(crate) fn label_array(&self) -> &Array {
+        &self.label
+    }
+
     /// The labels.
     pub fn labels(&self) -> LabelView<'_> {
         match self.manifest.task {
@@ -121,6 +135,16 @@ impl Dataset {
     /// The part each node belongs to, as numbers of [`Part`].
     pub fn split(&self) -> &[u8] {
         view(&self.split)
+    }
+
+    /// Refuses an edge from a vertex that is not there, which would be read from nowhere.
+    pub fn check_edges(&self) -> Result<()> {
+        let graph = self.graph();
+        let nodes = graph.nodes();
+        let Some(edge) = graph.indices.par_iter().position_any(|&u| u as usize >= nodes) else { return Ok(()) };
+        let place = format!("{}, element {edge}", self.path.join(INDICES).display());
+        let problem = format!("{} is not one of {nodes} nodes", graph.indices[edge]);
+        Err(Error::input(place, problem).help("`halograph data check` lists every fault of a dataset"))
     }
 
     /// The user's own ids, if the nodes came with any.
@@ -181,8 +205,14 @@ fn shapes(manifest: &Manifest, file: &str) -> (Vec<usize>, &'static [DType]) {
     }
 }
 
-/// Opens one array and checks its type and shape.
-fn open_array(folder: &Path, file: &str, shape: &[usize], types: &[DType]) -> Result<Array> {
+/// Opens one array and checks its type, and its shape, which `manifest` says.
+pub(crate) fn open_array(
+    folder: &Path,
+    manifest: &str,
+    file: &str,
+    shape: &[usize],
+    types: &[DType],
+) -> Result<Array> {
     let array = Array::open(&folder.join(file))?;
     let names: Vec<&str> = types.iter().map(DType::descr).collect();
     if !types.contains(&array.header.dtype) || array.header.big_endian {
@@ -195,7 +225,7 @@ fn open_array(folder: &Path, file: &str, shape: &[usize], types: &[DType]) -> Re
         return Err(Error::input(&array.name, problem));
     }
     if array.header.shape != shape {
-        let problem = format!("wrong length: shape {:?} where {MANIFEST} says {shape:?}", array.header.shape);
+        let problem = format!("wrong length: shape {:?} where {manifest} says {shape:?}", array.header.shape);
         return Err(Error::input(&array.name, problem));
     }
     if array.header.fortran && shape.len() > 1 {
@@ -210,6 +240,6 @@ fn open_array(folder: &Path, file: &str, shape: &[usize], types: &[DType]) -> Re
 }
 
 /// The elements of an array whose type [`open_array`] has checked.
-fn view<T: crate::io::npy::Element>(array: &Array) -> &[T] {
+pub(crate) fn view<T: crate::io::npy::Element>(array: &Array) -> &[T] {
     array.as_slice().expect("type, order and alignment were checked when it was opened")
 }

@@ -6,11 +6,10 @@
 use std::io;
 use std::path::Path;
 
-use super::{Dataset, INDICES, ORDER};
-use crate::error::{Error, Result};
+use super::{Dataset, ORDER};
+use crate::error::Result;
 use crate::io::npy::{Array, Writer};
 use crate::order;
-use rayon::prelude::*;
 
 impl Dataset {
     /// An order of the nodes in which neighbours stand near each other, if sums over neighbours gain by it.
@@ -35,15 +34,8 @@ impl Dataset {
 
     /// A new order, empty if it does not pay.
     fn make_order(&self) -> Result<Vec<u32>> {
+        self.check_edges()?;
         let graph = self.graph();
-        let nodes = graph.nodes();
-        if let Some(edge) = graph.indices.par_iter().position_any(|&u| u as usize >= nodes) {
-            let place = format!("{}, element {edge}", self.path.join(INDICES).display());
-            let problem = format!("{} is not one of {nodes} nodes", graph.indices[edge]);
-            return Err(
-                Error::input(place, problem).help("`halograph data check` lists every fault of a dataset")
-            );
-        }
         let order = order::cluster(graph);
         Ok(if order::pays(graph, &order) { order } else { Vec::new() })
     }

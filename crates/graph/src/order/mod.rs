@@ -12,6 +12,7 @@ mod pays;
 
 pub use cluster::cluster;
 pub use nested::{Nested, nested};
+pub(crate) use nested::{UNUSED, distances};
 pub use pays::{pays, too_small};
 
 /// Whether `order` holds every number below its length once.

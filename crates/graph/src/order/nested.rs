@@ -3,7 +3,7 @@
 //! The loss is taken on some rows. The last layer need compute only those, the one before it those and their
 //! in-neighbours, and so on: nested sets, which [`Block::prefix`](crate::block::Block::prefix) turns into blocks.
 
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
 use rayon::prelude::*;
 
@@ -13,7 +13,7 @@ use crate::csr::CsrView;
 /// apart.
 const MERGE: f64 = 0.03;
 /// Stands for a vertex that no layer reads.
-const UNUSED: u8 = u8::MAX;
+pub(crate) const UNUSED: u8 = u8::MAX;
 
 /// An order whose prefixes are what each layer needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,19 +44,24 @@ pub fn nested(graph: CsrView, base: Option<&[u32]>, needed: &[u32], layers: usiz
 }
 
 /// Steps against the edges from `needed` to each vertex; [`UNUSED`] beyond `most`.
-fn distances(graph: CsrView, needed: &[u32], most: usize) -> Vec<u8> {
+pub(crate) fn distances(graph: CsrView, needed: &[u32], most: usize) -> Vec<u8> {
     let distance: Vec<AtomicU8> = (0..graph.nodes()).map(|_| AtomicU8::new(UNUSED)).collect();
     needed.iter().for_each(|&v| distance[v as usize].store(0, Relaxed));
     for step in 0..most as u8 {
+        let found = AtomicBool::new(false);
         // Threads may reach a vertex together, but all of them write the same.
         let reach = |u: &u32| {
             let place = &distance[*u as usize];
             if place.load(Relaxed) == UNUSED {
                 place.store(step + 1, Relaxed);
+                found.store(true, Relaxed);
             }
         };
         let all = (0..graph.nodes()).into_par_iter().with_min_len(256);
         all.filter(|&v| distance[v].load(Relaxed) == step).for_each(|v| graph.row(v).iter().for_each(reach));
+        if !found.into_inner() {
+            break;
+        }
     }
     distance.into_iter().map(AtomicU8::into_inner).collect()
 }

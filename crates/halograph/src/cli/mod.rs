@@ -5,6 +5,7 @@ mod data;
 mod engine;
 mod eval;
 mod interrupt;
+mod partition;
 mod predict;
 mod progress;
 mod train;
@@ -29,6 +30,8 @@ enum Command {
     /// Make, import, describe and check datasets.
     #[command(subcommand)]
     Data(data::Command),
+    /// Cut a dataset into parts, one folder a rank.
+    Partition(partition::Args),
     /// Train a model.
     Train(train::Args),
     /// Show where the time of an epoch goes, and how close that is to what this machine can do.
@@ -45,6 +48,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     rayon::ThreadPoolBuilder::new().num_threads(cores()).build_global()?;
     match args.command {
         Command::Data(command) => data::run(command),
+        Command::Partition(args) => partition::run(&args),
         Command::Train(args) => train::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Eval(args) => eval::run(&args),

@@ -48,7 +48,7 @@ pub(super) fn is_own(name: &str) -> bool {
 /// A file in one of the [`FOLDERS`] of `run` that is no part of it, if there is any.
 pub(super) fn foreign(run: &Path, folder: &str) -> Result<Option<String>> {
     let own = |name: &str| match folder {
-        super::DEMO_DATA => halograph_graph::dataset::FILES.contains(&name),
+        super::DEMO_DATA => halograph_graph::dataset::is_part(name),
         _ => name.starts_with("events.out.tfevents."),
     };
     let other = names(&run.join(folder))?.into_iter().find(|name| !own(name));

@@ -1,0 +1,125 @@
+//! Streaming partition: linear deterministic greedy (Stanton and Kliot, 2012), several passes.
+//!
+//! Vertices come in a random order. Each goes to the part that holds most of its in-neighbours, less so the fuller the
+//! part is; a part that is full takes none. Later passes take each vertex out and place it again, knowing where all of
+//! its neighbours are.
+
+use halograph_kernels::keyed::Key;
+use rayon::prelude::*;
+
+use super::weights::Weights;
+use super::{Recipe, one_each};
+use crate::dataset::{Dataset, Manifest};
+use crate::error::Result;
+use crate::progress::{Progress, Unit};
+
+/// More of them move less than one edge in a hundred.
+const PASSES: u64 = 5;
+/// What a part may hold, over the mean.
+const SLACK: f64 = 1.05;
+/// Stands for a vertex that has not come yet.
+const NOWHERE: u32 = u32::MAX;
+
+/// The part of each vertex of `dataset`.
+pub(super) fn assign(dataset: &Dataset, recipe: &Recipe, progress: &dyn Progress) -> Result<Vec<u32>> {
+    let graph = dataset.graph();
+    let nodes = graph.nodes();
+    if recipe.parts as usize >= nodes {
+        return Ok(one_each(nodes));
+    }
+    let key = Key::new(recipe.seed, "partition stream");
+    let mut order: Vec<u32> = (0..nodes as u32).collect();
+    order.par_sort_unstable_by_key(|&v| (key.at(v.into()), v));
+    let mut parts = Parts::new(recipe.parts as usize, Weights::new(dataset, recipe.balance));
+    let mut of = vec![NOWHERE; nodes];
+    progress.begin("placing vertices", Some(PASSES * nodes as u64), Unit::Items);
+    for _ in 0..PASSES {
+        for run in order.chunks(4096) {
+            for &v in run {
+                let v = v as usize;
+                parts.take_out(v, of[v]);
+                let others = graph.row(v).iter().filter(|&&u| u as usize != v);
+                let neighbours = others.map(|&u| of[u as usize]);
+                of[v] = parts.place(v, neighbours);
+            }
+            progress.tick(run.len() as u64)?;
+        }
+    }
+    Ok(of)
+}
+
+/// Order, parts, weights.
+pub(super) fn peak_bytes(manifest: &Manifest, weights: u64) -> u64 {
+    // Sorting keys that are computed anew each time needs no more.
+    manifest.nodes.saturating_mul(8 + 4 * weights)
+}
+
+/// How full parts are.
+struct Parts {
+    weights: Weights,
+    /// What a part may hold of each weight.
+    capacity: Vec<f64>,
+    /// What each part holds of each weight.
+    loads: Vec<f64>,
+    /// Neighbours of the vertex being placed in each part; 0 between vertices.
+    neighbours: Vec<u32>,
+}
+
+impl Parts {
+    fn new(parts: usize, weights: Weights) -> Self {
+        let capacity = weights.totals().iter().map(|&total| SLACK * total as f64 / parts as f64).collect();
+        let loads = vec![0.0; parts * weights.each];
+        Parts { weights, capacity, loads, neighbours: vec![0; parts] }
+    }
+
+    fn add(&mut self, v: usize, part: u32, sign: f64) {
+        let loads = &mut self.loads[part as usize * self.weights.each..];
+        loads.iter_mut().zip(self.weights.row(v)).for_each(|(load, &weight)| *load += sign * f64::from(weight));
+    }
+
+    fn take_out(&mut self, v: usize, part: u32) {
+        if part != NOWHERE {
+            self.add(v, part, -1.0);
+        }
+    }
+
+    /// How full `part` is with what it has the most of, 1 being its capacity.
+    fn fill(&self, part: u32) -> f64 {
+        let loads = &self.loads[part as usize * self.weights.each..];
+        // What nobody has any of fills nothing.
+        let shares = loads.iter().zip(&self.capacity).filter(|(_, capacity)| **capacity > 0.0);
+        shares.map(|(load, capacity)| load / capacity).fold(0.0, f64::max)
+    }
+
+    /// Whether `part` can take vertex `v`.
+    fn fits(&self, v: usize, part: u32) -> bool {
+        let loads = &self.loads[part as usize * self.weights.each..];
+        let after = loads.iter().zip(self.weights.row(v)).map(|(load, &weight)| load + f64::from(weight));
+        after.zip(&self.capacity).all(|(after, &capacity)| after <= capacity)
+    }
+
+    /// Puts `v`, whose neighbours are in the parts `around`, into a part.
+    fn place(&mut self, v: usize, around: impl Iterator<Item = u32>) -> u32 {
+        let mut met = Vec::new();
+        for part in around.filter(|&part| part != NOWHERE) {
+            let count = &mut self.neighbours[part as usize];
+            if *count == 0 {
+                met.push(part);
+            }
+            *count += 1;
+        }
+        let gain = |part: u32| f64::from(self.neighbours[part as usize]) * (1.0 - self.fill(part));
+        let best = met.iter().copied().filter(|&part| self.fits(v, part));
+        let best = best.max_by(|&a, &b| gain(a).total_cmp(&gain(b)).then(b.cmp(&a)));
+        let part = best.unwrap_or_else(|| self.emptiest());
+        met.iter().for_each(|&part| self.neighbours[part as usize] = 0);
+        self.add(v, part, 1.0);
+        part
+    }
+
+    /// The least full part, the first of equals.
+    fn emptiest(&self) -> u32 {
+        let all = 0..self.neighbours.len() as u32;
+        all.min_by(|&a, &b| self.fill(a).total_cmp(&self.fill(b))).expect("there is at least one part")
+    }
+}

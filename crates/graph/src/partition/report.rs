@@ -1,0 +1,187 @@
+//! What a partition costs: sizes, balance, rows that travel.
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::facts::Facts;
+use crate::dataset::Part;
+
+/// What a partition is like.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Each part.
+    pub sizes: Vec<Size>,
+    /// Edges whose ends have different owners.
+    pub cut_edges: u64,
+    /// Their share of all edges.
+    pub cut_share: f64,
+    /// Halo rows of all parts.
+    pub halo: u64,
+    /// Halo rows over vertices.
+    pub alpha: f64,
+    /// The largest part over the mean.
+    pub balance: Ratios,
+    /// Rows that travel each time all of them do, where there are any; by reader, then by owner.
+    pub pairs: Vec<Pair>,
+}
+
+/// How large one part is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Size {
+    /// Owned vertices.
+    pub nodes: u64,
+    /// In-edges of them.
+    pub edges: u64,
+    /// Training vertices among them.
+    pub training: u64,
+    /// Rows it reads of others.
+    pub halo: u64,
+    /// Rows others read of it, counted once a reader.
+    pub send: u64,
+}
+
+/// Largest over mean; 1 if there is nothing to share.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ratios {
+    /// Of owned vertices.
+    pub nodes: f64,
+    /// Of their in-edges.
+    pub edges: f64,
+    /// Of training vertices.
+    pub training: f64,
+    /// Of halo rows.
+    pub halo: f64,
+}
+
+/// What one part reads of another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pair {
+    /// The owner.
+    pub from: u32,
+    /// The reader.
+    pub to: u32,
+    /// Rows.
+    pub rows: u64,
+}
+
+/// Bytes that training would send if all rows are needed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traffic {
+    /// Graph layers of the model.
+    pub layers: u64,
+    /// Width of its hidden rows.
+    pub hidden: u64,
+    /// Once, before the first epoch: features of halo rows.
+    pub setup_bytes: u64,
+    /// Each epoch: hidden rows forward, and their gradients back.
+    pub bytes_per_epoch: u64,
+    /// The same for each pair, in the order of [`Report::pairs`].
+    pub pair_bytes_per_epoch: Vec<u64>,
+}
+
+impl Report {
+    /// Measures a partition.
+    pub fn of(facts: &Facts) -> Report {
+        let parts: Vec<(Size, u64, Vec<Pair>)> =
+            (0..facts.whole.parts).into_par_iter().map(|part| measure(facts, part)).collect();
+        let mut sizes = Vec::with_capacity(parts.len());
+        let (mut cut_edges, mut pairs) = (0, Vec::new());
+        for (size, cut, read) in parts {
+            sizes.push(size);
+            cut_edges += cut;
+            pairs.extend(read);
+        }
+        pairs.iter().for_each(|pair| sizes[pair.from as usize].send += pair.rows);
+        let halo = sizes.iter().map(|size| size.halo).sum::<u64>();
+        let data = &facts.whole.dataset;
+        Report {
+            cut_edges,
+            cut_share: cut_edges as f64 / data.edges.max(1) as f64,
+            halo,
+            alpha: halo as f64 / data.nodes.max(1) as f64,
+            balance: Ratios {
+                nodes: ratio(&sizes, |size| size.nodes),
+                edges: ratio(&sizes, |size| size.edges),
+                training: ratio(&sizes, |size| size.training),
+                halo: ratio(&sizes, |size| size.halo),
+            },
+            sizes,
+            pairs,
+        }
+    }
+
+    /// What training a model of `layers` graph layers sends if hidden rows, `hidden` wide, travel as they are: each
+    /// layer but the first exchanges them and their gradients; the first sums features, which never change and travel
+    /// once.
+    pub fn traffic(&self, features: u64, layers: u64, hidden: u64) -> Traffic {
+        let row = hidden.saturating_mul(8).saturating_mul(layers.saturating_sub(1));
+        Traffic {
+            layers,
+            hidden,
+            setup_bytes: self.halo.saturating_mul(4).saturating_mul(features),
+            bytes_per_epoch: self.halo.saturating_mul(row),
+            pair_bytes_per_epoch: self.pairs.iter().map(|pair| pair.rows.saturating_mul(row)).collect(),
+        }
+    }
+}
+
+/// One part: its size without what it sends, edges from elsewhere, and what it reads of others.
+fn measure(facts: &Facts, part: u32) -> (Size, u64, Vec<Pair>) {
+    let (graph, split) = (facts.dataset.graph(), facts.dataset.split());
+    let (owner, owned) = (facts.assignment.of(), facts.owned(part));
+    let sources = owned.iter().flat_map(|&v| graph.row(v as usize)).copied();
+    let outside = |&u: &u32| owner[u as usize] != part;
+    let mut halo: Vec<u32> = sources.filter(outside).map(|u| facts.place[u as usize]).collect();
+    let cut = halo.len() as u64;
+    halo.sort_unstable();
+    halo.dedup();
+    let owner_at = |at: u32| owner[facts.order[at as usize] as usize];
+    let pairs = halo.chunk_by(|&a, &b| owner_at(a) == owner_at(b));
+    let pairs = pairs.map(|run| Pair { from: owner_at(run[0]), to: part, rows: run.len() as u64 });
+    let size = Size {
+        nodes: owned.len() as u64,
+        edges: owned.iter().map(|&v| graph.degree(v as usize)).sum(),
+        training: owned.iter().filter(|&&v| split[v as usize] == Part::Train as u8).count() as u64,
+        halo: halo.len() as u64,
+        send: 0,
+    };
+    (size, cut, pairs.collect())
+}
+
+fn ratio(sizes: &[Size], of: impl Fn(&Size) -> u64) -> f64 {
+    let (most, sum) = sizes.iter().map(of).fold((0, 0), |(most, sum), x| (most.max(x), sum + x));
+    if sum == 0 { 1.0 } else { most as f64 * sizes.len() as f64 / sum as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::partition::assign::Assignment;
+    use crate::partition::testing::Toy;
+
+    #[test]
+    fn rows_are_counted_once_a_reader() {
+        // A triangle 0-1-2, and 3 that reads 2; the parts are {0, 1}, {2, 3} and nothing.
+        let toy = Toy::new(4, &[[1, 0], [2, 0], [0, 1], [2, 1], [0, 2], [1, 2], [2, 3]]);
+        let (dataset, parts) = (toy.dataset(), Assignment::new(3, vec![0, 0, 1, 1]).unwrap());
+        let report = Report::of(&Facts::of(&dataset, &parts).unwrap());
+        let size = |nodes, edges, training, halo, send| Size { nodes, edges, training, halo, send };
+        assert_eq!(report.sizes, [size(2, 4, 1, 1, 2), size(2, 3, 0, 2, 1), Size::default()]);
+        assert_eq!((report.cut_edges, report.halo, report.alpha), (4, 3, 0.75));
+        assert!((report.cut_share - 4.0 / 7.0).abs() < 1e-12);
+        let balance = Ratios { nodes: 1.5, edges: 12.0 / 7.0, training: 3.0, halo: 2.0 };
+        assert_eq!(report.balance, balance);
+        let pair = |from, to, rows| Pair { from, to, rows };
+        assert_eq!(report.pairs, [pair(1, 0, 1), pair(0, 1, 2)]);
+        let traffic = report.traffic(3, 3, 16);
+        assert_eq!((traffic.setup_bytes, traffic.bytes_per_epoch), (36, 4 * 3 * 2 * 2 * 16));
+        assert_eq!(traffic.pair_bytes_per_epoch, [256, 512]);
+    }
+
+    #[test]
+    fn nothing_at_all_is_balanced() {
+        let (dataset, parts) = (Toy::new(0, &[]).dataset(), Assignment::new(2, vec![]).unwrap());
+        let report = Report::of(&Facts::of(&dataset, &parts).unwrap());
+        assert_eq!((report.cut_share, report.alpha, report.balance.nodes), (0.0, 0.0, 1.0));
+    }
+}

@@ -1,0 +1,97 @@
+//! Cutting a part out of a dataset in memory.
+
+use rayon::prelude::*;
+
+use super::Shard;
+use super::column::Column;
+use crate::block::{ROWS, rows_mut};
+use crate::dataset::Dataset;
+use crate::error::{Error, Result};
+use crate::partition::assign::Assignment;
+use crate::partition::facts::Facts;
+
+impl Shard {
+    /// Part `part` of `dataset`. To cut several, compute [`Facts`] once and use [`Facts::cut`].
+    pub fn cut(dataset: &Dataset, assignment: &Assignment, part: u32) -> Result<Shard> {
+        Facts::of(dataset, assignment)?.cut(part)
+    }
+}
+
+impl Facts<'_> {
+    /// Part `part`. Features and labels stay where they are, in the mapped dataset.
+    pub fn cut(&self, part: u32) -> Result<Shard> {
+        if part >= self.whole.parts {
+            let problem = format!("part {part} where parts are numbered 0 to {}", self.whole.parts - 1);
+            return Err(Error::input("shard", problem));
+        }
+        let owned = self.owned(part);
+        let (indptr, mut indices) = self.edges_of(owned);
+        let halo = self.renumber(part, &indptr, &mut indices);
+        let before = |&start: &usize| halo.partition_point(|&at| (at as usize) < start) as u64;
+        let halo_starts = self.starts.iter().map(before).collect();
+        let home = |&at: &u32| self.home(self.order[at as usize]).1 as u32;
+        let homes = halo.iter().map(home).collect();
+        let outside = halo.iter().map(|&at| self.order[at as usize]);
+        let ids: Vec<u32> = owned.iter().copied().chain(outside).collect();
+        let split = self.dataset.split();
+        Ok(Shard {
+            part,
+            whole: self.whole.clone(),
+            indptr: Column::Owned(indptr),
+            indices: Column::Owned(indices),
+            split: Column::Owned(ids.iter().map(|&v| split[v as usize]).collect()),
+            degrees: Column::Owned(
+                self.degrees.iter().flat_map(|of| ids.iter().map(|&v| of[v as usize])).collect(),
+            ),
+            distance: Column::Owned(ids.iter().map(|&v| self.distance[v as usize]).collect()),
+            halo: Column::Owned(halo_starts),
+            homes: Column::Owned(homes),
+            features: self.dataset.features().clone(),
+            labels: self.dataset.label_array().clone(),
+            stored: Some(owned.to_vec()),
+            ids: Column::Owned(ids),
+        })
+    }
+
+    /// Row starts of the in-edges of `owned`, and the places they come from.
+    fn edges_of(&self, owned: &[u32]) -> (Vec<u64>, Vec<u32>) {
+        let graph = self.dataset.graph();
+        let mut indptr = Vec::with_capacity(owned.len() + 1);
+        indptr.push(0);
+        let mut end = 0;
+        indptr.extend(owned.iter().map(|&v| {
+            end += graph.degree(v as usize);
+            end
+        }));
+        let mut places = vec![0u32; end as usize];
+        owned.par_chunks(ROWS).zip(rows_mut(&indptr, &mut places)).for_each(|(vertices, run)| {
+            let sources = vertices.iter().flat_map(|&v| graph.row(v as usize));
+            run.iter_mut().zip(sources).for_each(|(to, &u)| *to = self.place[u as usize]);
+        });
+        (indptr, places)
+    }
+
+    /// Turns the places in `indices` into rows of `part`, ascending in each row; gives the places of the halo.
+    fn renumber(&self, part: u32, indptr: &[u64], indices: &mut [u32]) -> Vec<u32> {
+        let own = self.starts[part as usize] as u32..self.starts[part as usize + 1] as u32;
+        let mut halo: Vec<u32> = indices.par_iter().copied().filter(|at| !own.contains(at)).collect();
+        halo.par_sort_unstable();
+        halo.dedup();
+        let row = |at: u32| {
+            if own.contains(&at) {
+                return at - own.start;
+            }
+            let position = halo.binary_search(&at).expect("the halo holds every place that is not owned");
+            own.len() as u32 + position as u32
+        };
+        rows_mut(indptr, indices).into_par_iter().enumerate().for_each(|(run, mut rest)| {
+            for ends in indptr[run * ROWS..].windows(2).take(ROWS) {
+                let (columns, after) = rest.split_at_mut((ends[1] - ends[0]) as usize);
+                columns.iter_mut().for_each(|at| *at = row(*at));
+                columns.sort_unstable();
+                rest = after;
+            }
+        });
+        halo
+    }
+}

@@ -1,0 +1,143 @@
+//! `shard.json`: what the folder of one part says of itself.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::dataset::{FEAT, INDICES, INDPTR, LABEL, SPLIT, Task};
+use crate::error::{Error, Result};
+use crate::io::npy::{DType, FileRecord};
+use crate::partition::assign::MAX_PARTS;
+use crate::partition::facts::Whole;
+
+/// File name of the manifest.
+pub const MANIFEST: &str = "shard.json";
+/// The version this build writes and reads.
+pub const VERSION: u32 = 1;
+pub(crate) const FORMAT: &str = "halograph-shard";
+
+/// Dataset ids of owned and halo rows.
+pub const IDS: &str = "ids.npy";
+/// In-degrees by stage.
+pub const DEGREE: &str = "degree.npy";
+/// Distances from training vertices.
+pub const DISTANCE: &str = "distance.npy";
+/// Where the halo rows of each owner begin.
+pub const HALO: &str = "halo.npy";
+/// The row of each halo vertex at its owner.
+pub const HOME: &str = "home.npy";
+
+/// The arrays of a shard. `indptr.npy`, `indices.npy`, `feat.npy`, `label.npy` and `split.npy` are as in a dataset.
+pub const FILES: [&str; 10] = [INDPTR, INDICES, IDS, SPLIT, DEGREE, DISTANCE, HALO, HOME, FEAT, LABEL];
+
+/// The folder of part `part`.
+pub fn folder_name(part: u32) -> String {
+    format!("part-{part:04}")
+}
+
+/// The contents of `shard.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ShardManifest {
+    /// Always `halograph-shard`.
+    pub format: String,
+    /// Layout version of the folder.
+    pub version: u32,
+    /// Which part it is.
+    pub part: u32,
+    /// Owned vertices.
+    pub owned: u64,
+    /// Halo vertices.
+    pub halo: u64,
+    /// Edges of owned vertices.
+    pub edges: u64,
+    /// What every part knows.
+    pub whole: Whole,
+    /// Length and digest of each file.
+    pub files: BTreeMap<String, FileRecord>,
+    /// Digest of all of the above.
+    pub digest: String,
+}
+
+/// What every version of the manifest has.
+#[derive(Deserialize)]
+pub(crate) struct Head {
+    pub format: String,
+    pub version: u32,
+}
+
+impl ShardManifest {
+    /// The digest of everything but itself.
+    pub(super) fn compute_digest(&self) -> String {
+        let bare = ShardManifest { digest: String::new(), ..self.clone() };
+        let text = serde_json::to_vec(&bare).expect("a manifest always serialises");
+        blake3::hash(&text).to_hex().to_string()
+    }
+
+    /// Parses and checks `text`, the contents of `path`.
+    pub(super) fn parse(path: &Path, text: &str) -> Result<ShardManifest> {
+        let refuse = |problem: String| Error::input(path.display(), problem).help(AGAIN);
+        let head: Head =
+            serde_json::from_str(text).map_err(|e| refuse(format!("not a shard manifest: {e}")))?;
+        if head.format != FORMAT {
+            return Err(refuse(format!("format {:?} where {FORMAT:?} is needed", head.format)));
+        }
+        if head.version != VERSION {
+            let problem = format!("shard version {}; this build reads version {VERSION}", head.version);
+            return Err(Error::input(path.display(), problem)
+                .help("partition the dataset again with this build, or use the build that made it"));
+        }
+        let manifest: ShardManifest =
+            serde_json::from_str(text).map_err(|e| refuse(format!("bad manifest: {e}")))?;
+        manifest.check().map_err(refuse)?;
+        Ok(manifest)
+    }
+
+    /// Refuses contents that were changed, and numbers that no shard can have.
+    fn check(&self) -> Result<(), String> {
+        if self.digest != self.compute_digest() {
+            return Err("the digest does not belong to the contents: the file was changed".into());
+        }
+        self.whole.dataset.check()?;
+        let nodes = self.whole.dataset.nodes;
+        if self.whole.parts > MAX_PARTS || self.part >= self.whole.parts {
+            return Err(format!("part {} of {}", self.part, self.whole.parts));
+        }
+        if self.owned.saturating_add(self.halo) > nodes || self.whole.distances.len() != 256 {
+            return Err(format!("{} owned and {} halo vertices of {nodes}", self.owned, self.halo));
+        }
+        if !self.files.keys().map(String::as_str).eq(sorted_files()) {
+            return Err("does not list the files of a shard".into());
+        }
+        Ok(())
+    }
+
+    /// The shape and the types of an array.
+    pub(super) fn shape(&self, file: &str) -> (Vec<usize>, &'static [DType]) {
+        let (owned, halo) = (self.owned as usize, self.halo as usize);
+        let rows = owned + halo;
+        let data = &self.whole.dataset;
+        match (file, data.task) {
+            (INDPTR, _) => (vec![owned + 1], &[DType::U64]),
+            (INDICES, _) => (vec![self.edges as usize], &[DType::U32]),
+            (IDS, _) => (vec![rows], &[DType::U32]),
+            (DEGREE, _) => (vec![3, rows], &[DType::U32]),
+            (HALO, _) => (vec![self.whole.parts as usize + 1], &[DType::U64]),
+            (HOME, _) => (vec![halo], &[DType::U32]),
+            (FEAT, _) => (vec![owned, data.features as usize], &[DType::F32, DType::F16]),
+            (LABEL, Task::SingleLabel) => (vec![owned], &[DType::I64]),
+            (LABEL, Task::MultiLabel) => (vec![owned, data.classes as usize], &[DType::U8]),
+            _ => (vec![rows], &[DType::U8]),
+        }
+    }
+}
+
+/// What to do about a damaged shard.
+pub(super) const AGAIN: &str =
+    "copy the folder of this part again, or make all parts again with `halograph partition`";
+
+fn sorted_files() -> Vec<&'static str> {
+    let mut files = FILES.to_vec();
+    files.sort_unstable();
+    files
+}

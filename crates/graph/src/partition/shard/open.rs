@@ -1,0 +1,98 @@
+//! Opening the folder of one part. Nothing else is read: a host may have nothing else.
+
+use std::fs;
+use std::path::Path;
+
+use rayon::prelude::*;
+
+use super::Shard;
+use super::column::Column;
+use super::manifest::{AGAIN, DEGREE, DISTANCE, HALO, HOME, IDS, MANIFEST, ShardManifest, folder_name};
+use crate::dataset::check::row_starts;
+use crate::dataset::{FEAT, INDICES, INDPTR, LABEL, SPLIT, open_array};
+use crate::error::{Error, IoContext, Result};
+use crate::io::npy::{self, Array};
+
+impl Shard {
+    /// Part `part` of the partition in the folder `shards`: only its own folder is looked at. Large arrays are mapped;
+    /// lengths, types and digests of all of them are checked, and that they fit together.
+    pub fn open(shards: &Path, part: u32) -> Result<Shard> {
+        let folder = shards.join(folder_name(part));
+        let manifest = read_manifest(&folder, part)?;
+        manifest.files.par_iter().try_for_each(|(file, record)| check_digest(&folder.join(file), record))?;
+        let open = |file| -> Result<Array> {
+            let (shape, types) = manifest.shape(file);
+            open_array(&folder, MANIFEST, file, &shape, types).map_err(|e| e.help(AGAIN))
+        };
+        let shard = Shard {
+            part,
+            ids: Column::Mapped(open(IDS)?),
+            indptr: Column::Mapped(open(INDPTR)?),
+            indices: Column::Mapped(open(INDICES)?),
+            split: Column::Mapped(open(SPLIT)?),
+            degrees: Column::Mapped(open(DEGREE)?),
+            distance: Column::Mapped(open(DISTANCE)?),
+            halo: Column::Mapped(open(HALO)?),
+            homes: Column::Mapped(open(HOME)?),
+            features: open(FEAT)?,
+            labels: open(LABEL)?,
+            stored: None,
+            whole: manifest.whole,
+        };
+        shard.check().map_err(|(file, problem)| damaged(&folder.join(file), problem))?;
+        Ok(shard)
+    }
+
+    /// Whether the numbers make sense together: nothing that is read later leads outside.
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        if let Some(fault) = row_starts(&self.indptr, self.indices.len() as u64).into_iter().next() {
+            return Err((INDPTR, format!("{}: {}", fault.position, fault.problem)));
+        }
+        let (rows, nodes) = (self.rows() as u32, self.whole.dataset.nodes as u32);
+        if let Some(edge) = self.indices.par_iter().position_any(|&column| column >= rows) {
+            return Err((INDICES, format!("element {edge}: {} is not one of {rows} rows", self.indices[edge])));
+        }
+        let edges = self.edges();
+        if let Some(row) = (0..self.owned()).into_par_iter().find_any(|&row| !edges.row(row).is_sorted()) {
+            return Err((INDICES, format!("the edges of row {row} do not ascend")));
+        }
+        if let Some(row) = self.ids.iter().position(|&id| id >= nodes) {
+            return Err((IDS, format!("element {row}: {} is not one of {nodes} nodes", self.ids[row])));
+        }
+        let ends = self.halo.first() == Some(&0) && self.halo.last() == Some(&(self.homes.len() as u64));
+        let own = self.halo[self.part as usize] == self.halo[self.part as usize + 1];
+        if !ends || !own || !self.halo.is_sorted() {
+            return Err((HALO, "the halo of each owner does not follow that of the one before".into()));
+        }
+        Ok(())
+    }
+}
+
+fn read_manifest(folder: &Path, part: u32) -> Result<ShardManifest> {
+    let path = folder.join(MANIFEST);
+    if !path.exists() {
+        return Err(Error::input(folder.display(), format!("no {MANIFEST}: part {part} is not here"))
+            .help("make the parts with `halograph partition`, or copy the folder of this part here"));
+    }
+    let manifest = ShardManifest::parse(&path, &fs::read_to_string(&path).at(&path, "read")?)?;
+    if manifest.part != part {
+        return Err(damaged(&path, format!("is part {}, not part {part}", manifest.part)));
+    }
+    Ok(manifest)
+}
+
+fn check_digest(path: &Path, record: &npy::FileRecord) -> Result<()> {
+    let map = npy::map(path)?;
+    if map.len() as u64 != record.bytes {
+        let problem = format!("{} bytes where {MANIFEST} records {}", map.len(), record.bytes);
+        return Err(damaged(path, problem));
+    }
+    if blake3::hash(&map).to_hex().as_str() != record.blake3 {
+        return Err(damaged(path, format!("contents differ from those {MANIFEST} records (blake3)")));
+    }
+    Ok(())
+}
+
+fn damaged(path: &Path, problem: impl std::fmt::Display) -> Error {
+    Error::input(path.display(), problem).help(AGAIN)
+}

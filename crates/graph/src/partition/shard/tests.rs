@@ -1,0 +1,404 @@
+//! Shards against a twin made by brute force, in memory and through the disk, whole and damaged.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+
+use super::manifest::{FILES, MANIFEST, ShardManifest};
+use super::*;
+use crate::dataset::Dataset;
+use crate::io::npy::{Element, FileRecord, Writer};
+use crate::partition::testing::{Kind, Toy, communities};
+use crate::partition::{Assignment, Facts, Origin, folder, write};
+use crate::progress::Silent;
+
+/// The in-neighbours of `v`, by looking at every edge.
+fn sources(dataset: &Dataset, v: u32) -> BTreeSet<u32> {
+    dataset.graph().row(v as usize).iter().copied().collect()
+}
+
+/// Distances by going round until nothing changes.
+fn slow_distances(dataset: &Dataset) -> Vec<u8> {
+    let labelled = |v: usize| match dataset.labels() {
+        LabelView::Single(classes) => classes[v] >= 0,
+        LabelView::Multi { .. } => true,
+    };
+    let nodes = dataset.split().len();
+    let start = |v| if dataset.split()[v] == 1 && labelled(v) { 0 } else { u8::MAX };
+    let mut distance: Vec<u8> = (0..nodes).map(start).collect();
+    for _ in 0..nodes {
+        for v in 0..nodes {
+            for u in sources(dataset, v as u32) {
+                distance[u as usize] = distance[u as usize].min(distance[v].saturating_add(1));
+            }
+        }
+    }
+    distance
+}
+
+fn slow_degree(dataset: &Dataset, v: u32, stage: Stage) -> u32 {
+    let within = |v: u32| {
+        let split = dataset.split()[v as usize];
+        stage == Stage::All || split == 1 || stage == Stage::Val && split == 2
+    };
+    let counted = sources(dataset, v).into_iter().filter(|&u| u != v && within(u)).count();
+    if within(v) { counted as u32 } else { 0 }
+}
+
+/// Ids of a part's rows when no locality order is in play.
+fn slow_ids(dataset: &Dataset, of: &[u32], part: u32) -> (Vec<u32>, Vec<u32>) {
+    let owned: Vec<u32> = (0..of.len() as u32).filter(|&v| of[v as usize] == part).collect();
+    let all: BTreeSet<u32> = owned.iter().flat_map(|&v| sources(dataset, v)).collect();
+    let mut halo: Vec<u32> = all.into_iter().filter(|&u| of[u as usize] != part).collect();
+    halo.sort_by_key(|&u| (of[u as usize], u));
+    (owned, halo)
+}
+
+/// Holds all shards of a dataset to the twin.
+fn assert_right(dataset: &Dataset, of: &[u32], shards: &[Shard]) {
+    let distance = slow_distances(dataset);
+    let mut edges = Vec::new();
+    for (part, shard) in shards.iter().enumerate() {
+        let (owned, halo) = slow_ids(dataset, of, part as u32);
+        assert_eq!((shard.part(), shard.owned()), (part as u32, owned.len()));
+        assert_eq!(shard.ids(), [&owned[..], &halo].concat());
+        for (row, &v) in shard.ids().iter().enumerate() {
+            assert_eq!(shard.split()[row], dataset.split()[v as usize]);
+            assert_eq!(shard.distance()[row], distance[v as usize]);
+            for stage in [Stage::All, Stage::Train, Stage::Val] {
+                assert_eq!(shard.degrees(stage)[row], slow_degree(dataset, v, stage), "{stage:?} of {v}");
+            }
+        }
+        for (row, &v) in owned.iter().enumerate() {
+            let columns = shard.edges().row(row);
+            assert!(columns.is_sorted());
+            let local = columns.iter().filter(|&&column| (column as usize) < owned.len()).count();
+            assert_eq!(shard.local_edges(row), local);
+            edges.extend(columns.iter().map(|&column| (shard.ids()[column as usize], v)));
+            assert_own_data(dataset, shard, row, v);
+        }
+        for (owner, other) in shards.iter().enumerate().filter(|(owner, _)| *owner != part) {
+            let rows = shard.rows_of(owner as u32);
+            let homes = shard.homes(owner as u32).iter().map(|&home| other.ids()[home as usize]);
+            assert_eq!(homes.collect::<Vec<_>>(), shard.ids()[rows]);
+        }
+        assert!(shard.homes(part as u32).is_empty());
+        let block = shard.block();
+        assert_eq!((block.sources(), block.destinations()), (shard.rows(), 0..owned.len()));
+        assert_eq!(shard.whole(), shards[0].whole());
+    }
+    let all = (0..of.len() as u32).flat_map(|v| sources(dataset, v).into_iter().map(move |u| (u, v)));
+    edges.sort_unstable();
+    let mut all: Vec<_> = all.collect();
+    all.sort_unstable();
+    assert_eq!(edges, all, "every edge is in one shard");
+    if let Some(shard) = shards.first() {
+        let whole = shard.whole();
+        assert_eq!(whole.training, distance.iter().filter(|&&d| d == 0).count() as u64);
+        let count = |d: usize| distance.iter().filter(|&&of| of as usize == d).count() as u64;
+        assert!((0..256).all(|d| whole.distances[d] == count(d)));
+        assert_eq!((&whole.dataset, whole.parts as usize), (&dataset.manifest, shards.len()));
+    }
+}
+
+/// Label and features of an owned row.
+fn assert_own_data(dataset: &Dataset, shard: &Shard, row: usize, v: u32) {
+    let v = v as usize;
+    match (shard.label(row), dataset.labels()) {
+        (Label::Class(class), LabelView::Single(classes)) => assert_eq!(class, classes[v]),
+        (Label::Flags(found), LabelView::Multi { flags, .. }) => assert_eq!(found, &flags[2 * v..2 * v + 2]),
+        _ => panic!("labels of another kind"),
+    }
+    let mut features = [0.0; 3];
+    shard.read_features(row, &mut features).unwrap();
+    assert_eq!(features, [v as f32, v as f32 + 0.5, -(v as f32)]);
+    let listed = shard.labelled(Part::Train).contains(&(row as u32));
+    assert_eq!(listed, shard.split()[row] == 1 && shard.label(row).is_known());
+}
+
+fn cut_all(dataset: &Dataset, assignment: &Assignment) -> Vec<Shard> {
+    let facts = Facts::of(dataset, assignment).unwrap();
+    (0..assignment.parts()).map(|part| facts.cut(part).unwrap()).collect()
+}
+
+prop_compose! {
+    fn toys()(nodes in 0usize..14)(
+        split in proptest::collection::vec(0u8..4, nodes),
+        edges in proptest::collection::vec([0..nodes.max(1) as i64, 0..nodes.max(1) as i64], 0..=40 * nodes.min(1)),
+        nodes in Just(nodes),
+        directed in any::<bool>(),
+        multi_label in any::<bool>(),
+        half in any::<bool>(),
+    ) -> Toy {
+        Toy::like(nodes, &edges, &split, Kind { directed, multi_label, half })
+    }
+}
+
+impl std::fmt::Debug for Toy {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        let dataset = self.dataset();
+        let graph = dataset.graph();
+        write!(f, "{:?} {:?} {:?}", graph.indptr, graph.indices, dataset.split())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn shards_hold_what_a_rank_needs(
+        toy in toys(),
+        parts in prop_oneof![1u32..=8, Just(20)],
+        seed in proptest::collection::vec(0u32..1000, 14),
+    ) {
+        let dataset = toy.dataset();
+        let of: Vec<u32> = seed[..toy.nodes()].iter().map(|x| x % parts).collect();
+        let assignment = Assignment::new(parts, of.clone()).unwrap();
+        assert_right(&dataset, &of, &cut_all(&dataset, &assignment));
+    }
+}
+
+/// Twelve vertices in three parts, one of them empty, on disk.
+fn on_disk(kind: Kind) -> (Toy, Assignment, tempfile::TempDir, PathBuf) {
+    let edges: Vec<[i64; 2]> = (0..12).flat_map(|v| [[v, (v + 1) % 12], [v, (v + 5) % 12]]).collect();
+    let split: Vec<u8> = (0..12).map(|v| [1, 0, 2, 3][v % 4]).collect();
+    let toy = Toy::like(12, &edges, &split, kind);
+    let of = (0..12).map(|v| [0, 2, 2][v % 3]).collect();
+    let assignment = Assignment::new(3, of).unwrap();
+    let dataset = toy.dataset();
+    let target = tempfile::tempdir().unwrap();
+    let shards = target.path().join("shards");
+    let facts = Facts::of(&dataset, &assignment).unwrap();
+    write(&shards, false, &facts, &Origin::imported(), &Silent).unwrap();
+    drop(facts);
+    (toy, assignment, target, shards)
+}
+
+const PLAIN: Kind = Kind { directed: true, multi_label: false, half: false };
+
+#[test]
+fn shards_on_disk_are_those_in_memory() {
+    for kind in [PLAIN, Kind { directed: false, multi_label: true, half: true }] {
+        let (toy, assignment, _target, shards) = on_disk(kind);
+        let dataset = toy.dataset();
+        let opened: Vec<Shard> = (0..3).map(|part| Shard::open(&shards, part).unwrap()).collect();
+        assert_right(&dataset, assignment.of(), &opened);
+        for (cut, opened) in cut_all(&dataset, &assignment).iter().zip(&opened) {
+            assert_eq!(cut.edges().indptr, opened.edges().indptr);
+            assert_eq!(cut.edges().indices, opened.edges().indices);
+        }
+        let kept = Assignment::read(&shards.join(folder::ASSIGNMENT), 12, 3).unwrap();
+        assert_eq!(kept, assignment);
+        let text = fs::read_to_string(shards.join(folder::MANIFEST)).unwrap();
+        let manifest: folder::Partition = serde_json::from_str(&text).unwrap();
+        assert_eq!((manifest.parts, &manifest.layout), (3, &opened[0].whole().layout));
+    }
+}
+
+#[test]
+fn a_part_needs_nothing_but_its_own_folder() {
+    let (toy, assignment, target, shards) = on_disk(PLAIN);
+    let alone = target.path().join("alone");
+    fs::create_dir(&alone).unwrap();
+    fs::rename(shards.join("part-0002"), alone.join("part-0002")).unwrap();
+    fs::remove_dir_all(&shards).unwrap();
+    let shard = Shard::open(&alone, 2).unwrap();
+    let (owned, halo) = slow_ids(&toy.dataset(), assignment.of(), 2);
+    assert_eq!(shard.ids(), [owned, halo].concat());
+    let error = Shard::open(&alone, 0).err().unwrap().to_string();
+    assert!(error.contains("part-0000") && error.contains("part 0 is not here"), "{error}");
+}
+
+#[test]
+fn the_locality_order_is_kept_inside_parts() {
+    let (_folder, dataset) = communities(20_000, 300_000);
+    let order = dataset.order().unwrap().expect("it pays");
+    let of: Vec<u32> = (0..20_000).map(|v| v % 3).collect();
+    let assignment = Assignment::new(3, of).unwrap();
+    let shards = cut_all(&dataset, &assignment);
+    for (part, shard) in shards.iter().enumerate() {
+        let owned = order.iter().copied().filter(|v| v % 3 == part as u32).collect::<Vec<_>>();
+        assert_eq!(shard.ids()[..shard.owned()], owned);
+        for (owner, other) in shards.iter().enumerate().filter(|(owner, _)| *owner != part) {
+            let homes = shard.homes(owner as u32);
+            assert!(homes.is_sorted() && !homes.is_empty());
+            let sent = homes.iter().map(|&home| other.ids()[home as usize]);
+            assert!(sent.eq(shard.ids()[shard.rows_of(owner as u32)].iter().copied()));
+        }
+    }
+}
+
+#[test]
+fn the_layout_tells_assignments_apart() {
+    let toy = Toy::new(4, &[[0, 1]]);
+    let dataset = toy.dataset();
+    let layout = |parts, of: &[u32]| {
+        let assignment = Assignment::new(parts, of.to_vec()).unwrap();
+        Facts::of(&dataset, &assignment).unwrap().whole.layout
+    };
+    let first = layout(2, &[0, 0, 1, 1]);
+    assert_eq!(first, layout(2, &[0, 0, 1, 1]));
+    for (parts, of) in [(2, [0, 1, 0, 1]), (3, [0, 0, 1, 1]), (2, [0, 0, 0, 1])] {
+        assert_ne!(first, layout(parts, &of));
+    }
+}
+
+#[test]
+fn a_part_that_is_not_there_and_an_assignment_of_another_graph_are_refused() {
+    let dataset = Toy::new(4, &[[0, 1]]).dataset();
+    let two = Assignment::new(2, vec![0; 4]).unwrap();
+    assert!(Shard::cut(&dataset, &two, 1).is_ok());
+    assert!(Shard::cut(&dataset, &two, 2).err().unwrap().to_string().contains("0 to 1"));
+    let other = Assignment::new(2, vec![0; 5]).unwrap();
+    assert!(Shard::cut(&dataset, &other, 0).err().unwrap().to_string().contains("another dataset"));
+}
+
+/// Damages part 0 and gives what opening it says.
+fn after(damage: impl Fn(&Path)) -> String {
+    let (_toy, _assignment, _target, shards) = on_disk(PLAIN);
+    damage(&shards.join("part-0000"));
+    Shard::open(&shards, 0).err().expect("damage is found").to_string()
+}
+
+#[test]
+fn damaged_files_are_named() {
+    for file in FILES {
+        let path = |folder: &Path| folder.join(file);
+        let flipped = after(|folder| {
+            let mut bytes = fs::read(path(folder)).unwrap();
+            *bytes.last_mut().unwrap() ^= 1;
+            fs::write(path(folder), bytes).unwrap();
+        });
+        let longer = after(|folder| {
+            let mut bytes = fs::read(path(folder)).unwrap();
+            bytes.extend([0; 8]);
+            fs::write(path(folder), bytes).unwrap();
+        });
+        let shorter = after(|folder| {
+            let bytes = fs::read(path(folder)).unwrap();
+            fs::write(path(folder), &bytes[..bytes.len() - 1]).unwrap();
+        });
+        let empty = after(|folder| fs::write(path(folder), "").unwrap());
+        for message in [flipped, longer, shorter, empty] {
+            assert!(message.contains(file) && message.contains("halograph partition"), "{message}");
+        }
+        assert!(after(|folder| fs::remove_file(path(folder)).unwrap()).contains(file));
+    }
+}
+
+/// Replaces text in `shard.json`.
+fn edit(folder: &Path, from: &str, to: &str) {
+    let text = fs::read_to_string(folder.join(MANIFEST)).unwrap();
+    assert!(text.contains(from), "{from}");
+    fs::write(folder.join(MANIFEST), text.replacen(from, to, 1)).unwrap();
+}
+
+#[test]
+fn a_changed_manifest_is_refused() {
+    for (from, to, word) in [
+        ("halograph-shard", "halograph-shart", "format"),
+        ("\"version\": 1", "\"version\": 7", "version 7"),
+        ("\"owned\": 4", "\"owned\": 5", "digest"),
+        ("\"training\": 2", "\"training\": 3", "digest"),
+        ("\"name\": \"toy\"", "\"name\": \"boy\"", "digest"),
+        ("{", "", "not a shard manifest"),
+    ] {
+        let message = after(|folder| edit(folder, from, to));
+        assert!(message.contains(word) && message.contains(MANIFEST), "{message}");
+    }
+    let (_toy, _assignment, _target, shards) = on_disk(PLAIN);
+    fs::remove_dir_all(shards.join("part-0000")).unwrap();
+    fs::rename(shards.join("part-0002"), shards.join("part-0000")).unwrap();
+    let message = Shard::open(&shards, 0).err().unwrap().to_string();
+    assert!(message.contains("is part 2, not part 0"), "{message}");
+}
+
+/// Replaces an array of a shard, and what the manifest says of it.
+fn forge<T: Element>(folder: &Path, file: &str, elements: &[T]) {
+    let path = folder.join(file);
+    fs::remove_file(&path).unwrap();
+    let mut writer = Writer::create(&path, &[elements.len()]).unwrap();
+    writer.write(elements).unwrap();
+    resign(folder, |manifest| drop(manifest.files.insert(file.into(), writer.finish().unwrap())));
+}
+
+/// Changes the manifest of a shard and signs it anew.
+fn resign(folder: &Path, change: impl FnOnce(&mut ShardManifest)) {
+    let path = folder.join(MANIFEST);
+    let mut manifest: ShardManifest =
+        serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    change(&mut manifest);
+    manifest.digest = manifest.compute_digest();
+    fs::write(&path, serde_json::to_string(&manifest).unwrap()).unwrap();
+}
+
+#[test]
+fn numbers_that_lead_outside_are_refused_even_under_a_true_digest() {
+    use super::manifest::{HALO, IDS};
+    use crate::dataset::{INDICES, INDPTR};
+    let shard = |folder: &Path| Shard::open(folder.parent().unwrap(), 0).unwrap();
+    let outside = after(|folder| {
+        let mut columns = shard(folder).edges().indices.to_vec();
+        columns[1] = 999;
+        forge(folder, INDICES, &columns);
+    });
+    let unsorted = after(|folder| {
+        let mut columns = shard(folder).edges().indices.to_vec();
+        columns.swap(0, 1);
+        forge(folder, INDICES, &columns);
+    });
+    let falling = after(|folder| {
+        let mut starts = shard(folder).edges().indptr.to_vec();
+        starts[1] = 99;
+        forge(folder, INDPTR, &starts);
+    });
+    let unknown = after(|folder| {
+        let mut ids = shard(folder).ids().to_vec();
+        ids[0] = 12;
+        forge(folder, IDS, &ids);
+    });
+    let uneven = after(|folder| forge(folder, HALO, &[0u64, 1, 1, 1]));
+    let short = after(|folder| forge(folder, IDS, &[0u32, 1]));
+    let wide = after(|folder| forge::<u64>(folder, IDS, &[0; 12]));
+    let crowded = after(|folder| resign(folder, |manifest| manifest.owned = 13));
+    let none = after(|folder| resign(folder, |manifest| manifest.whole.parts = 0));
+    let listed = after(|folder| {
+        let record = FileRecord { bytes: 0, blake3: String::new() };
+        resign(folder, |manifest| drop(manifest.files.insert("../x".into(), record)));
+    });
+    for (message, words) in [
+        (outside, ["indices.npy", "999 is not one of"]),
+        (unsorted, ["indices.npy", "do not ascend"]),
+        (falling, ["indptr.npy", "may not fall"]),
+        (unknown, ["ids.npy", "12 is not one of 12 nodes"]),
+        (uneven, ["halo.npy", "does not follow"]),
+        (short, ["ids.npy", "wrong length"]),
+        (wide, ["ids.npy", "wrong dtype"]),
+        (crowded, [MANIFEST, "13 owned"]),
+        (none, [MANIFEST, "part 0 of 0"]),
+        (listed, [MANIFEST, "does not list"]),
+    ] {
+        assert!(words.iter().all(|word| message.contains(word)), "{message}");
+    }
+}
+
+#[test]
+fn only_a_partition_is_replaced() {
+    let (toy, assignment, target, shards) = on_disk(PLAIN);
+    let dataset = toy.dataset();
+    let facts = Facts::of(&dataset, &assignment).unwrap();
+    let again = |overwrite| write(&shards, overwrite, &facts, &Origin::imported(), &Silent);
+    assert!(again(false).unwrap_err().to_string().contains("--overwrite"));
+    again(true).unwrap();
+    fs::write(shards.join("part-0001/notes.md"), "mine").unwrap();
+    assert!(again(true).unwrap_err().to_string().contains("part-0001/notes.md"));
+    fs::remove_file(shards.join("part-0001/notes.md")).unwrap();
+    fs::write(shards.join("part-1"), "mine").unwrap();
+    assert!(again(true).unwrap_err().to_string().contains("part-1"));
+    let names: Vec<_> = fs::read_dir(target.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(names, ["shards"], "nothing hidden is left");
+    let message = write(&dataset.path, true, &facts, &Origin::imported(), &Silent).unwrap_err().to_string();
+    assert!(message.contains("not a partition"), "{message}");
+}

@@ -1,0 +1,93 @@
+//! Small datasets for the tests of this module.
+
+use crate::build::{EdgeInput, EdgeList, EdgeOptions, build};
+use crate::dataset::write::{Contents, FeatureSource, FeatureType, Labels, write};
+use crate::dataset::{Dataset, Metric};
+use crate::error::Result;
+use crate::generate::{Spec, make, presets};
+use crate::progress::Silent;
+
+/// Three numbers a vertex that tell which one it is.
+struct Numbers(usize);
+
+impl FeatureSource for Numbers {
+    fn cols(&self) -> usize {
+        3
+    }
+    fn stream(&self, sink: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()> {
+        (0..self.0).try_for_each(|v| sink(&[v as f32, v as f32 + 0.5, -(v as f32)]))
+    }
+    fn place(&self, row: usize, column: usize) -> String {
+        format!("row {row}, column {column}")
+    }
+}
+
+/// A dataset of few vertices, in a folder of its own.
+pub(super) struct Toy {
+    folder: tempfile::TempDir,
+    nodes: usize,
+}
+
+/// What a [`Toy`] is like, besides its edges.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kind {
+    pub directed: bool,
+    pub multi_label: bool,
+    pub half: bool,
+}
+
+impl Toy {
+    /// Directed edges `[source, destination]`, self-loops kept.
+    pub fn new(nodes: usize, edges: &[[i64; 2]]) -> Toy {
+        let split: Vec<u8> = (0..nodes).map(|v| (v % 4) as u8).collect();
+        Toy::like(nodes, edges, &split, Kind { directed: true, multi_label: false, half: false })
+    }
+
+    /// Such a dataset with this split. Every fifth vertex has no label.
+    pub fn like(nodes: usize, edges: &[[i64; 2]], split: &[u8], kind: Kind) -> Toy {
+        let folder = tempfile::tempdir().unwrap();
+        let source = EdgeInput::Source(Box::new(EdgeList { name: "toy".into(), edges: edges.to_vec() }));
+        let options = EdgeOptions { directed: kind.directed, keep_self_loops: true };
+        let (csr, _) = build(nodes, source, options, &Silent).unwrap();
+        let labels = if kind.multi_label {
+            Labels::Multi { classes: 2, flags: (0..2 * nodes).map(|i| (i % 3 == 0) as u8).collect() }
+        } else {
+            Labels::Single((0..nodes as i64).map(|v| if v % 5 == 4 { -1 } else { v % 3 }).collect())
+        };
+        let contents = Contents {
+            name: "toy".into(),
+            csr: &csr,
+            directed: kind.directed,
+            features: &Numbers(nodes),
+            feature_type: if kind.half { FeatureType::F16 } else { FeatureType::F32 },
+            labels: &labels,
+            classes: if kind.multi_label { 2 } else { 3 },
+            class_names: vec!["a".into(), "b".into()],
+            split,
+            ids: None,
+            metric: Metric::Accuracy,
+            source: "test".into(),
+        };
+        write(&folder.path().join("toy"), false, &contents, &Silent).unwrap();
+        Toy { folder, nodes }
+    }
+
+    pub fn nodes(&self) -> usize {
+        self.nodes
+    }
+
+    pub fn dataset(&self) -> Dataset {
+        Dataset::open(&self.folder.path().join("toy")).unwrap()
+    }
+}
+
+/// A graph with communities, numbered at random.
+pub(super) fn communities(nodes: usize, edges: u64) -> (tempfile::TempDir, Dataset) {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("made");
+    let small = presets::find("small").unwrap().spec.clone();
+    let spec = Spec { nodes, edges, features: 2, classes: 8, mixing: 0.02, ..small };
+    make(&spec, "made", &target, false, &Silent).unwrap();
+    let dataset = Dataset::open(&target).unwrap();
+    (folder, dataset)
+}

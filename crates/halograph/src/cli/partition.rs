@@ -1,0 +1,208 @@
+//! `halograph partition DIR -k K -o SHARDS`
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+use halograph::nn::model::{Kind, Spec};
+use halograph::train::memory;
+use halograph_graph::partition::folder::{self, Partition};
+use halograph_graph::partition::report::{Report, Size, Traffic};
+use halograph_graph::partition::{
+    Assignment, Balance, Facts, MAX_PARTS, Method, Objective, Origin, Recipe, assignment_for, cache,
+};
+use halograph_graph::{Dataset, Error, Progress};
+use indicatif::{HumanBytes, HumanCount};
+
+use crate::cli::print;
+use crate::cli::progress::Bar;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The dataset directory.
+    dir: PathBuf,
+    /// Number of parts.
+    #[arg(short = 'k', long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=MAX_PARTS as i64))]
+    parts: u32,
+    /// The folder of shards to make.
+    #[arg(short, long, value_name = "SHARDS")]
+    out: PathBuf,
+    /// How to find the parts.
+    #[arg(long, value_enum, default_value_t = MethodArg::Metis)]
+    method: MethodArg,
+    /// What METIS keeps small [default: volume].
+    #[arg(long, value_enum)]
+    objective: Option<ObjectiveArg>,
+    /// What parts shall have equally much of, besides nodes; may be given several times.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    balance: Vec<BalanceArg>,
+    /// Seed; the same seed gives the same parts.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Take the parts from a file instead: an .npy array of integers, or METIS's text with a part a line.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["method", "objective", "balance", "seed"])]
+    assignment: Option<PathBuf>,
+    /// Graph layers of the model whose traffic is told.
+    #[arg(long, value_name = "N", default_value_t = Spec::new(Kind::Sage).layers)]
+    layers: usize,
+    /// Width of its hidden rows.
+    #[arg(long, value_name = "W", default_value_t = Spec::new(Kind::Sage).hidden)]
+    hidden: usize,
+    /// Try although METIS will probably run out of memory.
+    #[arg(long)]
+    force: bool,
+    /// Replace an existing folder of shards.
+    #[arg(long)]
+    overwrite: bool,
+    /// Print the result as one line of JSON.
+    #[arg(long)]
+    json: bool,
+    /// Print no progress and no report.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum MethodArg {
+    /// The best cuts; one thread, and several times the memory of the graph.
+    Metis,
+    /// Vertices placed one by one where their neighbours are; little time and memory.
+    Stream,
+    /// By chance.
+    Random,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ObjectiveArg {
+    /// Rows that travel.
+    Volume,
+    /// Edges between parts.
+    Cut,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum BalanceArg {
+    /// Nodes; always.
+    Nodes,
+    /// In-edges: the work of aggregation.
+    Edges,
+    /// Training nodes.
+    Train,
+}
+
+impl Args {
+    fn recipe(&self) -> Result<Recipe, Error> {
+        let method = match (self.method, self.objective) {
+            (MethodArg::Metis, None | Some(ObjectiveArg::Volume)) => Method::Metis(Objective::Volume),
+            (MethodArg::Metis, Some(ObjectiveArg::Cut)) => Method::Metis(Objective::Cut),
+            (_, Some(_)) => {
+                return Err(Error::input("--objective", "only METIS has one").help("leave it out"));
+            }
+            (MethodArg::Stream, None) => Method::Stream,
+            (MethodArg::Random, None) => Method::Random,
+        };
+        let asked = |what| self.balance.contains(&what);
+        let balance = Balance { edges: asked(BalanceArg::Edges), train: asked(BalanceArg::Train) };
+        Ok(Recipe { parts: self.parts, method, balance, seed: self.seed })
+    }
+
+    /// The part of each vertex, and where that came from.
+    fn assign(&self, dataset: &Dataset, progress: &dyn Progress) -> Result<(Assignment, Origin), Error> {
+        if let Some(path) = &self.assignment {
+            let nodes = dataset.manifest.nodes as usize;
+            return Ok((Assignment::read(path, nodes, self.parts)?, Origin::imported()));
+        }
+        let recipe = self.recipe()?;
+        let assignment = match cache::kept(dataset, &recipe) {
+            Some(kept) => kept,
+            None => {
+                admit(recipe.peak_bytes(dataset), self.force)?;
+                assignment_for(dataset, &recipe, progress)?
+            }
+        };
+        Ok((assignment, Origin::from(&recipe)))
+    }
+}
+
+/// Refuses what needs more memory than is free, unless forced.
+fn admit(needed: u64, force: bool) -> Result<(), Error> {
+    match memory::available() {
+        Some(free) if needed > free && !force => {
+            let problem =
+                format!("partitioning needs about {} MiB and {} MiB are free", needed >> 20, free >> 20);
+            let help = "--method stream needs far less; --force tries all the same";
+            Err(Error::input("memory", problem).help(help))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    folder::may_write(&args.out, args.overwrite)?;
+    let dataset = Dataset::open(&args.dir)?;
+    let bar = Bar::new(args.quiet || args.json);
+    let (assignment, origin) = args.assign(&dataset, &bar)?;
+    let facts = Facts::of(&dataset, &assignment)?;
+    let partition = folder::write(&args.out, args.overwrite, &facts, &origin, &bar)?;
+    drop(bar);
+    let features = dataset.manifest.features;
+    let traffic = partition.report.traffic(features, args.layers as u64, args.hidden as u64);
+    if args.json {
+        print(&json(args, &partition, &traffic).to_string())?;
+    } else if !args.quiet {
+        lines(args, &partition, &traffic).iter().try_for_each(|line| print(line))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn json(args: &Args, partition: &Partition, traffic: &Traffic) -> serde_json::Value {
+    serde_json::json!({ "out": args.out, "partition": partition, "traffic": traffic })
+}
+
+fn lines(args: &Args, partition: &Partition, traffic: &Traffic) -> Vec<String> {
+    let Partition { report, dataset, origin, .. } = partition;
+    let how = origin.objective.as_ref().map_or(String::new(), |objective| format!(", least {objective}"));
+    let [nodes, edges] = [dataset.nodes, dataset.edges].map(HumanCount);
+    let mut lines = vec![
+        format!("{}: {nodes} nodes, {edges} edges in {} parts ({}{how})", dataset.name, partition.parts, origin.method),
+        table_row(["part", "nodes", "edges", "training", "halo", "send"].map(String::from)),
+    ];
+    lines.extend(report.sizes.iter().enumerate().map(|(part, size)| size_row(part, size)));
+    let Report { cut_edges, cut_share, halo, alpha, balance, .. } = report;
+    lines.push(format!("cut      {} edges, {:.1} % of all", HumanCount(*cut_edges), 100.0 * cut_share));
+    lines.push(format!("halo     {} rows, {alpha:.3} a node", HumanCount(*halo)));
+    lines.push(format!(
+        "balance  nodes {:.3}, edges {:.3}, training {:.3}, halo {:.3} (largest over mean)",
+        balance.nodes, balance.edges, balance.training, balance.halo
+    ));
+    lines.push(format!(
+        "traffic  {} layers, {} wide: {} of features once, then {} an epoch{}",
+        traffic.layers,
+        traffic.hidden,
+        HumanBytes(traffic.setup_bytes),
+        HumanBytes(traffic.bytes_per_epoch),
+        busiest(report, traffic)
+    ));
+    lines.push(format!("shards   {}", args.out.display()));
+    lines
+}
+
+/// Which pair of parts has the most to say.
+fn busiest(report: &Report, traffic: &Traffic) -> String {
+    let pairs = report.pairs.iter().zip(&traffic.pair_bytes_per_epoch);
+    let most = pairs.max_by_key(|(pair, _)| pair.rows);
+    most.map_or(String::new(), |(pair, &bytes)| {
+        format!("; most from {} to {}: {}", pair.from, pair.to, HumanBytes(bytes))
+    })
+}
+
+fn size_row(part: usize, size: &Size) -> String {
+    let Size { nodes, edges, training, halo, send } = *size;
+    let [nodes, edges, training, halo, send] =
+        [nodes, edges, training, halo, send].map(|n| HumanCount(n).to_string());
+    table_row([part.to_string(), nodes, edges, training, halo, send])
+}
+
+fn table_row([part, nodes, edges, training, halo, send]: [String; 6]) -> String {
+    format!("{part:>5} {nodes:>13} {edges:>15} {training:>13} {halo:>13} {send:>13}")
+}

@@ -1,0 +1,167 @@
+//! `halograph partition`, as a user meets it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A folder with the demo graph in it.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Place {
+        let place = Place(tempfile::tempdir().expect("a folder"));
+        let made = place.halograph("data make demo -o demo -q");
+        assert!(made.status.success());
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn halograph(&self, args: &str) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_halograph"))
+            .args(args.split_whitespace())
+            .current_dir(self.0.path())
+            .output()
+            .expect("the binary starts")
+    }
+
+    /// Runs, expects success, gives standard output.
+    fn ok(&self, args: &str) -> String {
+        let out = self.halograph(args);
+        assert!(out.status.success(), "{args}: {}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).expect("text")
+    }
+
+    fn json(&self, args: &str) -> serde_json::Value {
+        serde_json::from_str(&self.ok(&format!("{args} --json"))).expect("one line of JSON")
+    }
+
+    /// Runs, expects exit code 2 and no folder `s`, gives standard error.
+    fn refused(&self, args: &str) -> String {
+        let out = self.halograph(args);
+        let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.code(), Some(2), "{args}: {stderr}");
+        assert!(!stderr.contains("panicked") && !self.path("s").exists(), "{stderr}");
+        stderr
+    }
+}
+
+/// Names in a folder, hidden ones too.
+fn entries(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn shards_appear_with_a_report() {
+    let place = Place::new();
+    let text = place.ok("partition demo -k 3 -o s");
+    for word in ["4,000 nodes", "3 parts", "training", "cut", "halo", "balance", "traffic", "shards   s"] {
+        assert!(text.contains(word), "{text}");
+    }
+    assert_eq!(
+        entries(&place.path("s")),
+        ["assignment.npy", "part-0000", "part-0001", "part-0002", "partition.json"]
+    );
+    let kept: Vec<String> =
+        entries(&place.path("demo")).into_iter().filter(|name| name.starts_with("partition-")).collect();
+    assert_eq!(kept.len(), 2, "{kept:?}");
+    assert!(place.ok("data check demo").contains("no fault found"));
+    place.ok("data info demo");
+    place.ok("data make demo -o demo --overwrite -q");
+}
+
+#[test]
+fn json_tells_everything() {
+    let place = Place::new();
+    let out = place.json("partition demo -k 4 -o s --balance edges --balance train --layers 2 --hidden 10 --seed 3");
+    let partition = &out["partition"];
+    assert_eq!((&out["out"], &partition["parts"], &partition["method"]), (&"s".into(), &4.into(), &"metis".into()));
+    assert_eq!(partition["balance"], serde_json::json!(["nodes", "edges", "train"]));
+    assert_eq!((&partition["seed"], &partition["dataset"]["nodes"]), (&3.into(), &4000.into()));
+    let report = &partition["report"];
+    let sum = |key: &str| {
+        report["sizes"].as_array().unwrap().iter().map(|size| size[key].as_u64().unwrap()).sum::<u64>()
+    };
+    assert_eq!((sum("nodes"), sum("edges"), sum("training")), (4000, 48_000, 2000));
+    let halo = report["halo"].as_u64().unwrap();
+    assert_eq!((sum("halo"), sum("send")), (halo, halo));
+    for key in ["nodes", "edges", "training"] {
+        assert!(report["balance"][key].as_f64().unwrap() < 1.1, "{report}");
+    }
+    let traffic = &out["traffic"];
+    assert_eq!(traffic["bytes_per_epoch"], 80 * halo);
+    assert_eq!(traffic["setup_bytes"], 4 * 32 * halo);
+    let pairs = traffic["pair_bytes_per_epoch"].as_array().unwrap();
+    assert_eq!(pairs.iter().map(|bytes| bytes.as_u64().unwrap()).sum::<u64>(), 80 * halo);
+    let again = place.json("partition demo -k 4 -o t --balance edges --balance train --seed 3");
+    assert_eq!(again["partition"]["layout"], partition["layout"]);
+}
+
+#[test]
+fn searching_beats_chance() {
+    let place = Place::new();
+    let halo = |method: &str| {
+        let out = place.json(&format!("partition demo -k 4 -o s --overwrite --method {method}"));
+        out["partition"]["report"]["halo"].as_u64().unwrap()
+    };
+    let (random, stream, metis) = (halo("random"), halo("stream"), halo("metis"));
+    assert!(metis < random && stream < random, "{metis} {stream} {random}");
+    assert!(halo("metis --objective cut") < random);
+}
+
+#[test]
+fn an_assignment_of_ones_own_is_taken() {
+    let place = Place::new();
+    let lines: String = (0..4000).map(|v| format!("{}\n", v % 2)).collect();
+    fs::write(place.path("demo.part.2"), &lines).unwrap();
+    let out = place.json("partition demo -k 2 -o s --assignment demo.part.2");
+    assert_eq!(out["partition"]["method"], "imported");
+    assert_eq!(out["partition"]["report"]["sizes"][1]["nodes"], 2000);
+    // What was kept comes back, into more parts than it has.
+    let again = place.json("partition demo -k 5 -o t --assignment s/assignment.npy");
+    assert_eq!(again["partition"]["report"]["sizes"][4]["nodes"], 0);
+    assert_eq!(again["partition"]["report"]["halo"], out["partition"]["report"]["halo"]);
+}
+
+#[test]
+fn what_cannot_be_done_is_explained() {
+    let place = Place::new();
+    assert!(place.refused("partition demo -k 0 -o s").contains("1..=65536"));
+    assert!(place.refused("partition demo -k many -o s").contains("many"));
+    assert!(place.refused("partition demo -o s").contains("-k"));
+    assert!(place.refused("partition nowhere -k 2 -o s").contains("nowhere"));
+    assert!(place.refused("partition demo -k 2 -o s --method mettis").contains("metis"));
+    assert!(place.refused("partition demo -k 2 -o s --method stream --objective cut").contains("--objective"));
+    let both = "partition demo -k 2 -o s --method stream --assignment x";
+    assert!(place.refused(both).contains("cannot be used with"));
+    assert!(place.refused("partition demo -k 2 -o s --assignment x.npy").contains("x.npy"));
+    let mut lines: Vec<String> = (0..4000).map(|v| (v % 2).to_string()).collect();
+    lines[1233] = "two".into();
+    fs::write(place.path("bad.part.2"), lines.join("\n")).unwrap();
+    let message = place.refused("partition demo -k 2 -o s --assignment bad.part.2");
+    assert!(message.contains("bad.part.2, line 1234") && message.contains("\"two\""), "{message}");
+    lines.truncate(1000);
+    fs::write(place.path("bad.part.2"), lines.join("\n")).unwrap();
+    let message = place.refused("partition demo -k 2 -o s --assignment bad.part.2");
+    assert!(message.contains("1000 lines for the 4000 nodes"), "{message}");
+    assert_eq!(entries(place.0.path()), ["bad.part.2", "demo"], "nothing is left behind");
+}
+
+#[test]
+fn only_shards_are_replaced_and_only_if_asked() {
+    let place = Place::new();
+    place.ok("partition demo -k 2 -o shards --method random -q");
+    let out = place.halograph("partition demo -k 3 -o shards --method random");
+    assert_eq!(out.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("--overwrite"));
+    assert!(place.ok("partition demo -k 3 -o shards --method random --overwrite -q").is_empty());
+    assert_eq!(entries(&place.path("shards")).len(), 5);
+    let out = place.halograph("partition demo -k 3 -o demo --method random --overwrite");
+    assert_eq!(out.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("not a partition"));
+}
