@@ -9,14 +9,17 @@ use std::path::{Path, PathBuf};
 
 use halograph_graph::dataset::{Dataset, LabelView};
 use halograph_graph::import::{Dialect, Format, Options, TableSpec, import};
+use halograph_graph::partition::{self, Assignment, Facts, Origin};
 use halograph_graph::{Result, Silent};
 
-pub const READERS: [&str; 9] =
-    ["npy", "npz", "planetoid", "ogb", "ogb-binary", "graphsaint", "csv", "parquet", "dataset"];
+pub const READERS: [&str; 10] =
+    ["npy", "npz", "planetoid", "ogb", "ogb-binary", "graphsaint", "csv", "parquet", "dataset", "shard"];
 
 /// What a base is given to.
 pub enum Target {
     Import(Format),
+    /// Both parts of a graph cut in two, and which node is in which.
+    Shards,
     /// `check`, `open` and `info`.
     Dataset,
 }
@@ -55,6 +58,7 @@ pub fn prepare(reader: &str, data: &Path, folder: &Path) -> Result<Base, String>
             karate()?;
             (Target::Dataset, copy(&folder.join("karate"), &base).map(|()| base.clone()))
         }
+        "shard" => (Target::Shards, shards(&karate()?, &base)),
         "npz" => (Target::Import(Format::Npz { split_index: 0 }), npz(&karate()?, &base)),
         "ogb-binary" => (Target::Import(Format::Ogb { scheme: None }), ogb_binary(&karate()?, &base)),
         "csv" => {
@@ -75,6 +79,17 @@ fn karate(data: &Path, target: &Path) -> Result<Dataset, String> {
     let source = data.join("karate_graphsaint_layout");
     import(&Format::GraphSaint, &source, target, &Options::default(), &Silent).map_err(|e| e.to_string())?;
     Dataset::open(target).map_err(|e| e.to_string())
+}
+
+/// A dataset cut in two.
+fn shards(dataset: &Dataset, base: &Path) -> std::io::Result<PathBuf> {
+    let cut = || -> Result<()> {
+        let of = (0..dataset.graph().nodes() as u32).map(|v| v % 2).collect();
+        let assignment = Assignment::new(2, of)?;
+        let facts = Facts::of(dataset, &assignment)?;
+        partition::write(base, false, &facts, &Origin::imported(), &Silent).map(drop)
+    };
+    cut().map(|()| base.to_path_buf()).map_err(std::io::Error::other)
 }
 
 /// Copies a folder, subfolders included.

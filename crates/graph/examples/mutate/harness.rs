@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use halograph_graph::dataset::{Dataset, check, info::info};
 use halograph_graph::import::{Options, import};
+use halograph_graph::partition::{Assignment, Shard};
 use halograph_graph::{Error, Silent};
 use halograph_kernels::keyed::Key;
 
@@ -82,6 +83,10 @@ fn one(base: &Base, folder: &Path, key: Key, tally: &mut Tally) -> Result<(), St
 fn read(base: &Base, out: &Path) -> Result<(), Error> {
     match &base.target {
         Target::Import(format) => import(format, &base.source, out, &Options::default(), &Silent).map(|_| ()),
+        Target::Shards => {
+            Assignment::read(&base.folder.join("assignment.npy"), 34, 2)?;
+            [0, 1].into_iter().try_for_each(|part| Shard::open(&base.folder, part).map(|shard| drop(shard.block())))
+        }
         Target::Dataset => {
             let faults = check(&base.folder, &Silent)?.1;
             let opened = Dataset::open(&base.folder).map(|dataset| info(&dataset));

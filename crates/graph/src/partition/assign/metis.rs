@@ -36,7 +36,6 @@ pub(super) fn assign(
     if parts == 1 {
         return Ok(vec![0; nodes]);
     }
-    announce(progress, "making edges two-way")?;
     let (starts, ids) = two_way(dataset, progress)?;
     if ids.is_empty() || nodes < LEAST * parts {
         return stream::assign(dataset, recipe, progress);
@@ -94,10 +93,10 @@ fn whole_weights(dataset: &Dataset, recipe: &Recipe) -> Result<Vec<Idx>> {
     if let Some(total) = totals.iter().find(|&&total| Idx::try_from(total).is_err()) {
         return Err(too_large(format!("a total weight of {total}")));
     }
-    let used = |row: &[u32]| -> Vec<Idx> {
-        row.iter().zip(&totals).filter(|(_, total)| **total > 0).map(|(&weight, _)| weight as Idx).collect()
-    };
-    Ok((0..dataset.graph().nodes()).flat_map(|v| used(weights.row(v))).collect())
+    let used: Vec<usize> = (0..weights.each).filter(|&which| totals[which] > 0).collect();
+    let (weights, used) = (&weights, &used);
+    let row = |v: usize| used.iter().map(move |&which| weights.row(v)[which] as Idx);
+    Ok((0..dataset.graph().nodes()).flat_map(row).collect())
 }
 
 fn too_large(what: String) -> Error {

@@ -1,0 +1,68 @@
+//! Real graphs in parts.
+//!
+//! Set `HALOGRAPH_TEST_DATA` to the folder that holds them; without it these tests say so and pass.
+
+use std::path::{Path, PathBuf};
+
+use halograph_graph::import::{Format, Options, import};
+use halograph_graph::partition::{
+    Balance, Facts, Method, Objective, Origin, Recipe, Report, Shard, assignment_for, write,
+};
+use halograph_graph::{Dataset, Silent};
+
+#[expect(clippy::print_stderr, reason = "a skipped test should say so")]
+fn imported(name: &str) -> Option<(tempfile::TempDir, Dataset)> {
+    let Some(folder) = std::env::var_os("HALOGRAPH_TEST_DATA") else {
+        eprintln!("skipped: HALOGRAPH_TEST_DATA is not set");
+        return None;
+    };
+    let source: PathBuf = Path::new(&folder).join(name);
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join(name);
+    import(&Format::Planetoid, &source, &out, &Options::default(), &Silent).unwrap();
+    let dataset = Dataset::open(&out).unwrap();
+    Some((dir, dataset))
+}
+
+#[test]
+fn pubmed_has_about_the_halo_that_others_find() {
+    let Some((_dir, pubmed)) = imported("pubmed") else { return };
+    // Halo rows that METIS found through DGL, as published with an implementation of PipeGCN.
+    for (parts, published) in [(2, 2169.0), (4, 3890.0), (8, 7679.0)] {
+        for objective in [Objective::Volume, Objective::Cut] {
+            let method = Method::Metis(objective);
+            let recipe = Recipe { parts, method, balance: Balance::default(), seed: 0 };
+            let assignment = assignment_for(&pubmed, &recipe, &Silent).unwrap();
+            let report = Report::of(&Facts::of(&pubmed, &assignment).unwrap());
+            let ratio = report.halo as f64 / published;
+            assert!(ratio < 1.25, "{parts} parts, {objective:?}: {} halo rows", report.halo);
+            assert!(report.balance.nodes < 1.05, "{parts} parts: {:?}", report.balance);
+        }
+    }
+}
+
+#[test]
+fn cora_comes_back_from_its_shards() {
+    let Some((dir, cora)) = imported("cora") else { return };
+    let recipe = Recipe { parts: 5, method: Method::Stream, balance: Balance { edges: true, train: true }, seed: 7 };
+    let assignment = assignment_for(&cora, &recipe, &Silent).unwrap();
+    let facts = Facts::of(&cora, &assignment).unwrap();
+    let shards = dir.path().join("shards");
+    let written = write(&shards, false, &facts, &Origin::from(&recipe), &Silent).unwrap();
+    let opened: Vec<Shard> = (0..5).map(|part| Shard::open(&shards, part).unwrap()).collect();
+    let mut edges: Vec<(u32, u32)> = Vec::new();
+    for (shard, size) in opened.iter().zip(&written.report.sizes) {
+        assert_eq!((shard.owned() as u64, (shard.rows() - shard.owned()) as u64), (size.nodes, size.halo));
+        let mut row_features = vec![0.0; 1433];
+        for (row, &v) in shard.ids()[..shard.owned()].iter().enumerate() {
+            edges.extend(shard.edges().row(row).iter().map(|&column| (v, shard.ids()[column as usize])));
+            shard.read_features(row, &mut row_features).unwrap();
+            let all = cora.features().as_slice::<f32>().unwrap();
+            assert_eq!(row_features, all[v as usize * 1433..][..1433]);
+        }
+    }
+    edges.sort_unstable();
+    let graph = cora.graph();
+    let all = (0..graph.nodes()).flat_map(|v| graph.row(v).iter().map(move |&u| (v as u32, u)));
+    assert!(edges.into_iter().eq(all));
+}
