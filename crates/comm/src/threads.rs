@@ -1,0 +1,130 @@
+//! Ranks as threads of one process: the transport that is always there.
+
+use std::any::Any;
+use std::fmt::Display;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::comm::Comm;
+use crate::error::{Error, Result};
+use crate::inbox::Inbox;
+use crate::options::Options;
+use crate::shared::Shared;
+use crate::transport::{self, Arrival, Link, Outgoing, Sender, Transport, Trouble};
+
+/// Runs `work` once on each of `ranks` threads, as rank 0, 1, …; returns their results in this order.
+///
+/// A rank that returns an error or panics stops all others at their next wait, and they return what it failed of. Ranks
+/// that succeed leave together.
+pub fn run<R, E>(
+    ranks: usize,
+    options: &Options,
+    work: impl Fn(&Comm) -> Result<R, E> + Sync,
+) -> Vec<Result<R, E>>
+where
+    R: Send,
+    E: Send + From<Error> + Display,
+{
+    let comms = match world(ranks, options) {
+        Ok(comms) => comms,
+        Err(error) => return (0..ranks).map(|_| Err(E::from(error.clone()))).collect(),
+    };
+    thread::scope(|scope| {
+        let work = &work;
+        let start = |comm: Comm| {
+            let builder = thread::Builder::new().name(format!("rank {}", comm.rank()));
+            builder.spawn_scoped(scope, move || as_rank(comm, work))
+        };
+        let started: Vec<_> = comms.into_iter().map(start).collect();
+        started.into_iter().map(|rank| rank.map_or_else(not_started, |rank| join(rank.join()))).collect()
+    })
+}
+
+/// The connections of `ranks` ranks within this process, to be used from a thread each.
+pub fn world(ranks: usize, options: &Options) -> Result<Vec<Comm>> {
+    let began = Instant::now();
+    let hosts = vec![transport::host(); ranks];
+    let inboxes: Arc<[_]> = (0..ranks).map(|_| Arc::new(Inbox::new(ranks))).collect();
+    let link = |rank: usize| {
+        let (inboxes, hosts) = (inboxes.clone(), hosts.clone());
+        Comm::start(options, move || {
+            Ok(Link {
+                rank,
+                inbox: inboxes[rank].clone(),
+                sender: Box::new(Direct { rank, inboxes }),
+                transport: Box::new(Nothing),
+                hosts: Some(hosts),
+                began: Some(began),
+            })
+        })
+    };
+    (0..ranks).map(link).collect()
+}
+
+fn as_rank<R, E: From<Error> + Display>(comm: Comm, work: &impl Fn(&Comm) -> Result<R, E>) -> Result<R, E> {
+    match catch_unwind(AssertUnwindSafe(|| work(&comm))) {
+        Ok(Ok(result)) => comm.close().map(|()| result).map_err(E::from),
+        Ok(Err(error)) => {
+            comm.fail(&error.to_string());
+            Err(error)
+        }
+        Err(panic) => {
+            let cause = format!("it panicked: {}", said(&*panic));
+            comm.fail(&cause);
+            let host = comm.hosts()[comm.rank()].clone();
+            Err(E::from(Error::Failed { rank: comm.rank(), host, cause }))
+        }
+    }
+}
+
+/// What a panic said.
+fn said(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
+}
+
+/// The rank was dropped with the closure it should have run, so that the others know.
+fn not_started<R, E: From<Error>>(cause: std::io::Error) -> Result<R, E> {
+    Err(E::from(Error::Start { cause: cause.to_string() }))
+}
+
+fn join<R, E: From<Error>>(joined: thread::Result<Result<R, E>>) -> Result<R, E> {
+    let panicked = |panic: Box<dyn Any + Send>| Error::Start { cause: said(&*panic).to_string() };
+    joined.unwrap_or_else(|panic| Err(E::from(panicked(panic))))
+}
+
+/// Puts messages into the others' inboxes, without copying them.
+struct Direct {
+    rank: usize,
+    inboxes: Arc<[Arc<Inbox>]>,
+}
+
+impl Sender for Direct {
+    fn send(&self, outgoing: Outgoing) -> Arrival {
+        self.inboxes[outgoing.to].deliver(self.rank, outgoing.key, outgoing.message);
+        Arrival::Here
+    }
+}
+
+/// What is left to do for the progress thread then.
+struct Nothing;
+
+impl Transport for Nothing {
+    fn poll(&mut self, _: &Shared) -> Result<bool, Trouble> {
+        Ok(false)
+    }
+
+    fn pending(&self, _: bool) -> bool {
+        false
+    }
+
+    fn nap(&self) -> Duration {
+        Duration::MAX
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), String> {
+        Ok(())
+    }
+}
