@@ -94,8 +94,8 @@ fn lives(process: Pid) -> bool {
     state.is_ok_and(|text| !text.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')))
 }
 
-/// Does `signal` to rank 1 of 3; how all ended, and what they said.
-fn hit(signal: Signal, options: &[&str]) -> Option<String> {
+/// Does `signal` to rank 1 of 3; whether the launcher was content, and what all said.
+fn hit(signal: Signal, options: &[&str]) -> Option<(bool, String)> {
     let (mut launcher, lines, processes) = at_work(3, options)?;
     // Read meanwhile, or a full pipe would keep them from ending. The standard output stays open.
     let mut errors = launcher.stderr.take().expect("it is piped");
@@ -117,15 +117,18 @@ fn hit(signal: Signal, options: &[&str]) -> Option<String> {
         thread::sleep(Duration::from_millis(20));
     }
     drop(lines);
-    assert!(!launcher.wait().expect("it has ended").success());
-    Some(said.join().expect("no panic").expect("it is text"))
+    let content = launcher.wait().expect("it has ended").success();
+    Some((content, said.join().expect("no panic").expect("it is text")))
 }
 
 #[test]
 fn a_stopped_rank_is_lost() {
     let _alone = alone();
-    let Some(said) = hit(Signal::STOP, &[]) else { return };
-    assert!(said.contains("rank 1 on ") && said.contains("was lost: no sign of life for 3 s"), "{said}");
+    let Some((content, said)) = hit(Signal::STOP, &[]) else { return };
+    assert!(
+        !content && said.contains("rank 1 on ") && said.contains("was lost: no sign of life for 3 s"),
+        "{said}"
+    );
     assert!(said.contains("layer 1, forward"), "{said}");
 }
 
@@ -133,13 +136,13 @@ fn a_stopped_rank_is_lost() {
 fn a_killed_rank_ends_the_job() {
     let _alone = alone();
     // The launcher itself sees that a process of this machine is gone, and says so before we need to.
-    let Some(said) = hit(Signal::KILL, &[]) else { return };
-    assert!(said.contains("rank 1"), "{said}");
+    let Some((content, said)) = hit(Signal::KILL, &[]) else { return };
+    assert!(!content && said.contains("rank 1"), "{said}");
 }
 
 #[test]
 fn a_killed_rank_is_lost_where_the_launcher_does_not_care() {
     let _alone = alone();
-    let Some(said) = hit(Signal::KILL, &["--enable-recovery"]) else { return };
+    let Some((_, said)) = hit(Signal::KILL, &["--enable-recovery"]) else { return };
     assert!(said.contains("rank 1 on ") && said.contains("was lost"), "{said}");
 }
