@@ -17,6 +17,8 @@ use crate::transport::Link;
 
 /// How long a rank that gives up goes on telling others why.
 const FAREWELL: Duration = Duration::from_secs(2);
+/// How much longer the progress thread may take to end than it was given.
+const GRACE: Duration = Duration::from_millis(500);
 
 /// A rank's connection to the others. Clones are the same connection, for all threads of the rank.
 ///
@@ -168,7 +170,7 @@ impl Inner {
         let end = End { agreed, by: Instant::now() + within };
         self.shared.order(|orders| orders.end = Some(end));
         let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-        progress.recv_timeout(within + FAREWELL) == Err(mpsc::RecvTimeoutError::Disconnected)
+        progress.recv_timeout(within + GRACE) == Err(mpsc::RecvTimeoutError::Disconnected)
     }
 }
 

@@ -44,23 +44,26 @@ where
 
 /// The connections of `ranks` ranks within this process, to be used from a thread each.
 pub fn world(ranks: usize, options: &Options) -> Result<Vec<Comm>> {
-    let began = Instant::now();
-    let hosts = vec![transport::host(); ranks];
-    let inboxes: Arc<[_]> = (0..ranks).map(|_| Arc::new(Inbox::new(ranks))).collect();
-    let link = |rank: usize| {
-        let (inboxes, hosts) = (inboxes.clone(), hosts.clone());
-        Comm::start(options, move || {
-            Ok(Link {
-                rank,
-                inbox: inboxes[rank].clone(),
-                sender: Box::new(Direct { rank, inboxes }),
-                transport: Box::new(Nothing),
-                hosts: Some(hosts),
-                began: Some(began),
-            })
-        })
+    let began = Some(Instant::now());
+    let inboxes: Inboxes = (0..ranks).map(|_| Arc::new(Inbox::new(ranks))).collect();
+    let start = |rank| {
+        let inboxes = inboxes.clone();
+        Comm::start(options, move || Ok(link(rank, inboxes, began)))
     };
-    (0..ranks).map(link).collect()
+    (0..ranks).map(start).collect()
+}
+
+type Inboxes = Arc<[Arc<Inbox>]>;
+
+fn link(rank: usize, inboxes: Inboxes, began: Option<Instant>) -> Link {
+    Link {
+        rank,
+        inbox: inboxes[rank].clone(),
+        hosts: Some(vec![transport::host(); inboxes.len()]),
+        sender: Box::new(Direct { rank, inboxes }),
+        transport: Box::new(Nothing),
+        began,
+    }
 }
 
 fn as_rank<R, E: From<Error> + Display>(comm: Comm, work: &impl Fn(&Comm) -> Result<R, E>) -> Result<R, E> {
@@ -98,7 +101,7 @@ fn join<R, E: From<Error>>(joined: thread::Result<Result<R, E>>) -> Result<R, E>
 /// Puts messages into the others' inboxes, without copying them.
 struct Direct {
     rank: usize,
-    inboxes: Arc<[Arc<Inbox>]>,
+    inboxes: Inboxes,
 }
 
 impl Sender for Direct {
@@ -126,5 +129,34 @@ impl Transport for Nothing {
 
     fn finish(self: Box<Self>) -> Result<(), String> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handshake::handshake;
+    use crate::trace::Track;
+
+    #[test]
+    fn ranks_with_clocks_of_their_own_agree_on_that_of_rank_0() {
+        const APART: Duration = Duration::from_millis(200);
+        let inboxes: Inboxes = (0..2).map(|_| Arc::new(Inbox::new(2))).collect();
+        let comms = [0, 1].map(|rank| {
+            let inboxes = inboxes.clone();
+            let comm = Comm::start(&Options::default(), move || Ok(link(rank, inboxes, None))).unwrap();
+            thread::sleep(APART);
+            comm
+        });
+        thread::scope(|scope| {
+            comms.iter().for_each(|comm| drop(scope.spawn(|| handshake(comm, &[]).unwrap())));
+        });
+        let now = Instant::now();
+        let [a, b] = [&comms[0], &comms[1]].map(|comm| {
+            comm.shared().recorder.add(Track::Compute, Some(now), now, String::new);
+            comm.take_spans()[0].start
+        });
+        // Half the quickest answer is what they may be apart.
+        assert!(Duration::from_nanos(a.abs_diff(b)) < APART / 2, "{a} {b}");
     }
 }
