@@ -1,0 +1,86 @@
+//! Whether all ranks were started with the same things, and what time it is.
+
+use std::time::Instant;
+
+use crate::comm::Comm;
+use crate::error::{Error, Result};
+use crate::message::Message;
+use crate::notice::text;
+use crate::tag::{Key, Part};
+
+/// How often each rank asks for the time; the quickest answer counts.
+const PINGS: usize = 5;
+/// Between names and values: in none of them.
+const SEPARATOR: char = '\0';
+
+/// Compares named facts of all ranks (versions, digests, counts): a difference is an error on every rank. Then ranks
+/// agree on a clock. All ranks must call it.
+pub fn handshake(comm: &Comm, facts: &[(&str, String)]) -> Result<()> {
+    let list: String =
+        facts.iter().map(|(name, value)| format!("{name}{SEPARATOR}{value}{SEPARATOR}")).collect();
+    let lists = comm.gather(Key::control(Part::Facts), Message::of(list.as_bytes()))?;
+    let lists: Vec<String> = lists.iter().map(text).collect();
+    let mut others = lists.iter().enumerate();
+    let difference = others.find_map(|(rank, list)| difference(&lists[comm.rank()], list, rank));
+    // Nobody goes on, and perhaps fails, before all have all lists: so everybody can name the difference.
+    let agreed = comm.gather(Key::control(Part::Agreed), Message::empty());
+    difference.map_or(agreed, Err)?;
+    if comm.shared().one_clock { Ok(()) } else { set_clock(comm) }
+}
+
+fn fields(list: &str) -> impl Iterator<Item = (&str, &str)> {
+    let mut parts = list.split_terminator(SEPARATOR);
+    std::iter::from_fn(move || Some((parts.next()?, parts.next()?)))
+}
+
+/// The first fact of this rank's list that another rank's does not have so, or the other way round.
+fn difference(here: &str, there: &str, rank: usize) -> Option<Error> {
+    let find = |list: &str, name: &str| {
+        let found = fields(list).find(|(n, _)| *n == name);
+        found.map_or("(none)".to_string(), |(_, value)| value.to_string())
+    };
+    fields(here).chain(fields(there)).map(|(name, _)| name).find_map(|name| {
+        let (here, there) = (find(here, name), find(there, name));
+        (here != there).then(|| Error::Mismatch { what: name.to_string(), here, there, rank })
+    })
+}
+
+/// Estimates how far rank 0's clock is ahead of this one: half-way through the quickest question it read its answer.
+fn set_clock(comm: &Comm) -> Result<()> {
+    let (ping, pong) = (Key::control(Part::Ping), Key::control(Part::Pong));
+    let recorder = &comm.shared().recorder;
+    if comm.rank() == 0 {
+        for from in (1..comm.size()).flat_map(|rank| [rank; PINGS]) {
+            comm.receive_as(from, ping).wait()?;
+            comm.send_as(from, pong, Message::of(&[recorder.clock(Instant::now())]))?;
+        }
+        return Ok(());
+    }
+    let mut quickest = i64::MAX;
+    for _ in 0..PINGS {
+        let asked = recorder.clock(Instant::now());
+        comm.send_as(0, ping, Message::empty())?;
+        let answer = comm.receive_as(0, pong).wait()?.expect::<i64>(1)?[0];
+        let answered = recorder.clock(Instant::now());
+        if answered - asked < quickest {
+            quickest = answered - asked;
+            recorder.set_behind(answer - (asked + answered) / 2);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_difference_is_named_with_both_values() {
+        let (a, b) = ("version\x001.0\0seed\x007\0", "version\x001.0\0seed\x008\0");
+        assert_eq!(difference(a, a, 1), None);
+        let (what, here, there) = ("seed".to_string(), "7".to_string(), "8".to_string());
+        assert_eq!(difference(a, b, 3), Some(Error::Mismatch { what, here, there, rank: 3 }));
+        let more = difference("", b, 1).unwrap().to_string();
+        assert!(more.contains("version") && more.contains("(none)") && more.contains("1.0"), "{more}");
+    }
+}

@@ -1,0 +1,163 @@
+//! What travels: plain numbers in memory that is used again.
+
+use std::fmt;
+
+use bytemuck::Pod;
+use halograph_kernels::buffer::Buffer;
+
+use crate::error::{Error, Result};
+use crate::tag::Key;
+
+/// Bytes of a word, the unit of storage.
+const WORD: usize = size_of::<u64>();
+/// Spare words behind the payload: key and length travel there, so that sending copies nothing.
+const TRAILER: usize = 2;
+
+/// Numbers of one kind on their way, or the room for them. None at all is a message too.
+#[derive(Clone)]
+pub struct Message {
+    words: Buffer<u64>,
+    bytes: usize,
+    /// Who sent it as what; nobody before it has arrived.
+    origin: Option<(usize, Key)>,
+}
+
+impl Message {
+    /// Room for `len` numbers, nobody knows which: to be filled through [`Message::as_mut_slice`].
+    pub fn new<E: Pod>(len: usize) -> Self {
+        let bytes = len * size_of::<E>();
+        Message { words: Buffer::unspecified(bytes.div_ceil(WORD) + TRAILER), bytes, origin: None }
+    }
+
+    /// A copy of `numbers`.
+    pub fn of<E: Pod>(numbers: &[E]) -> Self {
+        let mut message = Message::new::<E>(numbers.len());
+        message.as_mut_slice().copy_from_slice(numbers);
+        message
+    }
+
+    /// Nothing, as a sign.
+    pub fn empty() -> Self {
+        Message::new::<u8>(0)
+    }
+
+    /// The payload in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The numbers.
+    pub fn as_slice<E: Pod>(&self) -> Result<&[E]> {
+        const { assert!(size_of::<E>() > 0, "numbers have a size") };
+        if !self.bytes.is_multiple_of(size_of::<E>()) {
+            return Err(self.wrong_size(format!("numbers of {} bytes", size_of::<E>())));
+        }
+        Ok(bytemuck::cast_slice(&self.raw()[..self.bytes]))
+    }
+
+    /// The numbers, exactly `len` of them.
+    pub fn expect<E: Pod>(&self, len: usize) -> Result<&[E]> {
+        if self.bytes != len * size_of::<E>() {
+            return Err(self.wrong_size(format!("{len} numbers of {} bytes", size_of::<E>())));
+        }
+        self.as_slice()
+    }
+
+    /// The numbers, to be filled in.
+    ///
+    /// # Panics
+    /// If the message was not made for numbers of this size: whoever fills it has made it.
+    pub fn as_mut_slice<E: Pod>(&mut self) -> &mut [E] {
+        let bytes = self.bytes;
+        bytemuck::cast_slice_mut(&mut bytemuck::cast_slice_mut::<u64, u8>(&mut self.words)[..bytes])
+    }
+
+    fn raw(&self) -> &[u8] {
+        bytemuck::cast_slice::<u64, u8>(&self.words)
+    }
+
+    fn wrong_size(&self, wanted: String) -> Error {
+        let message = match self.origin {
+            Some((from, key)) => format!("the message of rank {from} with {}", key.tag),
+            None => "a message that was not sent".to_string(),
+        };
+        Error::Size { message, bytes: self.bytes, wanted }
+    }
+
+    /// Remembers who sent it as what.
+    pub(crate) fn arrived(mut self, from: usize, key: Key) -> Self {
+        self.origin = Some((from, key));
+        self
+    }
+}
+
+/// As it travels between processes.
+#[cfg_attr(
+    not(any(test, feature = "mpi")),
+    expect(dead_code, reason = "threads hand messages over as they are")
+)]
+impl Message {
+    /// Payload and trailer, for a message sent as `key`.
+    pub(crate) fn sealed(&mut self, key: Key) -> &[u64] {
+        let end = self.words.len() - TRAILER;
+        self.words[end..].copy_from_slice(&[key.to_u64(), self.bytes as u64]);
+        &self.words
+    }
+
+    /// From what another rank sealed, if it is that.
+    pub(crate) fn unsealed(words: Buffer<u64>) -> Option<(Key, Self)> {
+        let end = words.len().checked_sub(TRAILER)?;
+        let (key, bytes) = (Key::from_u64(words[end])?, usize::try_from(words[end + 1]).ok()?);
+        (bytes.div_ceil(WORD) == end).then(|| (key, Message { words, bytes, origin: None }))
+    }
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Message").field("bytes", &self.bytes).field("origin", &self.origin).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tag::{Purpose, Tag};
+
+    #[test]
+    fn numbers_come_out_as_they_went_in() {
+        for len in [0, 1, 2, 3, 1000] {
+            let numbers: Vec<f32> = (0..len).map(|i| i as f32).collect();
+            let message = Message::of(&numbers);
+            assert_eq!(message.bytes(), len * 4);
+            assert_eq!(message.as_slice::<f32>().unwrap(), numbers);
+            assert_eq!(message.clone().expect::<f32>(len).unwrap(), numbers);
+        }
+        assert_eq!(Message::empty().as_slice::<f64>().unwrap(), &[] as &[f64]);
+    }
+
+    #[test]
+    fn a_wrong_length_is_named() {
+        let key = Key::user(Tag::new(Purpose::Gradients).layer(2));
+        let message = Message::of(&[1u32, 2, 3]).arrived(4, key);
+        let text = message.as_slice::<f64>().unwrap_err().to_string();
+        for part in ["rank 4", "gradients", "layer 2", "12 bytes", "numbers of 8 bytes"] {
+            assert!(text.contains(part), "{text}");
+        }
+        let text = message.expect::<u32>(5).unwrap_err().to_string();
+        assert!(text.contains("5 numbers of 4 bytes"), "{text}");
+    }
+
+    #[test]
+    fn a_sealed_message_is_opened_and_damage_is_not() {
+        let key = Key::user(Tag::new(Purpose::Features).epoch(9));
+        for numbers in [&[][..], &[1u8], &[1, 2, 3, 4, 5, 6, 7, 8], &[7; 9]] {
+            let words = Buffer::from(Message::of(numbers).sealed(key));
+            let (found, message) = Message::unsealed(words.clone()).unwrap();
+            assert_eq!((found, message.as_slice::<u8>().unwrap()), (key, numbers));
+            let mut damaged = words;
+            *damaged.last_mut().unwrap() += 9;
+            assert!(Message::unsealed(damaged).is_none());
+        }
+        assert!(Message::unsealed(Buffer::zeros(1)).is_none());
+    }
+}

@@ -1,0 +1,223 @@
+//! Ranks as processes that an MPI launcher started, on one machine or many.
+//!
+//! All calls of MPI are made by the progress thread, which never blocks in one: sends and receives are posted and
+//! tested in turn. Collectives and error handlers of MPI are not used; ours end in time and name who is missing.
+
+mod raw;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use halograph_kernels::buffer::Buffer;
+
+use self::raw::{Arriving, Departing, Lane, Probed};
+use crate::comm::Comm;
+use crate::error::{Error, Result};
+use crate::inbox::Inbox;
+use crate::message::Message;
+use crate::notice::text;
+use crate::options::Options;
+use crate::shared::Shared;
+use crate::tag::{Key, Part};
+use crate::transport::{self, Arrival, Link, Outgoing, Sender, Transport, Trouble};
+
+/// How long to sleep while something is under way, and while nothing is. A thread that spins would take a core from
+/// those that compute.
+const BUSY: Duration = Duration::from_micros(20);
+const IDLE: Duration = Duration::from_micros(150);
+/// Messages taken in between two looks at anything else.
+const AT_ONCE: usize = 256;
+
+/// Joins the ranks that the launcher started. Once per process.
+pub fn join(options: &Options) -> Result<Comm> {
+    static JOINED: AtomicBool = AtomicBool::new(false);
+    if JOINED.swap(true, Ordering::Relaxed) {
+        return Err(Error::Start { cause: "this process has joined its ranks before".to_string() });
+    }
+    let piece = options.piece;
+    let comm = Comm::start(options, move || open(piece).map_err(|cause| Error::Start { cause }))?;
+    let name = Message::of(transport::host().as_bytes());
+    let names = comm.gather(Key::control(Part::Hosts), name)?;
+    comm.shared().set_hosts(names.iter().map(text).collect());
+    Ok(comm)
+}
+
+fn open(piece: usize) -> Result<Link, String> {
+    let (rank, size) = raw::init()?;
+    let inbox = Arc::new(Inbox::new(size));
+    let queue = Arc::new(Queue { waiting: Mutex::default(), inbox: inbox.clone() });
+    let lanes = || [VecDeque::new(), VecDeque::new()];
+    let transport = Mpi {
+        queue: queue.clone(),
+        departing: Vec::new(),
+        arriving: (0..size).map(|_| lanes()).collect(),
+        pieces: vec![Vec::new(); size],
+        piece: (piece / size_of::<u64>()).max(1),
+    };
+    let (sender, transport) = (Box::new(Waiting(queue)), Box::new(transport));
+    Ok(Link { rank, inbox, sender, transport, hosts: None, began: None })
+}
+
+/// Messages that the progress thread has not taken over yet.
+struct Queue {
+    waiting: Mutex<VecDeque<Outgoing>>,
+    inbox: Arc<Inbox>,
+}
+
+impl Queue {
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<Outgoing>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The end of the queue that other threads see.
+struct Waiting(Arc<Queue>);
+
+impl Sender for Waiting {
+    fn send(&self, outgoing: Outgoing) -> Arrival {
+        self.0.waiting().push_back(outgoing);
+        self.0.inbox.bell.ring();
+        Arrival::Later
+    }
+}
+
+struct Mpi {
+    queue: Arc<Queue>,
+    departing: Vec<Departing>,
+    /// What is being received, by sender and lane, in the order it was sent.
+    arriving: Vec<[VecDeque<Arriving>; 2]>,
+    /// Pieces of a long message from each sender, until its last one is there.
+    pieces: Vec<Vec<Buffer<u64>>>,
+    /// Words of the longest piece.
+    piece: usize,
+}
+
+impl Mpi {
+    /// Hands over to MPI what waits. What cannot be sent to one rank must not keep notices from the others.
+    fn depart(&mut self) -> Result<bool, Trouble> {
+        let waiting = std::mem::take(&mut *self.queue.waiting());
+        let mut result = Ok(!waiting.is_empty());
+        for outgoing in waiting {
+            let rank = outgoing.to;
+            match Departing::start(outgoing, self.piece) {
+                Ok(departing) => self.departing.push(departing),
+                Err(cause) => result = Err(Trouble { rank, cause }),
+            }
+        }
+        result
+    }
+
+    /// Lets go of what has left, or cannot leave.
+    fn let_go(&mut self, shared: &Shared) -> Result<bool, Trouble> {
+        let before = self.departing.len();
+        let mut trouble = None;
+        self.departing.retain_mut(|departing| {
+            let done = departing.is_done();
+            let Outgoing { to, key, since, .. } = *departing.outgoing();
+            match done {
+                Ok(true) => shared.left(to, key, since),
+                Ok(false) => return true,
+                Err(cause) => trouble = Some(Trouble { rank: to, cause }),
+            }
+            false
+        });
+        trouble.map_or(Ok(self.departing.len() < before), Err)
+    }
+
+    /// Begins to receive what is announced.
+    fn announce(&mut self, me: usize) -> Result<bool, Trouble> {
+        for i in 0..AT_ONCE {
+            let probed = raw::probe().map_err(|cause| Trouble { rank: me, cause })?;
+            let Some(probed) = probed else { return Ok(i > 0) };
+            let Probed { from, lane, .. } = probed;
+            let arriving = probed.receive().map_err(|cause| Trouble { rank: from, cause })?;
+            self.arriving[from][lane.queue()].push_back(arriving);
+        }
+        Ok(true)
+    }
+
+    /// Delivers what has arrived, in the order it was sent.
+    fn deliver(&mut self, shared: &Shared) -> Result<bool, Trouble> {
+        let mut happened = false;
+        for (from, queue) in (0..self.arriving.len()).flat_map(|from| [(from, 0), (from, 1)]) {
+            let trouble = |cause| Trouble { rank: from, cause };
+            while let Some(first) = self.arriving[from][queue].front_mut()
+                && first.is_done().map_err(trouble)?
+            {
+                let arrived = self.arriving[from][queue].pop_front().expect("it was the first");
+                self.take_in(from, arrived, shared).map_err(trouble)?;
+                happened = true;
+            }
+        }
+        Ok(happened)
+    }
+
+    fn take_in(&mut self, from: usize, arrived: Arriving, shared: &Shared) -> Result<(), String> {
+        let lane = arrived.lane;
+        let mut words = arrived.into_words();
+        if lane == Lane::Piece {
+            self.pieces[from].push(words);
+            return Ok(());
+        }
+        if lane == Lane::Message && !self.pieces[from].is_empty() {
+            self.pieces[from].push(words);
+            words = joined(std::mem::take(&mut self.pieces[from]));
+        }
+        let (key, message) =
+            Message::unsealed(words).ok_or("it sent something that is no message of ours")?;
+        shared.inbox.deliver(from, key, message);
+        Ok(())
+    }
+
+    fn is_busy(&self) -> bool {
+        !self.departing.is_empty() || self.arriving.iter().flatten().any(|queue| !queue.is_empty())
+    }
+}
+
+/// Pieces as the one message they were cut from.
+fn joined(pieces: Vec<Buffer<u64>>) -> Buffer<u64> {
+    let mut words = Buffer::unspecified(pieces.iter().map(|piece| piece.len()).sum());
+    let mut rest = &mut words[..];
+    for piece in &pieces {
+        let (start, end) = rest.split_at_mut(piece.len());
+        start.copy_from_slice(piece);
+        rest = end;
+    }
+    words
+}
+
+impl Transport for Mpi {
+    fn poll(&mut self, shared: &Shared) -> Result<bool, Trouble> {
+        let mut happened = self.depart()?;
+        happened |= self.let_go(shared)?;
+        happened |= self.announce(shared.rank)?;
+        happened |= self.deliver(shared)?;
+        Ok(happened)
+    }
+
+    fn pending(&self, notices_only: bool) -> bool {
+        let matters = |outgoing: &Outgoing| !notices_only || Lane::of(outgoing.key) == Lane::Notice;
+        self.queue.waiting().iter().any(matters) || self.departing.iter().any(|d| matters(d.outgoing()))
+    }
+
+    fn nap(&self) -> Duration {
+        if self.is_busy() { BUSY } else { IDLE }
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), String> {
+        raw::finalize()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_make_one_message() {
+        let pieces = [&[1u64, 2][..], &[3], &[], &[4, 5, 6]].map(Buffer::from);
+        assert_eq!(&*joined(pieces.into()), &[1, 2, 3, 4, 5, 6]);
+    }
+}

@@ -1,0 +1,234 @@
+//! The few calls of MPI that are made, each wrapped so that nothing outside can go wrong.
+//!
+//! Only the thread that called [`init`] may call the rest: MPI was asked for no more.
+
+use std::ffi::{c_char, c_int};
+use std::ptr::null_mut;
+
+use ::mpi::ffi;
+use halograph_kernels::buffer::Buffer;
+
+use crate::tag::{Key, Part};
+use crate::transport::Outgoing;
+
+type Result<T, E = String> = std::result::Result<T, E>;
+
+/// What MPI's own tag says. Messages of one sender keep their order, but notices overtake the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lane {
+    /// A message, or its last piece.
+    Message,
+    /// A piece that others follow.
+    Piece,
+    /// A sign of life or of failure: never behind anything long.
+    Notice,
+}
+
+impl Lane {
+    pub fn of(key: Key) -> Self {
+        if matches!(key.part, Part::Beat | Part::Notice) { Lane::Notice } else { Lane::Message }
+    }
+
+    fn from_tag(tag: c_int) -> Option<Self> {
+        [Lane::Message, Lane::Piece, Lane::Notice].into_iter().find(|&lane| lane as c_int == tag)
+    }
+
+    /// Which of a sender's queues it belongs to.
+    pub fn queue(self) -> usize {
+        (self == Lane::Notice) as usize
+    }
+}
+
+/// What MPI says about a call.
+fn check(code: c_int) -> Result<()> {
+    // MPI_SUCCESS is 0 in every MPI.
+    if code == 0 {
+        return Ok(());
+    }
+    // No MPI's longest text is longer.
+    let (mut text, mut length) = ([0u8; 4096], 0);
+    // SAFETY: the text has room for the longest there is, and MPI writes within it.
+    unsafe { ffi::MPI_Error_string(code, text.as_mut_ptr().cast::<c_char>(), &mut length) };
+    let length = usize::try_from(length).unwrap_or(0).min(text.len());
+    Err(format!("MPI says: {} (code {code})", String::from_utf8_lossy(&text[..length])))
+}
+
+/// Starts MPI: this rank and how many there are.
+pub fn init() -> Result<(usize, usize)> {
+    let (mut granted, mut rank, mut size) = (0, 0, 0);
+    // SAFETY: the caller joins once per process; all pointers are null where that is allowed, or to live numbers; the
+    // constants are set before `main`.
+    let wanted = unsafe {
+        let wanted = ffi::RSMPI_THREAD_FUNNELED;
+        check(ffi::MPI_Init_thread(null_mut(), null_mut(), wanted, &mut granted))?;
+        check(ffi::MPI_Comm_set_errhandler(ffi::RSMPI_COMM_WORLD, ffi::RSMPI_ERRORS_RETURN))?;
+        check(ffi::MPI_Comm_rank(ffi::RSMPI_COMM_WORLD, &mut rank))?;
+        check(ffi::MPI_Comm_size(ffi::RSMPI_COMM_WORLD, &mut size))?;
+        wanted
+    };
+    if granted < wanted {
+        return Err("this MPI library does not allow programs with threads".to_string());
+    }
+    Ok((rank as usize, size as usize))
+}
+
+/// Ends MPI, after which it cannot be started again. Waits for all ranks.
+pub fn finalize() -> Result<()> {
+    // SAFETY: MPI was started by `init` on this thread, and nothing is under way.
+    check(unsafe { ffi::MPI_Finalize() })
+}
+
+/// Whether `request` is done; if so it is gone.
+fn test(request: &mut ffi::MPI_Request) -> Result<bool> {
+    let mut done = 0;
+    // SAFETY: the request was made by MPI and is not done yet, or is the one MPI leaves in place of such.
+    check(unsafe { ffi::MPI_Test(request, &mut done, ffi::RSMPI_STATUS_IGNORE) })?;
+    Ok(done != 0)
+}
+
+/// A message that MPI reads until it has left.
+pub struct Departing {
+    /// Always there, until dropped.
+    outgoing: Option<Outgoing>,
+    requests: Vec<ffi::MPI_Request>,
+}
+
+impl Departing {
+    /// Sends in pieces of at most `piece` words.
+    pub fn start(outgoing: Outgoing, piece: usize) -> Result<Self> {
+        let mut departing = Departing { outgoing: Some(outgoing), requests: Vec::new() };
+        let Departing { outgoing: Some(Outgoing { to, key, message, .. }), requests } = &mut departing else {
+            unreachable!("it was just put there")
+        };
+        let words = message.sealed(*key);
+        let last = words.len().div_ceil(piece) - 1;
+        for (i, words) in words.chunks(piece).enumerate() {
+            let lane = if i < last { Lane::Piece } else { Lane::of(*key) };
+            requests.push(send(words, *to, lane)?);
+        }
+        Ok(departing)
+    }
+
+    pub fn outgoing(&self) -> &Outgoing {
+        self.outgoing.as_ref().expect("it is taken only when dropped")
+    }
+
+    pub fn is_done(&mut self) -> Result<bool> {
+        while let Some(request) = self.requests.last_mut() {
+            if !test(request)? {
+                return Ok(false);
+            }
+            self.requests.pop();
+        }
+        Ok(true)
+    }
+}
+
+impl Drop for Departing {
+    fn drop(&mut self) {
+        if !self.requests.is_empty() {
+            // MPI may still read it: it must stay where it is for ever.
+            std::mem::forget(self.outgoing.take());
+        }
+    }
+}
+
+/// Posts a send. The words must stay where they are, unchanged, until the request is done.
+fn send(words: &[u64], to: usize, lane: Lane) -> Result<ffi::MPI_Request> {
+    let count = c_int::try_from(words.len()).map_err(|_| "a piece is too long".to_string())?;
+    // SAFETY: a copy of a constant.
+    let mut request = unsafe { ffi::RSMPI_REQUEST_NULL };
+    // SAFETY: the pointer is to as many words as are said, and `Departing` keeps them.
+    check(unsafe {
+        ffi::MPI_Isend(
+            words.as_ptr().cast(),
+            count,
+            ffi::RSMPI_UINT64_T,
+            to as c_int,
+            lane as c_int,
+            ffi::RSMPI_COMM_WORLD,
+            &mut request,
+        )
+    })?;
+    Ok(request)
+}
+
+/// A message that MPI has announced to nobody but us.
+pub struct Probed {
+    message: ffi::MPI_Message,
+    words: usize,
+    pub from: usize,
+    pub lane: Lane,
+}
+
+/// The next message that is announced, of whomever.
+pub fn probe() -> Result<Option<Probed>> {
+    let (mut flag, mut count) = (0, 0);
+    // SAFETY: a copy of a constant, and a plain struct of numbers.
+    let (mut message, mut status) =
+        unsafe { (ffi::RSMPI_MESSAGE_NULL, std::mem::zeroed::<ffi::MPI_Status>()) };
+    // SAFETY: all pointers are to live values.
+    check(unsafe {
+        let (any, tag, world) = (ffi::RSMPI_ANY_SOURCE, ffi::RSMPI_ANY_TAG, ffi::RSMPI_COMM_WORLD);
+        ffi::MPI_Improbe(any, tag, world, &mut flag, &mut message, &mut status)
+    })?;
+    if flag == 0 {
+        return Ok(None);
+    }
+    // SAFETY: the status was filled in for the message that was found.
+    check(unsafe { ffi::MPI_Get_count(&status, ffi::RSMPI_UINT64_T, &mut count) })?;
+    let words = usize::try_from(count).map_err(|_| "a message is not of whole words".to_string())?;
+    let lane = Lane::from_tag(status.MPI_TAG).ok_or("a message has a tag that is not ours")?;
+    Ok(Some(Probed { message, words, from: status.MPI_SOURCE as usize, lane }))
+}
+
+impl Probed {
+    /// Posts its receive.
+    pub fn receive(mut self) -> Result<Arriving> {
+        let mut words = Buffer::<u64>::unspecified(self.words);
+        // SAFETY: a copy of a constant.
+        let mut request = unsafe { ffi::RSMPI_REQUEST_NULL };
+        // SAFETY: there is room for as many words as were announced, and `Arriving` keeps it.
+        check(unsafe {
+            let room = words.as_mut_ptr().cast();
+            let count = self.words as c_int;
+            ffi::MPI_Imrecv(room, count, ffi::RSMPI_UINT64_T, &mut self.message, &mut request)
+        })?;
+        Ok(Arriving { words, request: Some(request), lane: self.lane })
+    }
+}
+
+/// Words that MPI writes until all are there.
+pub struct Arriving {
+    words: Buffer<u64>,
+    /// None when it is done.
+    request: Option<ffi::MPI_Request>,
+    pub lane: Lane,
+}
+
+impl Arriving {
+    pub fn is_done(&mut self) -> Result<bool> {
+        if let Some(request) = &mut self.request {
+            if !test(request)? {
+                return Ok(false);
+            }
+            self.request = None;
+        }
+        Ok(true)
+    }
+
+    /// What was received.
+    pub fn into_words(mut self) -> Buffer<u64> {
+        assert!(self.request.is_none(), "whoever asks has seen that it is done");
+        std::mem::take(&mut self.words)
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        if self.request.is_some() {
+            // MPI may still write there: it must stay for ever.
+            std::mem::forget(std::mem::take(&mut self.words));
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! What ranks tell one another about themselves: where they are, and why they stop.
+
+use crate::error::Error;
+use crate::message::Message;
+
+/// Where a rank is in its work.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub epoch: u32,
+    pub layer: u16,
+    pub phase: &'static str,
+}
+
+impl Place {
+    /// As others will quote it.
+    pub fn to_message(self) -> Message {
+        let Place { epoch, layer, phase } = self;
+        Message::of(format!("epoch {epoch}, layer {layer}, {phase}").as_bytes())
+    }
+}
+
+/// The text of a message.
+pub(crate) fn text(message: &Message) -> String {
+    message.as_slice().map_or(String::new(), |bytes| String::from_utf8_lossy(bytes).into_owned())
+}
+
+/// Tells others why rank `rank` on `host` stops: a loss or failure as it is, anything else as its own failure.
+pub(crate) fn write(error: &Error, rank: usize, host: &str) -> Message {
+    let text = match error {
+        Error::Lost { rank, host, silent_seconds, last, .. } => {
+            format!("lost\n{rank}\n{host}\n{silent_seconds}\n{last}")
+        }
+        Error::Failed { rank, host, cause } => format!("failed\n{rank}\n{host}\n{cause}"),
+        other => format!("failed\n{rank}\n{host}\n{other}"),
+    };
+    Message::of(text.as_bytes())
+}
+
+/// What rank `from` told.
+pub(crate) fn read(from: usize, message: &Message) -> Error {
+    let text = text(message);
+    parse(&text).unwrap_or_else(|| {
+        let (host, cause) = ("an unknown host".to_string(), format!("it gave no readable cause: {text:?}"));
+        Error::Failed { rank: from, host, cause }
+    })
+}
+
+fn parse(text: &str) -> Option<Error> {
+    let [kind, rank, host, rest] = text.splitn(4, '\n').collect::<Vec<_>>().try_into().ok()?;
+    let (rank, host) = (rank.parse().ok()?, host.to_string());
+    match kind {
+        "failed" => Some(Error::Failed { rank, host, cause: rest.to_string() }),
+        "lost" => {
+            let (silent, last) = rest.split_once('\n')?;
+            let (silent_seconds, last) = (silent.parse().ok()?, last.to_string());
+            Some(Error::Lost { rank, host, silent_seconds, last, waiting_for: None })
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_read_what_was_written() {
+        let host = || "node7".to_string();
+        let last = "epoch 3, layer 1, forward".to_string();
+        let lost = Error::Lost { rank: 2, host: host(), silent_seconds: 31, last, waiting_for: None };
+        let failed =
+            Error::Failed { rank: 1, host: host(), cause: "disk full\n  help: free some".to_string() };
+        for error in [lost, failed] {
+            assert_eq!(read(5, &write(&error, 0, "here")), error);
+        }
+        let size = Error::Size { message: "x".into(), bytes: 1, wanted: "2".into() };
+        let told = Error::Failed { rank: 4, host: host(), cause: size.to_string() };
+        assert_eq!(read(4, &write(&size, 4, "node7")), told);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_still_a_failure_of_its_sender() {
+        for damaged in ["", "lost\n1\nhost\nlong\nwhere", "odd\n1\nhost\ncause"] {
+            let told = read(3, &Message::of(damaged.as_bytes()));
+            assert!(matches!(told, Error::Failed { rank: 3, .. }), "{told}");
+        }
+    }
+}

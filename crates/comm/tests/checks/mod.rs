@@ -1,0 +1,135 @@
+//! What every transport must do, as checks that all ranks run together.
+
+use halograph_comm::{Comm, Message, Purpose, Result, Tag};
+use halograph_kernels::Real;
+use halograph_kernels::buffer::Buffer;
+
+const FEATURES: Tag = Tag::new(Purpose::Features);
+const WEIGHTS: Tag = Tag::new(Purpose::Weights);
+const CONTROL: Tag = Tag::new(Purpose::Control);
+
+/// All of them, on any number of ranks.
+pub fn all(comm: &Comm) -> Result<()> {
+    exchange(comm, 11)?;
+    exchange(comm, 1000)?;
+    tags_in_any_order(comm)?;
+    several_under_one_tag(comm)?;
+    gathers_and_broadcasts(comm)?;
+    for len in [0, 1, 2, 3, 7, 64, 1001, 100_003] {
+        sum::<f32>(comm, len)?;
+        sum::<f64>(comm, len)?;
+    }
+    sums_at_once(comm)
+}
+
+/// Numbers whose sums are rounded, so that the order of additions shows.
+fn number<T: Real>(rank: usize, i: usize) -> T {
+    T::of(((rank * 31 + i * 17) % 101) as f64 * 0.1 + 1.0 / (rank + i + 1) as f64)
+}
+
+/// Everybody sends everybody a different number of numbers, some none at all.
+pub fn exchange(comm: &Comm, most: usize) -> Result<()> {
+    let len = |from: usize, to: usize| (from * 7 + to * 3) % most;
+    let numbers = |from: usize, to: usize| -> Vec<u32> {
+        (0..len(from, to)).map(|i| (from * 1000 + to * 10 + i) as u32).collect()
+    };
+    let me = comm.rank();
+    let messages = (0..comm.size()).map(|to| Message::of(&numbers(me, to))).collect();
+    let before = comm.sent();
+    let arrived = comm.all_to_all(FEATURES, messages)?;
+    let sent = comm.sent().since(&before);
+    assert_eq!(arrived.len(), comm.size());
+    for (from, message) in arrived.iter().enumerate() {
+        assert_eq!(message.as_slice::<u32>()?, numbers(from, me));
+    }
+    let others = (0..comm.size()).filter(|&to| to != me);
+    let bytes: usize = others.map(|to| len(me, to) * 4).sum();
+    assert_eq!(sent.bytes(Purpose::Features), bytes as u64);
+    assert_eq!(sent.messages(Purpose::Features), comm.size() as u64 - 1);
+    Ok(())
+}
+
+/// Receives in another order than was sent.
+pub fn tags_in_any_order(comm: &Comm) -> Result<()> {
+    let (next, previous) = neighbours(comm);
+    for step in 0..8 {
+        comm.send(next, FEATURES.step(step), Message::of(&[step]))?;
+    }
+    for step in (0..8).rev() {
+        let message = comm.receive(previous, FEATURES.step(step)).wait()?;
+        assert_eq!(message.as_slice::<u8>()?, &[step]);
+    }
+    Ok(())
+}
+
+fn neighbours(comm: &Comm) -> (usize, usize) {
+    let (me, size) = (comm.rank(), comm.size());
+    ((me + 1) % size, (me + size - 1) % size)
+}
+
+/// Long and short messages under one tag keep their order, though short ones travel faster.
+pub fn several_under_one_tag(comm: &Comm) -> Result<()> {
+    let (next, previous) = neighbours(comm);
+    let lengths = [200_000, 1, 50_000, 0, 3];
+    for (i, &len) in lengths.iter().enumerate() {
+        comm.send(next, FEATURES.layer(7), Message::of(&vec![i as f32; len]))?;
+    }
+    for (i, &len) in lengths.iter().enumerate() {
+        let message = comm.receive(previous, FEATURES.layer(7)).wait()?;
+        assert!(message.expect::<f32>(len)?.iter().all(|&x| x == i as f32));
+    }
+    Ok(())
+}
+
+/// Everybody hears of everybody, and of each root in turn.
+pub fn gathers_and_broadcasts(comm: &Comm) -> Result<()> {
+    let me = comm.rank();
+    let names = comm.all_gather(CONTROL, Message::of(&vec![me as u64; me]))?;
+    for (rank, message) in names.iter().enumerate() {
+        assert_eq!(message.as_slice::<u64>()?, vec![rank as u64; rank]);
+    }
+    for root in 0..comm.size() {
+        let given = (root == me).then(|| Message::of(&[root as u16, 7, 9]));
+        let message = comm.broadcast(CONTROL.step(1), root, given)?;
+        assert_eq!(message.as_slice::<u16>()?, &[root as u16, 7, 9]);
+    }
+    comm.barrier(CONTROL.step(2))
+}
+
+/// Sums have the bits of additions in the order of ranks on every rank, and cost exactly what they must.
+pub fn sum<T: Real>(comm: &Comm, len: usize) -> Result<()> {
+    let (me, size) = (comm.rank(), comm.size());
+    let mut numbers: Vec<T> = (0..len).map(|i| number(me, i)).collect();
+    let before = comm.sent();
+    comm.all_reduce(WEIGHTS, &mut numbers)?;
+    assert_eq!(bits(&numbers), bits(&expected::<T>(len, size)));
+    // What this rank still sends is on behalf of others: count when all are done.
+    comm.barrier(CONTROL.step(3))?;
+    let sent = comm.sent().since(&before).bytes(Purpose::Weights);
+    let all = comm.all_gather(CONTROL.step(4), Message::of(&[sent]))?;
+    let total = all.iter().map(|m| Ok(m.expect::<u64>(1)?[0])).sum::<Result<u64>>()?;
+    assert_eq!(total as usize, 2 * (size - 1) * len * size_of::<T>());
+    Ok(())
+}
+
+fn expected<T: Real>(len: usize, size: usize) -> Vec<T> {
+    let add = |i: usize| (1..size).fold(number::<T>(0, i), |sum, rank| sum + number(rank, i));
+    (0..len).map(add).collect()
+}
+
+fn bits<T: Real>(numbers: &[T]) -> &[u8] {
+    bytemuck::cast_slice(numbers)
+}
+
+/// Several sums under way, waited for in another order than begun; two of them under one tag.
+pub fn sums_at_once(comm: &Comm) -> Result<()> {
+    let begin = |(layer, len): (u16, usize)| {
+        let numbers: Vec<f32> = (0..len).map(|i| number(comm.rank(), i)).collect();
+        (len, comm.start_all_reduce(WEIGHTS.layer(layer), Buffer::from(&numbers[..])))
+    };
+    let begun: Vec<_> = [(1, 1000), (2, 5), (3, 0), (1, 31)].into_iter().map(begin).collect();
+    for (len, reducing) in begun.into_iter().rev() {
+        assert_eq!(bits(&reducing.wait()?), bits(&expected::<f32>(len, comm.size())));
+    }
+    Ok(())
+}

@@ -1,0 +1,255 @@
+//! Ranks as threads: collectives, counters, and what happens when a rank fails.
+
+mod checks;
+
+use std::thread;
+use std::time::Duration;
+
+use halograph_comm::{Comm, Error, Message, Options, Purpose, Tag, Track, handshake, threads};
+use proptest::prelude::*;
+
+const TAG: Tag = Tag::new(Purpose::Features);
+
+/// Patient enough for a busy machine, impatient enough for a test.
+fn impatient() -> Options {
+    Options { deadline: Duration::from_secs(2), heartbeat: Duration::from_millis(100), ..Options::default() }
+}
+
+fn run<R: Send>(ranks: usize, work: impl Fn(&Comm) -> Result<R, Error> + Sync) -> Vec<Result<R, Error>> {
+    threads::run(ranks, &Options::default(), work)
+}
+
+fn succeed<R: Send>(ranks: usize, work: impl Fn(&Comm) -> Result<R, Error> + Sync) -> Vec<R> {
+    run(ranks, work).into_iter().map(|result| result.unwrap_or_else(|e| panic!("{e}"))).collect()
+}
+
+#[test]
+fn everything_works_on_1_to_8_ranks() {
+    (1..=8).for_each(|ranks| drop(succeed(ranks, checks::all)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_lengths_on_any_ranks(ranks in 1usize..=8, len in 0usize..70, most in 1usize..70) {
+        succeed(ranks, |comm| {
+            checks::exchange(comm, most)?;
+            checks::sum::<f32>(comm, len)?;
+            checks::sum::<f64>(comm, len)
+        });
+    }
+}
+
+#[test]
+fn messages_move_without_being_copied() {
+    let places = succeed(2, |comm| {
+        if comm.rank() == 0 {
+            let message = Message::of(&[1.0f32; 1000]);
+            let place = message.as_slice::<f32>()?.as_ptr() as usize;
+            comm.send(1, TAG, message)?;
+            return Ok(place);
+        }
+        let receiving = comm.receive(0, TAG);
+        let message = receiving.wait()?;
+        Ok(message.as_slice::<f32>()?.as_ptr() as usize)
+    });
+    assert_eq!(places[0], places[1]);
+}
+
+#[test]
+fn a_message_to_oneself_arrives_and_is_not_counted() {
+    succeed(2, |comm| {
+        comm.send(comm.rank(), TAG, Message::of(&[5u8]))?;
+        assert!(comm.receive(comm.rank(), TAG).is_there());
+        assert_eq!(comm.receive(comm.rank(), TAG).wait()?.as_slice::<u8>()?, &[5]);
+        assert_eq!(comm.sent().payload_messages(), 0);
+        Ok(())
+    });
+}
+
+#[test]
+fn an_error_of_one_rank_is_what_all_are_told() {
+    let results = threads::run(4, &Options::default(), |comm| {
+        if comm.rank() == 2 {
+            return Err("disk full".to_string().into());
+        }
+        comm.receive(2, TAG).wait().map(drop).map_err(Told::from)
+    });
+    for (rank, result) in results.into_iter().enumerate() {
+        let text = result.unwrap_err().0;
+        assert!(text.contains("disk full"), "{text}");
+        assert_eq!(text.contains("rank 2 on "), rank != 2, "{text}");
+    }
+}
+
+/// An error type of a user.
+#[derive(Debug)]
+struct Told(String);
+
+impl From<String> for Told {
+    fn from(text: String) -> Self {
+        Told(text)
+    }
+}
+
+impl From<Error> for Told {
+    fn from(error: Error) -> Self {
+        Told(error.to_string())
+    }
+}
+
+impl std::fmt::Display for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[test]
+fn a_panic_of_one_rank_ends_all_waits() {
+    let results = run(3, |comm| {
+        assert!(comm.rank() != 1, "out of luck");
+        comm.all_reduce(TAG, &mut [1.0f32])?;
+        comm.barrier(TAG)
+    });
+    for result in results {
+        let error = result.unwrap_err();
+        assert!(
+            matches!(&error, Error::Failed { rank: 1, cause, .. } if cause.contains("out of luck")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_stalled_rank_is_lost_on_all_others_by_name() {
+    let results = threads::run(3, &impatient(), |comm| {
+        comm.at(3, 1, "forward");
+        // Signs of life with the new place: nobody stalls before all have told where they are.
+        thread::sleep(Duration::from_millis(300));
+        match comm.rank() {
+            1 => Err(comm.stall().expect("the others notice")),
+            // Waits for the lost rank.
+            0 => comm.receive(1, TAG.epoch(3)).wait().map(drop),
+            // Waits for somebody who lives.
+            _ => comm.receive(0, TAG.epoch(3)).wait().map(drop),
+        }
+    });
+    for (rank, result) in results.into_iter().enumerate() {
+        let error = result.unwrap_err();
+        let text = error.to_string();
+        assert!(matches!(error, Error::Lost { rank: 1, silent_seconds: 2.., .. }), "{text}");
+        assert!(text.contains("epoch 3, layer 1, forward"), "{text}");
+        assert_eq!(text.contains("waiting for features (epoch 3"), rank != 1, "{text}");
+    }
+}
+
+#[test]
+fn a_loss_is_noticed_by_ranks_that_do_not_wait() {
+    let results = threads::run(2, &impatient(), |comm| {
+        if comm.rank() == 1 {
+            return comm.stall().map_or(Ok(()), Err);
+        }
+        loop {
+            comm.send(0, TAG, Message::empty())?;
+            thread::sleep(Duration::from_millis(10));
+        }
+    });
+    assert!(matches!(results[0], Err(Error::Lost { rank: 1, .. })));
+}
+
+#[test]
+fn long_work_is_no_loss() {
+    let options = Options {
+        deadline: Duration::from_millis(1500),
+        heartbeat: Duration::from_millis(100),
+        ..Options::default()
+    };
+    let results = threads::run(2, &options, |comm| {
+        if comm.rank() == 1 {
+            thread::sleep(options.deadline * 2);
+        }
+        comm.barrier(TAG)
+    });
+    results.into_iter().for_each(|result| result.unwrap());
+}
+
+#[test]
+fn who_leaves_too_early_is_named_by_whoever_waits() {
+    for reduce in [false, true] {
+        let results = run(2, |comm| match (comm.rank(), reduce) {
+            (0, false) => comm.receive(1, TAG.layer(4)).wait().map(drop),
+            (0, true) => comm.all_reduce(TAG.layer(4), &mut [1.0f32]),
+            _ => Ok(()),
+        });
+        for result in results {
+            let text = result.unwrap_err().to_string();
+            assert!(text.contains("layer 4"), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_difference_is_named_on_every_rank() {
+    let results = run(4, |comm| {
+        let seed = if comm.rank() == 2 { "8" } else { "7" };
+        handshake(comm, &[("version", "1".to_string()), ("seed", seed.to_string())])
+    });
+    for (rank, result) in results.into_iter().enumerate() {
+        let (here, there, other) = if rank == 2 { ("8", "7", 0) } else { ("7", "8", 2) };
+        let (what, here, there) = ("seed".to_string(), here.to_string(), there.to_string());
+        assert_eq!(result, Err(Error::Mismatch { what, here, there, rank: other }));
+    }
+    succeed(4, |comm| handshake(comm, &[("version", "1".to_string())]));
+}
+
+#[test]
+fn vectors_of_different_lengths_are_not_added() {
+    let results = run(3, |comm| comm.all_reduce(TAG, &mut vec![1.0f32; 10 + 3 * (comm.rank() / 2)]));
+    for result in results {
+        let text = result.unwrap_err().to_string();
+        assert!(text.contains("bytes where"), "{text}");
+    }
+}
+
+#[test]
+fn spans_are_recorded_only_when_asked_for() {
+    let spans = succeed(2, |comm| {
+        let exchange = || comm.all_to_all(TAG.layer(1), vec![Message::of(&[1u8]); 2]);
+        exchange()?;
+        assert!(comm.take_spans().is_empty());
+        comm.trace();
+        drop(comm.span("forward"));
+        exchange()?;
+        Ok(comm.take_spans())
+    });
+    for spans in spans {
+        let named =
+            |track, name: &str| spans.iter().filter(|s| s.track == track && s.name.starts_with(name)).count();
+        assert_eq!(named(Track::Compute, "forward"), 1);
+        assert_eq!(named(Track::Send, "features (epoch 0, layer 1, step 0) to"), 1);
+        assert_eq!(named(Track::Receive, "features (epoch 0, layer 1, step 0) from"), 1);
+        assert!(spans.iter().all(|s| s.start <= s.end));
+    }
+}
+
+#[test]
+fn waiting_is_counted() {
+    let waited = succeed(2, |comm| {
+        if comm.rank() == 1 {
+            thread::sleep(Duration::from_millis(100));
+        }
+        comm.barrier(TAG)?;
+        Ok(comm.waited())
+    });
+    assert!(waited[0] > Duration::from_millis(10), "{waited:?}");
+}
+
+#[test]
+fn a_rank_that_is_dropped_has_failed() {
+    let mut comms = threads::world(2, &Options::default()).unwrap();
+    drop(comms.pop());
+    let error = comms[0].receive(1, TAG).wait().unwrap_err();
+    assert!(matches!(error, Error::Failed { rank: 1, .. }), "{error}");
+    assert!(comms[0].send(1, TAG, Message::empty()).is_err());
+}
