@@ -223,8 +223,7 @@ impl<'a, T: Real> Attention<'a, T> {
         messages_grad: &mut [T],
     ) {
         let all_rows = facts.facts.len() / self.heads;
-        let _work =
-            work::begin("attention backward", || self.messages_backward_cost(back, grad, all_rows));
+        let _work = work::begin("attention backward", || self.messages_backward_cost(back, grad, all_rows));
         let operands = (self.single(), (facts as &dyn Any).downcast_ref(), single(grad));
         match (operands, single_mut(messages_grad)) {
             ((Some(attention), Some(facts), Some(grad)), Some(to)) => {

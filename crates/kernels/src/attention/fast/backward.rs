@@ -81,12 +81,7 @@ dispatch!(fn backward_columns(
 
 /// Some columns; if there are `entries`, one column over these instead of its own.
 #[inline(always)]
-fn backward_columns_body<I: Isa>(
-    job: Job,
-    columns: Range<usize>,
-    entries: Option<Entries>,
-    out: &mut [f32],
-) {
+fn backward_columns_body<I: Isa>(job: Job, columns: Range<usize>, entries: Option<Entries>, out: &mut [f32]) {
     let at = job.at;
     let (drop, lower) = (at.mask.map(Drop::new), vec![0.0; at.heads * at.width]);
     let (block, block_facts) = (Block::new(), BlockFacts::new());

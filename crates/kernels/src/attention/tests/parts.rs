@@ -22,7 +22,8 @@ impl Parts {
         let near = (0..case.rows()).map(|r| entries(r).copied().filter(|&c| c < cut).collect::<Vec<u32>>());
         let is_far = |r: usize| r.is_multiple_of(3) || entries(r).any(|&c| c >= cut);
         let rows: Vec<usize> = (0..case.rows()).filter(|&r| is_far(r)).collect();
-        let far = rows.iter().map(|&r| entries(r).filter(|&&c| c >= cut).map(|c| c - cut).collect::<Vec<u32>>());
+        let far =
+            rows.iter().map(|&r| entries(r).filter(|&&c| c >= cut).map(|c| c - cut).collect::<Vec<u32>>());
         let (near_ids, far_ids) = case.ids.split_at(cut as usize);
         let far_row_ids = rows.iter().map(|&r| case.row_ids[r]).collect();
         Parts {
@@ -86,17 +87,21 @@ impl Parts {
     }
 }
 
-fn part(
-    case: &Case,
-    entries: Vec<Vec<u32>>,
-    first: Option<usize>,
-    row_ids: Vec<u32>,
-    ids: &[u32],
-) -> Case {
+fn part(case: &Case, entries: Vec<Vec<u32>>, first: Option<usize>, row_ids: Vec<u32>, ids: &[u32]) -> Case {
     let mut bounds = vec![0];
     entries.iter().for_each(|row| bounds.push(bounds[bounds.len() - 1] + row.len() as u64));
     let Case { heads, width, p, .. } = *case;
-    Case { bounds, columns: entries.concat(), count: ids.len(), first, heads, width, p, row_ids, ids: ids.into() }
+    Case {
+        bounds,
+        columns: entries.concat(),
+        count: ids.len(),
+        first,
+        heads,
+        width,
+        p,
+        row_ids,
+        ids: ids.into(),
+    }
 }
 
 /// Holds parts to the whole, in double precision and by the fast way with short segments.
