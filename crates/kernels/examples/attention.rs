@@ -55,13 +55,16 @@ fn measure(nodes: usize, degree: usize) {
         pattern: graph.pattern(),
         messages: &messages,
         destination: &destination,
-        first: 0,
+        first: Some(0),
         heads: HEADS,
         width: WIDTH,
         slope: 0.2,
         mask: None,
     };
-    let masked = Attention { mask: Some(Mask { key: Key::new(4, "mask"), p: 0.5, ids: None }), ..plain };
+    let masked = Attention {
+        mask: Some(Mask { key: Key::new(4, "mask"), p: 0.5, rows: None, columns: None }),
+        ..plain
+    };
     let grad = noise(5, nodes * HEADS * WIDTH);
     let (mut out, mut saved) = (vec![0.0; grad.len()], Saved::default());
     let (mut messages_grad, mut destination_grad) = (vec![0.0; messages.len()], vec![0.0; destination.len()]);

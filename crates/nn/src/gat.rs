@@ -114,11 +114,11 @@ impl<T: Real> Gat<T> {
             pattern: block.pattern(),
             messages: messages.data(),
             destination: destination.run(block.destinations()),
-            first: block.destinations().start,
+            first: Some(block.destinations().start),
             heads: self.heads(),
             width: self.head_width(),
             slope: SLOPE,
-            mask: pass.attention_key(p).map(|key| Mask { key, p, ids: block.ids() }),
+            mask: pass.attention_key(p).map(|key| Mask { key, p, rows: None, columns: block.ids() }),
         }
     }
 }

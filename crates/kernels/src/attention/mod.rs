@@ -4,8 +4,8 @@
 //! l_e = leaky_relu(s[u] + t[v])      α_e = exp(l_e) / Σ_{row v} exp(l)      out[v] = Σ_e α_e * f_e * z[u]
 //! ```
 //!
-//! for the entries e = (v, u) of row v and one more that is implied, v itself, the last of its row. f_e is 0 or
-//! 1 / (1 - p) under a mask, else 1.
+//! for the entries e = (v, u) of row v and, where rows are columns, one more that is implied, v itself, the last of its
+//! row. f_e is 0 or 1 / (1 - p) under a mask, else 1.
 //!
 //! Nothing is kept by entry: the backward makes α anew from the largest logit and the sum of each row, and everything
 //! is a gather. With G the gradient of `out`, `D[v] = G[v] · out[v]` and k_e the slope of the leaky ReLU at e,
@@ -15,11 +15,18 @@
 //! ```
 //!
 //! where `∂out[v] / ∂t[v] = Σ_e k_e α_e f_e z[u] - out[v] Σ_e k_e α_e` comes out of the forward. Each head is on its own.
+//!
+//! Columns may come in parts, one attention each: [`merge()`] makes of the forwards of two that over all entries. Of it
+//! [`Attention::destination_backward`] is done once, and [`Attention::messages_backward`] for the columns of each part.
 
+mod cost;
 mod exp;
 mod fast;
 mod heads;
+mod mask;
+mod merge;
 mod naive;
+mod saved;
 
 use std::any::Any;
 
@@ -27,42 +34,15 @@ use rayon::prelude::*;
 
 use crate::Real;
 use crate::buffer::Buffer;
-use crate::keyed::Key;
 use crate::real::{single, single_mut};
-use crate::simd::Level;
 use crate::sparse::Pattern;
-use crate::work::{self, Cost};
+use crate::work;
+use fast::Way;
 
 pub use heads::{mean_of_heads, score, score_backward};
-
-/// What is dropped: a function of the ids of an entry's two ends and the head.
-#[derive(Debug, Clone, Copy)]
-pub struct Mask<'a> {
-    /// Names the mask.
-    pub key: Key,
-    /// Probability that an entry is dropped, in one head.
-    pub p: f64,
-    /// Id of each column; `None`: its number.
-    pub ids: Option<&'a [u32]>,
-}
-
-impl Mask<'_> {
-    #[inline]
-    fn id(&self, column: usize) -> u64 {
-        self.ids.map_or(column as u64, |ids| ids[column] as u64)
-    }
-
-    /// The stream of the entry from `column` in the row that is itself column `own`; positions are heads.
-    #[inline]
-    fn entry(&self, own: usize, column: usize) -> Key {
-        self.key.with(self.id(own)).with(self.id(column))
-    }
-
-    /// Whether that entry is dropped in `head`.
-    fn drops(&self, own: usize, column: usize, head: usize) -> bool {
-        self.entry(own, column).unit(head as u64) < self.p
-    }
-}
+pub use mask::Mask;
+pub use merge::merge;
+pub use saved::Saved;
 
 /// The operands of attention.
 #[derive(Debug, Clone, Copy)]
@@ -73,8 +53,9 @@ pub struct Attention<'a, T> {
     pub messages: &'a [T],
     /// `t`: rows x `heads`.
     pub destination: &'a [T],
-    /// The column that row 0 is itself; the others follow.
-    pub first: usize,
+    /// The column that row 0 is itself; the others follow. `None`: rows are no columns and have no entry but those of
+    /// the pattern; the output of a row without any is 0.
+    pub first: Option<usize>,
     /// Number of heads.
     pub heads: usize,
     /// Columns of `z` in one head.
@@ -85,24 +66,14 @@ pub struct Attention<'a, T> {
     pub mask: Option<Mask<'a>>,
 }
 
-/// What a backward needs of its forward, beside its output.
-#[derive(Debug, Clone, Default)]
-pub struct Saved<T: Real> {
-    /// Rows x heads: the largest logit, and the inverse of the sum of all exponentials, the largest being 1.
-    top: Buffer<T>,
-    inverse: Buffer<T>,
-    /// Derivative of the output with respect to `t` of its row and head: rows x `heads * width`.
-    derivative: Buffer<T>,
-}
+/// Of one row and head, what the gradients of messages need: t, largest logit, inverse sum, D.
+type Facts<T> = [T; 4];
 
-impl<T: Real> Saved<T> {
-    fn new(rows: usize, heads: usize, width: usize) -> Self {
-        Saved {
-            top: Buffer::unspecified(rows * heads),
-            inverse: Buffer::unspecified(rows * heads),
-            derivative: Buffer::unspecified(rows * heads * width),
-        }
-    }
+/// What [`Attention::messages_backward`] needs of every row, whichever columns it is about.
+#[derive(Debug, Clone)]
+pub struct RowFacts<T: Real> {
+    /// Rows x heads.
+    facts: Buffer<Facts<T>>,
 }
 
 /// Rows of a matrix in which a head may find its columns: those of all heads side by side, or one for all of them.
@@ -156,13 +127,13 @@ impl<'a, T: Real> Attention<'a, T> {
 
     /// The row that column `column` is itself.
     fn own_row(&self, column: usize) -> Option<usize> {
-        column.checked_sub(self.first).filter(|&row| row < self.rows())
+        column.checked_sub(self.first?).filter(|&row| row < self.rows())
     }
 
     /// What the entry from `column` to `row` is multiplied by.
     fn factor(&self, row: usize, column: usize, head: usize) -> T {
         match self.mask {
-            Some(mask) if mask.drops(self.first + row, column, head) => T::zero(),
+            Some(mask) if mask.entry(row, self.first, column).unit(head as u64) < mask.p => T::zero(),
             Some(mask) => T::of(1.0 / (1.0 - mask.p)),
             None => T::one(),
         }
@@ -173,18 +144,21 @@ impl<'a, T: Real> Attention<'a, T> {
         assert!((0.0..=1.0).contains(&self.slope), "a slope that keeps the order of logits");
         assert_eq!(self.messages.len() % self.pitch(), 0, "whole messages");
         assert_eq!(self.destination.len(), self.rows() * self.heads, "a score for every row and head");
-        assert!(self.first + self.rows() <= self.columns(), "every row is a column as well");
-        let ids = self.mask.and_then(|mask| mask.ids);
-        assert!(ids.is_none_or(|ids| ids.len() == self.columns()), "an id for every column");
+        let inside = |first: usize| first + self.rows() <= self.columns();
+        assert!(self.first.is_none_or(inside), "every row is a column as well");
+        let Some(mask) = self.mask else { return };
+        assert!(mask.rows.is_none_or(|ids| ids.len() == self.rows()), "an id for every row");
+        assert!(mask.columns.is_none_or(|ids| ids.len() == self.columns()), "an id for every column");
     }
 
-    /// Fills `out` (rows x `heads * width`), and `saved` with what [`Attention::backward`] needs, if there will be one.
+    /// Fills `out` (rows x `heads * width`), and `saved`, in the form it has, with what [`Attention::backward`] or
+    /// [`merge()`] needs, if there will be one.
     pub fn forward(&self, saved: Option<&mut Saved<T>>, out: &mut [T]) {
-        let _work = work::begin("attention", || self.cost(saved.is_some(), out));
+        let _work = work::begin("attention", || self.cost(saved.as_deref(), out));
         match (self.single(), single_mut(out)) {
             (Some(attention), Some(out)) => {
                 let saved = saved.and_then(|saved| (saved as &mut dyn Any).downcast_mut());
-                attention.forward_fast(Level::best(), saved, out);
+                attention.forward_fast(Way::best(), saved, out);
             }
             _ => self.forward_naive(saved, out),
         }
@@ -197,46 +171,72 @@ impl<'a, T: Real> Attention<'a, T> {
     pub fn backward(
         &self,
         back: Pattern,
-        (saved, out): (&Saved<T>, &[T]),
+        forward: (&Saved<T>, &[T]),
         grad: &[T],
         messages_grad: &mut [T],
         destination_grad: &mut [T],
     ) {
         let _work = work::begin("attention backward", || self.backward_cost(back, grad));
-        let operands = (self.single(), (saved as &dyn Any).downcast_ref(), single(out), single(grad));
-        match (operands, single_mut(messages_grad), single_mut(destination_grad)) {
-            ((Some(attention), Some(saved), Some(out), Some(grad)), Some(to), Some(destination)) => {
-                attention.backward_fast(Level::best(), back, (saved, out), grad, to, destination);
+        let facts = self.destination_backward(forward, grad, destination_grad);
+        self.messages_backward(back, (&facts, None), grad, messages_grad);
+    }
+
+    /// The first step of [`Attention::backward`]: fills `destination_grad`, and returns what the second needs of the
+    /// rows. `saved` and `out` are those over all entries, whatever part of them this attention is about.
+    pub fn destination_backward(
+        &self,
+        (saved, out): (&Saved<T>, &[T]),
+        grad: &[T],
+        destination_grad: &mut [T],
+    ) -> RowFacts<T> {
+        let _work = work::begin("attention rows backward", || self.destination_backward_cost(grad));
+        self.check();
+        let (heads, width) = (self.heads, self.width);
+        let derivative = &saved.slopes.as_ref().expect("a forward that was saved for a backward").derivative;
+        assert_eq!(destination_grad.len(), self.destination.len(), "a gradient for every score");
+        assert_eq!(out.len(), self.rows() * heads * width, "the output of the forward");
+        assert_eq!(derivative.len(), out.len(), "a derivative of every output");
+        let grad = Heads::gradient(grad, self.rows(), heads, width);
+        let mut facts = Buffer::unspecified(destination_grad.len());
+        let rows = facts.par_chunks_exact_mut(heads).zip(destination_grad.par_chunks_exact_mut(heads));
+        rows.enumerate().with_min_len(256).for_each(|(r, (facts, destination_grad))| {
+            for h in 0..heads {
+                let (grad, i) = (grad.at(r, h, width), r * heads + h);
+                let columns = i * width..(i + 1) * width;
+                let product = heads::dot(grad, &out[columns.clone()]);
+                facts[h] = [self.destination[i], saved.top[i], saved.inverse[i], product];
+                destination_grad[h] = heads::dot(grad, &derivative[columns]);
             }
-            _ => self.backward_naive(back, (saved, out), grad, messages_grad, destination_grad),
+        });
+        RowFacts { facts }
+    }
+
+    /// The second step of [`Attention::backward`], for the columns of this attention: fills `messages_grad`.
+    ///
+    /// Facts and gradient are those of all rows; `rows` names which of them the rows of this attention are, `None`: the
+    /// same.
+    pub fn messages_backward(
+        &self,
+        back: Pattern,
+        (facts, rows): (&RowFacts<T>, Option<&[u32]>),
+        grad: &[T],
+        messages_grad: &mut [T],
+    ) {
+        let all_rows = facts.facts.len() / self.heads;
+        let _work = work::begin("attention backward", || self.messages_backward_cost(back, grad, all_rows));
+        let operands = (self.single(), (facts as &dyn Any).downcast_ref(), single(grad));
+        match (operands, single_mut(messages_grad)) {
+            ((Some(attention), Some(facts), Some(grad)), Some(to)) => {
+                attention.messages_backward_fast(Way::best(), back, (facts, rows), grad, to);
+            }
+            _ => self.messages_backward_naive(back, (facts, rows), grad, messages_grad),
         }
-    }
-
-    /// What a forward costs: a message for every entry, and one for every row, its own.
-    fn cost(&self, is_saved: bool, out: &[T]) -> Cost {
-        let row_bytes = self.pitch() * size_of::<T>();
-        // Derivative, largest logit and inverse sum.
-        let saved = if is_saved { size_of_val(out) + 2 * size_of_val(self.destination) } else { 0 };
-        let beside = self.rows() * row_bytes + size_of_val(self.destination) + size_of_val(out) + saved;
-        Cost::gather(self.pattern, row_bytes, size_of_val(self.messages), beside)
-    }
-
-    /// What a backward costs. For every entry a row of the gradient is read, and four numbers for each head: score,
-    /// largest logit, inverse sum, D. Beside it messages are read and their gradients written; before, D and the
-    /// gradient of `t` are made from three matrices of the size of the output, or of the gradient.
-    fn backward_cost(&self, back: Pattern, grad: &[T]) -> Cost {
-        let facts = 4 * self.heads * size_of::<T>();
-        let set_bytes = size_of_val(grad) + self.rows() * facts;
-        let row_bytes = set_bytes.checked_div(self.rows()).unwrap_or(0);
-        let out = self.rows() * self.heads * self.width * size_of::<T>();
-        let before = size_of_val(grad) + 2 * out + 2 * size_of_val(self.destination);
-        let own = self.rows() * row_bytes;
-        Cost::gather(back, row_bytes, set_bytes, own + 2 * size_of_val(self.messages) + before)
     }
 
     /// [`Attention::forward`] as it stands in the books.
     pub fn forward_naive(&self, saved: Option<&mut Saved<T>>, out: &mut [T]) {
-        naive::forward(self, self.checked(saved, out), out);
+        self.check_output(out);
+        naive::forward(self, saved, out);
     }
 
     /// [`Attention::backward`] as it stands in the books.
@@ -248,52 +248,41 @@ impl<'a, T: Real> Attention<'a, T> {
         messages_grad: &mut [T],
         destination_grad: &mut [T],
     ) {
-        let grad = self.checked_gradient(back, grad, messages_grad);
-        let products = self.destination_backward(forward, grad, destination_grad);
-        naive::backward(self, back, forward.0, &products, grad, messages_grad);
+        let facts = self.destination_backward(forward, grad, destination_grad);
+        self.messages_backward_naive(back, (&facts, None), grad, messages_grad);
     }
 
-    /// Checks the operands and makes room in `saved`.
-    fn checked<'s>(&self, mut saved: Option<&'s mut Saved<T>>, out: &[T]) -> Option<&'s mut Saved<T>> {
+    /// [`Attention::messages_backward`] as it stands in the books.
+    pub fn messages_backward_naive(
+        &self,
+        back: Pattern,
+        (facts, rows): (&RowFacts<T>, Option<&[u32]>),
+        grad: &[T],
+        messages_grad: &mut [T],
+    ) {
+        let grad = self.checked_gradient(back, (facts, rows), grad, messages_grad);
+        naive::backward(self, back, (&facts.facts, rows), grad, messages_grad);
+    }
+
+    fn check_output(&self, out: &[T]) {
         self.check();
-        assert_eq!(
-            out.len(),
-            self.rows() * self.heads * self.width,
-            "one row of output a row of the pattern"
-        );
-        if let Some(saved) = &mut saved {
-            **saved = Saved::new(self.rows(), self.heads, self.width);
-        }
-        saved
+        let all = self.rows() * self.heads * self.width;
+        assert_eq!(out.len(), all, "one row of output a row of the pattern");
     }
 
-    fn checked_gradient<'g>(&self, back: Pattern, grad: &'g [T], messages_grad: &[T]) -> Heads<'g, T> {
+    fn checked_gradient<'g>(
+        &self,
+        back: Pattern,
+        (facts, rows): (&RowFacts<T>, Option<&[u32]>),
+        grad: &'g [T],
+        messages_grad: &[T],
+    ) -> Heads<'g, T> {
         self.check();
         assert_eq!(back.rows(), self.columns(), "the pattern the other way round");
         assert_eq!(messages_grad.len(), self.messages.len(), "a gradient for every message");
-        Heads::gradient(grad, self.rows(), self.heads, self.width)
-    }
-
-    /// Fills the gradient of `t`, and returns D, the product of output and gradient: rows x heads both.
-    fn destination_backward(
-        &self,
-        (saved, out): (&Saved<T>, &[T]),
-        grad: Heads<T>,
-        destination_grad: &mut [T],
-    ) -> Buffer<T> {
-        let (heads, width) = (self.heads, self.width);
-        assert_eq!(destination_grad.len(), self.destination.len(), "a gradient for every score");
-        assert_eq!(out.len(), self.rows() * heads * width, "the output of the forward");
-        let mut products = Buffer::unspecified(destination_grad.len());
-        let rows = products.par_chunks_exact_mut(heads).zip(destination_grad.par_chunks_exact_mut(heads));
-        rows.enumerate().with_min_len(256).for_each(|(r, (products, destination_grad))| {
-            for h in 0..heads {
-                let (grad, at) = (grad.at(r, h, width), (r * heads + h) * width);
-                products[h] = heads::dot(grad, &out[at..at + width]);
-                destination_grad[h] = heads::dot(grad, &saved.derivative[at..at + width]);
-            }
-        });
-        products
+        let all_rows = facts.facts.len() / self.heads;
+        assert_eq!(rows.map_or(all_rows, <[u32]>::len), self.rows(), "facts of every row");
+        Heads::gradient(grad, all_rows, self.heads, self.width)
     }
 
     /// The same, if its numbers are `f32`.
@@ -305,22 +294,21 @@ impl<'a, T: Real> Attention<'a, T> {
 }
 
 impl Attention<'_, f32> {
-    fn forward_fast(&self, level: Level, saved: Option<&mut Saved<f32>>, out: &mut [f32]) {
-        fast::forward(level, self, self.checked(saved, out), out);
+    fn forward_fast(&self, way: Way, saved: Option<&mut Saved<f32>>, out: &mut [f32]) {
+        self.check_output(out);
+        fast::forward(way, self, saved, out);
     }
 
-    fn backward_fast(
+    fn messages_backward_fast(
         &self,
-        level: Level,
+        way: Way,
         back: Pattern,
-        forward: (&Saved<f32>, &[f32]),
+        (facts, rows): (&RowFacts<f32>, Option<&[u32]>),
         grad: &[f32],
         messages_grad: &mut [f32],
-        destination_grad: &mut [f32],
     ) {
-        let grad = self.checked_gradient(back, grad, messages_grad);
-        let products = self.destination_backward(forward, grad, destination_grad);
-        fast::backward(level, self, back, forward.0, &products, grad, messages_grad);
+        let grad = self.checked_gradient(back, (facts, rows), grad, messages_grad);
+        fast::backward(way, self, back, (&facts.facts, rows), grad, messages_grad);
     }
 }
 

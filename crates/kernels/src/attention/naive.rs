@@ -2,15 +2,18 @@
 
 use rayon::prelude::*;
 
-use super::{Attention, Heads, Saved};
+use super::saved::{Saved, Slopes};
+use super::{Attention, Facts, Heads};
 use crate::Real;
 use crate::activation::Activation;
+use crate::buffer::Buffer;
 use crate::sparse::Pattern;
 
 impl<T: Real> Attention<'_, T> {
-    fn logit(&self, row: usize, column: usize, head: usize) -> T {
+    /// The logit of an entry from `column` in a row of score `t`.
+    fn logit(&self, t: T, column: usize, head: usize) -> T {
         let source = self.messages[column * self.pitch() + self.heads * self.width + head];
-        Activation::LeakyRelu(self.slope).at(source + self.destination[row * self.heads + head])
+        Activation::LeakyRelu(self.slope).at(source + t)
     }
 
     fn slope_at(&self, logit: T) -> T {
@@ -20,7 +23,7 @@ impl<T: Real> Attention<'_, T> {
     /// The columns of a row, itself last.
     fn columns_of(&self, row: usize) -> impl Iterator<Item = usize> + Clone {
         let entries = &self.pattern.columns[self.pattern.row(row)];
-        entries.iter().map(|&c| c as usize).chain([self.first + row])
+        entries.iter().map(|&c| c as usize).chain(self.first.map(|first| first + row))
     }
 }
 
@@ -28,55 +31,57 @@ impl<T: Real> Attention<'_, T> {
 struct Row<'a, T> {
     out: &'a mut [T],
     derivative: &'a mut [T],
-    top: T,
-    inverse: T,
+    top: &'a mut T,
+    inverse: &'a mut T,
+    mean: &'a mut T,
 }
 
 impl<T: Real> Row<'_, T> {
-    fn attend(&mut self, at: &Attention<T>, r: usize, h: usize) {
-        let logits = at.columns_of(r).map(|u| at.logit(r, u, h));
-        self.top = logits.clone().fold(T::neg_infinity(), T::max);
-        let sum: T = logits.map(|l| (l - self.top).exp()).sum();
-        self.inverse = T::one() / sum;
+    fn attend(self, at: &Attention<T>, r: usize, h: usize) {
+        let t = at.destination[r * at.heads + h];
+        let logits = at.columns_of(r).map(|u| at.logit(t, u, h));
+        let top = logits.clone().fold(T::neg_infinity(), T::max);
+        let sum: T = logits.map(|l| (l - top).exp()).sum();
+        let inverse = if sum == T::zero() { T::zero() } else { T::one() / sum };
         self.out.fill(T::zero());
         self.derivative.fill(T::zero());
-        let mut slopes = T::zero();
+        let mut mean = T::zero();
         for u in at.columns_of(r) {
-            let logit = at.logit(r, u, h);
-            let alpha = (logit - self.top).exp() * self.inverse;
+            let logit = at.logit(t, u, h);
+            let alpha = (logit - top).exp() * inverse;
             let (weight, slope) = (alpha * at.factor(r, u, h), at.slope_at(logit));
-            slopes += slope * alpha;
+            mean += slope * alpha;
             for (c, &z) in at.z(u, h).iter().enumerate() {
                 self.out[c] += weight * z;
                 self.derivative[c] += slope * weight * z;
             }
         }
-        self.derivative.iter_mut().zip(&*self.out).for_each(|(d, &o)| *d -= slopes * o);
+        self.derivative.iter_mut().zip(&*self.out).for_each(|(d, &o)| *d -= mean * o);
+        (*self.top, *self.inverse, *self.mean) = (top, inverse, mean);
     }
 }
 
+/// Fills `out`, and `saved` in the form it has.
 pub(super) fn forward<T: Real>(at: &Attention<T>, saved: Option<&mut Saved<T>>, out: &mut [T]) {
     let (heads, width) = (at.heads, at.width);
-    let mut unwanted = Saved::default();
-    let saved = saved.unwrap_or_else(|| {
-        unwanted = Saved::new(at.rows(), at.heads, at.width);
-        &mut unwanted
+    let [mut top, mut inverse, mut mean] = [(); 3].map(|()| Buffer::<T>::unspecified(at.rows() * heads));
+    let mut derivative = Buffer::<T>::unspecified(out.len());
+    let rows = out.par_chunks_exact_mut(width).zip(derivative.par_chunks_exact_mut(width));
+    let sums = top.par_iter_mut().zip(&mut inverse[..]).zip(&mut mean[..]);
+    rows.zip(sums).enumerate().for_each(|(i, ((out, derivative), ((top, inverse), mean)))| {
+        Row { out, derivative, top, inverse, mean }.attend(at, i / heads, i % heads);
     });
-    let rows = out.par_chunks_exact_mut(width).zip(saved.derivative.par_chunks_exact_mut(width));
-    let sums = saved.top.par_iter_mut().zip(&mut saved.inverse[..]);
-    rows.zip(sums).enumerate().for_each(|(i, ((out, derivative), (top, inverse)))| {
-        let mut row = Row { out, derivative, top: *top, inverse: *inverse };
-        row.attend(at, i / heads, i % heads);
-        (*top, *inverse) = (row.top, row.inverse);
-    });
+    if let Some(saved) = saved {
+        let slopes = saved.slopes.is_some().then_some(Slopes { mean, derivative });
+        *saved = Saved { top, inverse, slopes };
+    }
 }
 
-/// `products`: D, rows x heads.
+/// Fills `messages_grad`. Facts and gradient are those of `rows` of theirs, if given.
 pub(super) fn backward<T: Real>(
     at: &Attention<T>,
     back: Pattern,
-    saved: &Saved<T>,
-    products: &[T],
+    (facts, rows): (&[Facts<T>], Option<&[u32]>),
     grad: Heads<T>,
     messages_grad: &mut [T],
 ) {
@@ -86,12 +91,14 @@ pub(super) fn backward<T: Real>(
         let (z_grad, source_grad) = out.split_at_mut(heads * width);
         let entries = back.columns[back.row(u)].iter().map(|&v| v as usize);
         for v in entries.chain(at.own_row(u)) {
+            let row = rows.map_or(v, |rows| rows[v] as usize);
             for h in 0..heads {
-                let logit = at.logit(v, u, h);
-                let alpha = (logit - saved.top[v * heads + h]).exp() * saved.inverse[v * heads + h];
-                let (factor, grad) = (at.factor(v, u, h), grad.at(v, h, width));
+                let [t, top, inverse, d] = facts[row * heads + h];
+                let logit = at.logit(t, u, h);
+                let alpha = (logit - top).exp() * inverse;
+                let (factor, grad) = (at.factor(v, u, h), grad.at(row, h, width));
                 let product: T = grad.iter().zip(at.z(u, h)).map(|(&g, &z)| g * z).sum();
-                source_grad[h] += at.slope_at(logit) * alpha * (factor * product - products[v * heads + h]);
+                source_grad[h] += at.slope_at(logit) * alpha * (factor * product - d);
                 let z_grad = &mut z_grad[h * width..(h + 1) * width];
                 z_grad.iter_mut().zip(grad).for_each(|(z, &g)| *z += alpha * factor * g);
             }

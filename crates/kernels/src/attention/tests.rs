@@ -1,22 +1,28 @@
 use super::*;
+use crate::keyed::Key;
+use crate::simd::Level;
 use crate::sparse::Transpose;
 use crate::testing::{assert_close, assert_gradient, dot, noise};
+
+mod parts;
 
 /// A pattern without entries of rows from themselves, and what stands around it.
 struct Case {
     bounds: Vec<u64>,
     columns: Vec<u32>,
     count: usize,
-    first: usize,
+    /// The column that row 0 is itself, if rows are columns.
+    first: Option<usize>,
     heads: usize,
     width: usize,
     p: f64,
+    row_ids: Vec<u32>,
     ids: Vec<u32>,
 }
 
 impl Case {
     /// Rows of these lengths over `count` columns; row 0 is column `first`.
-    fn new(lengths: &[usize], count: usize, first: usize, [heads, width]: [usize; 2]) -> Self {
+    fn new(lengths: &[usize], count: usize, first: usize, shape: [usize; 2]) -> Self {
         let key = Key::new(count as u64, "entries");
         let (mut bounds, mut columns) = (vec![0], vec![]);
         for (r, &length) in lengths.iter().enumerate() {
@@ -24,12 +30,35 @@ impl Case {
             columns.extend(others.map(|c| if c as usize >= first + r { c + 1 } else { c }));
             bounds.push(columns.len() as u64);
         }
-        let ids = (0..count as u32).map(|c| 7 * c + 3).collect();
-        Case { bounds, columns, count, first, heads, width, p: 0.0, ids }
+        Case::of((bounds, columns), count, first, shape)
+    }
+
+    /// A row of all others, each of them of the first alone.
+    fn star(count: usize, shape: [usize; 2]) -> Self {
+        let columns = (1..count as u32).chain((1..count).map(|_| 0)).collect();
+        let bounds = [0].into_iter().chain(count as u64 - 1..2 * count as u64 - 1).collect();
+        Case::of((bounds, columns), count, 0, shape)
+    }
+
+    fn of(
+        (bounds, columns): (Vec<u64>, Vec<u32>),
+        count: usize,
+        first: usize,
+        [heads, width]: [usize; 2],
+    ) -> Self {
+        let id = |c: usize| 7 * c as u32 + 3;
+        let row_ids = (first..first + bounds.len() - 1).map(id).collect();
+        let ids = (0..count).map(id).collect();
+        Case { bounds, columns, count, first: Some(first), heads, width, p: 0.0, row_ids, ids }
     }
 
     fn masked(self, p: f64) -> Self {
         Case { p, ..self }
+    }
+
+    /// Rows are no columns.
+    fn apart(self) -> Self {
+        Case { first: None, ..self }
     }
 
     fn rows(&self) -> usize {
@@ -42,7 +71,9 @@ impl Case {
     }
 
     fn attention<'a, T: Real>(&'a self, messages: &'a [T], destination: &'a [T]) -> Attention<'a, T> {
-        let mask = Mask { key: Key::new(3, "mask"), p: self.p, ids: Some(&self.ids) };
+        // Rows that are columns have their ids.
+        let rows = self.first.is_none().then_some(&self.row_ids[..]);
+        let mask = Mask { key: Key::new(3, "mask"), p: self.p, rows, columns: Some(&self.ids) };
         Attention {
             pattern: Pattern::new(&self.bounds, &self.columns),
             messages,
@@ -66,8 +97,13 @@ impl Case {
         [out, dm, dt]
     }
 
-    /// Holds the fast way to the naive one at every level, operands starting at odd places.
+    /// Holds the fast way to the naive one.
     fn check(&self, scale: f32, tolerance: f64) {
+        self.check_cut(Way::best().segment, scale, tolerance);
+    }
+
+    /// The same with rows cut into segments of this length, at every level, operands starting at odd places.
+    fn check_cut(&self, segment: usize, scale: f32, tolerance: f64) {
         let [messages, destination, grad] = self.lengths().map(|n| noise::<f32>(n as u64, n + 1));
         let all = self.heads * self.width;
         let mut messages = messages;
@@ -81,15 +117,16 @@ impl Case {
         let transpose = Transpose::of(at.pattern, self.count);
         for (grad, all_grad) in [(grad, grad), (shared, &spread)] {
             let [out, dm, dt] = self.oracle(&wide(messages), &wide(destination), &wide(all_grad));
-            for level in Level::available() {
+            for way in ways(segment) {
                 let (mut saved, mut got) = (Saved::default(), vec![f32::NAN; out.len() + 1]);
-                at.forward_fast(level, None, &mut got[1..]);
-                assert_close(&wide(&got[1..]), &out, tolerance);
-                at.forward_fast(level, Some(&mut saved), &mut got[1..]);
-                assert_close(&wide(&got[1..]), &out, tolerance);
+                for saved in [None, Some(&mut Saved::for_evaluation()), Some(&mut saved)] {
+                    at.forward_fast(way, saved, &mut got[1..]);
+                    assert_close(&wide(&got[1..]), &out, tolerance);
+                }
                 let (mut dm_got, mut dt_got) = (vec![f32::NAN; dm.len() + 1], vec![f32::NAN; dt.len()]);
-                let (back, forward) = (transpose.pattern(), (&saved, &got[1..]));
-                at.backward_fast(level, back, forward, grad, &mut dm_got[1..], &mut dt_got);
+                let facts = at.destination_backward((&saved, &got[1..]), grad, &mut dt_got);
+                let back = transpose.pattern();
+                at.messages_backward_fast(way, back, (&facts, None), grad, &mut dm_got[1..]);
                 assert_close(&wide(&dm_got[1..]), &dm, tolerance);
                 assert_close(&wide(&dt_got), &dt, tolerance);
             }
@@ -97,8 +134,13 @@ impl Case {
     }
 }
 
-fn wide(x: &[f32]) -> Vec<f64> {
-    x.iter().map(|&x| x as f64).collect()
+/// Every level, with this length of segments.
+fn ways(segment: usize) -> impl Iterator<Item = Way> {
+    Level::available().into_iter().map(move |level| Way { level, segment })
+}
+
+fn wide<T: Real>(x: &[T]) -> Vec<f64> {
+    x.iter().map(|x| x.wide()).collect()
 }
 
 #[test]
@@ -117,6 +159,8 @@ fn gradients_agree_with_differences() {
         Case::new(&[3, 0, 5, 2], 9, 2, [2, 3]),
         Case::new(&[3, 0, 5, 2], 9, 2, [2, 3]).masked(0.4),
         Case::new(&[6, 1], 8, 0, [1, 2]).masked(0.7),
+        Case::new(&[3, 0, 5, 2], 4, 0, [2, 3]).apart(),
+        Case::new(&[0, 4, 0], 3, 0, [2, 3]).apart().masked(0.4),
     ] {
         let [messages, destination, grad] = case.lengths().map(|n| noise::<f64>(n as u64, n));
         let [out, dm, dt] = case.oracle(&messages, &destination, &grad);
@@ -132,8 +176,8 @@ fn gradients_agree_with_differences() {
 
 #[test]
 fn fast_agrees_with_naive_for_all_shapes() {
-    for width in [1, 7, 41, 64, 100] {
-        for heads in [1, 2, 4, 8] {
+    for width in [1, 7, 41, 64, 100, 257] {
+        for heads in [1, 2, 3, 4, 8] {
             // Columns before and after those that are rows; empty rows among others.
             let case = Case::new(&[3, 0, 17, 1, 0, 40], 12, 4, [heads, width]);
             case.check(1.0, 1e-5);
@@ -171,29 +215,88 @@ fn a_nan_stays_one() {
     let case = Case::new(&[2, 0], 3, 0, [1, 4]);
     let [mut messages, destination, _] = case.lengths().map(|n| noise::<f32>(n as u64, n));
     messages[4] = f32::NAN;
-    for level in Level::available() {
+    for way in ways(Way::best().segment) {
         let mut out = [0.0; 8];
-        case.attention(&messages, &destination).forward_fast(level, None, &mut out);
+        case.attention(&messages, &destination).forward_fast(way, None, &mut out);
         assert!(out[..4].iter().all(|x| x.is_nan()) && out[4..].iter().all(|x| x.is_finite()));
+    }
+}
+
+#[test]
+fn rows_and_columns_that_are_cut_agree_with_naive() {
+    for shape in [[1, 7], [2, 41], [4, 3]] {
+        // Rows around the length of a segment; a row and a column of all; columns of about 200 entries.
+        let lengths = [99, 100, 101, 0, 200, 201, 1000];
+        let columns = Case::new(&[3; 700], 10, 0, shape).apart();
+        for case in [Case::new(&lengths, 50, 4, shape), Case::star(777, shape), columns] {
+            case.check_cut(100, 1.0, 2e-5);
+            case.apart().masked(0.4).check_cut(100, 1.0, 2e-5);
+        }
+    }
+    Case::star(300, [2, 5]).masked(1.0).check_cut(64, 1.0, 1e-6);
+    // Single precision keeps such logits to 1e-3 only.
+    Case::star(300, [2, 5]).check_cut(64, 1e4, 1e-2);
+}
+
+#[test]
+fn masks_are_functions_of_ids() {
+    let case = Case::new(&[3, 0, 40, 2], 9, 2, [2, 3]).masked(0.4);
+    let [messages, destination, _] = case.lengths().map(|n| noise::<f32>(n as u64, n));
+    let at = case.attention(&messages, &destination);
+    let key = Key::new(3, "mask");
+    let output = |rows: Option<&[u32]>, columns: Option<&[u32]>| {
+        let mut out = vec![f32::NAN; case.lengths()[2]];
+        let mask = Some(Mask { key, p: 0.4, rows, columns });
+        Attention { mask, ..at }.forward(None, &mut out);
+        out
+    };
+    let ids = output(None, Some(&case.ids));
+    assert_eq!(ids, output(Some(&case.row_ids), Some(&case.ids)));
+    let numbers = output(None, None);
+    assert_eq!(numbers, output(Some(&[2, 3, 4, 5]), Some(&[0, 1, 2, 3, 4, 5, 6, 7, 8])));
+    assert_ne!(ids, numbers);
+}
+
+#[test]
+fn rows_without_entries_give_zeros() {
+    let case = Case::new(&[0, 2, 0], 5, 0, [2, 3]).apart();
+    case.check(1.0, 1e-6);
+    let [messages, destination, _] = case.lengths().map(|n| noise::<f32>(n as u64, n));
+    // A slope of 0 makes no number of -∞.
+    let at = Attention { slope: 0.0, ..case.attention(&messages, &destination) };
+    for way in ways(Way::best().segment) {
+        let (mut saved, mut out) = (Saved::default(), [f32::NAN; 18]);
+        at.forward_fast(way, Some(&mut saved), &mut out);
+        let [empty, full, also_empty] = out.as_chunks::<6>().0 else { panic!("three rows") };
+        assert_eq!([empty, also_empty], [&[0.0; 6]; 2]);
+        assert!(full.iter().all(|&x| x.is_finite() && x != 0.0));
+        let slopes = saved.slopes.unwrap();
+        assert!(slopes.derivative.iter().chain(&*slopes.mean).all(|x| x.is_finite()));
+        assert_eq!((saved.top[0], saved.inverse[0]), (f32::NEG_INFINITY, 0.0));
     }
 }
 
 #[test]
 fn the_number_of_threads_changes_nothing() {
     let lengths: Vec<usize> = (0..2000).map(|r| r * r % 37).collect();
-    let case = Case::new(&lengths, 2000, 0, [2, 8]).masked(0.2);
+    let hub = 3 * Way::best().segment;
+    for case in [Case::new(&lengths, 2000, 0, [2, 8]), Case::star(hub, [2, 8])] {
+        let case = case.masked(0.2);
+        assert_eq!(outcome(&case, 1), outcome(&case, 2));
+    }
+}
+
+/// Output and gradients by so many threads.
+fn outcome(case: &Case, threads: usize) -> [Vec<f32>; 3] {
     let [messages, destination, grad] = case.lengths().map(|n| noise::<f32>(n as u64, n));
-    let run = |threads: usize| {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        pool.install(|| {
-            let at = case.attention(&messages, &destination);
-            let transpose = Transpose::of(at.pattern, case.count);
-            let (mut saved, [mut dm, mut dt, mut out]) =
-                (Saved::default(), case.lengths().map(|n| vec![f32::NAN; n]));
-            at.forward(Some(&mut saved), &mut out);
-            at.backward(transpose.pattern(), (&saved, &out), &grad, &mut dm, &mut dt);
-            [out, dm, dt]
-        })
-    };
-    assert_eq!(run(1), run(2));
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+    pool.install(|| {
+        let at = case.attention(&messages, &destination);
+        let transpose = Transpose::of(at.pattern, case.count);
+        let (mut saved, [mut dm, mut dt, mut out]) =
+            (Saved::default(), case.lengths().map(|n| vec![f32::NAN; n]));
+        at.forward(Some(&mut saved), &mut out);
+        at.backward(transpose.pattern(), (&saved, &out), &grad, &mut dm, &mut dt);
+        [out, dm, dt]
+    })
 }

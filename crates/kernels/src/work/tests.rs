@@ -125,7 +125,7 @@ fn attention_counts_a_message_an_entry_and_back_a_gradient() {
         pattern: PATTERN,
         messages: &messages,
         destination: &destination,
-        first: 0,
+        first: Some(0),
         heads,
         width,
         slope: 0.2,
@@ -139,7 +139,7 @@ fn attention_counts_a_message_an_entry_and_back_a_gradient() {
     let (_, cost) = only(|| attention.forward(None, &mut out));
     assert_eq!(cost, Cost { kind, flops: 0, bytes: bytes as u64 });
     let (_, cost) = only(|| attention.forward(Some(&mut saved), &mut out));
-    assert_eq!(cost, Cost { kind, flops: 0, bytes: (bytes + (18 + 2 * 6) * F) as u64 });
+    assert_eq!(cost, Cost { kind, flops: 0, bytes: (bytes + (18 + 3 * 6) * F) as u64 });
 
     let back = Transpose::of(PATTERN, ROWS);
     let (mut messages_grad, mut destination_grad) = (vec![0.0; messages.len()], [0.0; 6]);
