@@ -6,7 +6,9 @@
 //! - Rows are matrix rows, numbered from 0; a row's dataset vertex id is in [`Block::ids`].
 //! - Destinations are a contiguous run of the source rows, usually the prefix, so that a destination finds its own
 //!   features among the sources.
-//! - A destination's row holds *every* edge that takes part in its aggregate, so a mean is over the row's length.
+//! - Rows that another owner computes are a [`Halo`] beside the block: its edges come after those of the block's own
+//!   sources, so that these can be aggregated while halo rows travel.
+//! - A destination's row, in the block and its halo, holds *every* edge that takes part in its aggregate, so a mean is over the row's length.
 //!   [`Block::degrees`] are those of the graph the block was cut from, which symmetric norms need for rows whose own
 //!   neighbours are elsewhere.
 //!
@@ -40,11 +42,92 @@ pub struct Block<'g> {
     degrees: Cow<'g, [u32]>,
     ids: Option<Cow<'g, [u32]>>,
     loops: Vec<u32>,
+    halo: Option<Halo>,
     /// The block that this one is a prefix of.
     parent: Option<&'g Block<'g>>,
     transpose: OnceLock<Turned>,
     symmetric: OnceLock<bool>,
     without_loops: OnceLock<Box<Block<'static>>>,
+}
+
+/// Source rows that others own, and the edges from them to the destinations of a block.
+pub struct Halo {
+    indptr: Vec<u64>,
+    indices: Vec<u32>,
+    degrees: Vec<u32>,
+    ids: Vec<u32>,
+    /// Destinations with an edge from here, and where their edges begin and end.
+    reached: Vec<u32>,
+    bounds: Vec<u64>,
+    transpose: OnceLock<Transpose>,
+    reached_transpose: OnceLock<Transpose>,
+}
+
+impl Halo {
+    /// `indices[indptr[i]..indptr[i + 1]]` are the halo rows, counted from 0, that destination `i` reads; `degrees` and
+    /// `ids` are those of the halo rows, as in a [`Block`].
+    ///
+    /// # Panics
+    /// If lengths do not fit; in builds with debug assertions also if any row start or index is out of range.
+    pub fn new(indptr: Vec<u64>, indices: Vec<u32>, degrees: Vec<u32>, ids: Vec<u32>) -> Self {
+        assert_eq!(indptr.last(), Some(&(indices.len() as u64)), "row starts end at the edge count");
+        assert_eq!(degrees.len(), ids.len(), "an id for every halo row");
+        debug_assert!(indptr[0] == 0 && indptr.is_sorted(), "row starts rise from 0");
+        debug_assert!(indices.iter().all(|&i| (i as usize) < degrees.len()), "edges come from halo rows");
+        let reached: Vec<u32> =
+            (0..indptr.len() as u32 - 1).filter(|&r| indptr[r as usize] < indptr[r as usize + 1]).collect();
+        let bounds = std::iter::once(0).chain(reached.iter().map(|&r| indptr[r as usize + 1])).collect();
+        Halo {
+            indptr,
+            indices,
+            degrees,
+            ids,
+            reached,
+            bounds,
+            transpose: OnceLock::new(),
+            reached_transpose: OnceLock::new(),
+        }
+    }
+
+    /// Number of halo rows.
+    pub fn sources(&self) -> usize {
+        self.degrees.len()
+    }
+
+    /// In-neighbours of each halo row in the whole graph, itself not counted.
+    pub fn degrees(&self) -> &[u32] {
+        &self.degrees
+    }
+
+    /// Dataset vertex id of each halo row.
+    pub fn ids(&self) -> &[u32] {
+        &self.ids
+    }
+
+    /// The edges: destinations by halo rows.
+    pub fn pattern(&self) -> Pattern<'_> {
+        Pattern::new(&self.indptr, &self.indices)
+    }
+
+    /// Destinations that read a halo row, ascending.
+    pub fn reached(&self) -> &[u32] {
+        &self.reached
+    }
+
+    /// The edges of these alone: reached destinations by halo rows.
+    pub fn reached_pattern(&self) -> Pattern<'_> {
+        Pattern::new(&self.bounds, &self.indices)
+    }
+
+    /// These the other way round: halo rows by positions among the reached destinations. Built at the first call.
+    pub fn reached_transpose(&self) -> Pattern<'_> {
+        self.reached_transpose.get_or_init(|| Transpose::of(self.reached_pattern(), self.sources())).pattern()
+    }
+
+    /// The edges the other way round: halo rows by destinations. Built at the first call.
+    pub fn transpose(&self) -> Pattern<'_> {
+        self.transpose.get_or_init(|| Transpose::of(self.pattern(), self.sources())).pattern()
+    }
 }
 
 /// The edges of a block the other way round.
@@ -88,6 +171,7 @@ impl<'g> Block<'g> {
             degrees: degrees.into(),
             ids: ids.map(Cow::from),
             loops,
+            halo: None,
             parent: None,
             transpose: OnceLock::new(),
             symmetric: OnceLock::new(),
@@ -158,6 +242,7 @@ impl<'g> Block<'g> {
             degrees: Cow::Borrowed(&self.degrees[..sources]),
             ids: self.ids.as_ref().map(|ids| Cow::Borrowed(&ids[..sources])),
             loops: self.loops[..self.loops.partition_point(|&row| (row as usize) < destinations)].to_vec(),
+            halo: None,
             parent: Some(self.parent.unwrap_or(self)),
             transpose: OnceLock::new(),
             symmetric: OnceLock::new(),
@@ -189,7 +274,30 @@ impl<'g> Block<'g> {
         Block::new(indptr, indices, 0..nodes.len(), degrees, Some(nodes.to_vec()))
     }
 
-    /// Number of source rows.
+    /// The same block with rows of other owners beside it.
+    ///
+    /// # Panics
+    /// If the halo's edges are not those of as many destinations.
+    #[must_use]
+    pub fn with_halo(self, halo: Halo) -> Self {
+        assert_eq!(halo.indptr.len(), self.indptr.len(), "halo edges of every destination");
+        Block { halo: Some(halo), ..self }
+    }
+
+    /// Rows of other owners, if there can be any.
+    pub fn halo(&self) -> Option<&Halo> {
+        self.halo.as_ref()
+    }
+
+    /// Edges into destination `r`, counted from the first one, those of the halo included.
+    #[inline]
+    pub fn in_edges(&self, r: usize) -> usize {
+        let own = self.indptr[r + 1] - self.indptr[r];
+        let halo = self.halo.as_ref().map_or(0, |halo| halo.indptr[r + 1] - halo.indptr[r]);
+        (own + halo) as usize
+    }
+
+    /// Number of source rows, those of the halo not counted.
     pub fn sources(&self) -> usize {
         self.degrees.len()
     }
@@ -268,8 +376,8 @@ impl<'g> Block<'g> {
             .get_or_init(|| self.destinations == (0..self.sources()) && is_symmetric(self.pattern()))
     }
 
-    /// The same block without the edges from destinations to themselves: itself if there are none, else a copy that is
-    /// made at the first call.
+    /// The same block without the edges from destinations to themselves: itself if there are none, else a copy without a
+    /// halo that is made at the first call.
     pub fn without_loops(&self) -> &Block<'_> {
         if self.loops.is_empty() {
             return self;

@@ -5,6 +5,7 @@
 pub mod config;
 pub mod tensorboard;
 
+pub use halograph_comm as comm;
 pub use halograph_graph as graph;
 pub use halograph_nn as nn;
 pub use halograph_train as train;

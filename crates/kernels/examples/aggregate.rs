@@ -57,20 +57,20 @@ fn measure(pattern: Pattern, width: usize) {
         let row = |&c: &u32| sum(&x[c as usize * width..][..width]);
         black_box(pattern.columns.par_iter().with_min_len(1 << 12).map(row).reduce(|| 0, u64::wrapping_add));
     });
-    report(width, "naive", read, || naive::aggregate(pattern, weights, &x, width, &mut out));
+    report(width, "naive", read, || naive::aggregate(pattern, weights, &x, width, false, &mut out));
     for level in Level::available() {
         let name = |what: &str| format!("{}{what}", level.name());
         report(width, &name(""), read, || {
-            fast::aggregate(level, pattern, Weights::default(), &x, width, &mut out);
+            fast::aggregate(level, pattern, Weights::default(), &x, width, false, &mut out);
         });
         report(width, &name(", weighted"), read, || {
-            fast::aggregate(level, pattern, weights, &x, width, &mut out);
+            fast::aggregate(level, pattern, weights, &x, width, false, &mut out);
         });
     }
     let x = vec![f16::ONE; x.len()];
     for level in Level::available() {
         report(width, &format!("{}, halves", level.name()), read / 2, || {
-            fast::aggregate_half(level, pattern, Weights::default(), &x, width, &mut out);
+            fast::aggregate_half(level, pattern, Weights::default(), &x, width, false, &mut out);
         });
     }
 }

@@ -34,8 +34,24 @@ pub fn scatter_add<T: Real>(x: &[T], width: usize, rows: &[u32], out: &mut [T]) 
     }
     let read = 2 * size_of_val(x) + size_of_val(rows);
     let _work = work::begin("scatter of rows", || Cost::stream(read, size_of_val(x)));
+    let apart = rows.is_sorted_by(|a, b| a < b);
+    scatter_from(0, x, width, rows, apart, out);
+}
+
+/// Scatters to `out`, which begins at row `first`; side by side if rows are `apart`: distinct and ascending.
+fn scatter_from<T: Real>(first: u32, x: &[T], width: usize, rows: &[u32], apart: bool, out: &mut [T]) {
+    if apart && rows.len() > RUN {
+        let half = rows.len() / 2;
+        let ((x, more_x), (rows, more_rows)) = (x.split_at(half * width), rows.split_at(half));
+        let (out, more) = out.split_at_mut((more_rows[0] - first) as usize * width);
+        rayon::join(
+            || scatter_from(first, x, width, rows, apart, out),
+            || scatter_from(more_rows[0], more_x, width, more_rows, apart, more),
+        );
+        return;
+    }
     for (x, &r) in x.chunks_exact(width).zip(rows) {
-        let out = &mut out[r as usize * width..(r as usize + 1) * width];
+        let out = &mut out[(r - first) as usize * width..][..width];
         out.iter_mut().zip(x).for_each(|(o, &x)| *o += x);
     }
 }

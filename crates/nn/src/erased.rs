@@ -42,6 +42,15 @@ pub trait ErasedLayer<T: Real> {
         cache: &mut AnyCache,
     ) -> Arc<Matrix<T>>;
     #[doc(hidden)]
+    fn add_halo(
+        &self,
+        block: &Block,
+        halo: Input<T>,
+        sums: Arc<Matrix<T>>,
+        pass: &Pass<T>,
+        cache: &mut AnyCache,
+    ) -> Arc<Matrix<T>>;
+    #[doc(hidden)]
     fn finish(
         &self,
         block: &Block,
@@ -57,6 +66,14 @@ pub trait ErasedLayer<T: Real> {
         pass: &Pass<T>,
         cache: &mut AnyCache,
     ) -> FinishGrad<T>;
+    #[doc(hidden)]
+    fn halo_backward(
+        &mut self,
+        block: &Block,
+        grad: &Matrix<T>,
+        pass: &Pass<T>,
+        cache: &mut AnyCache,
+    ) -> Matrix<T>;
     #[doc(hidden)]
     fn aggregate_backward(
         &mut self,
@@ -137,10 +154,12 @@ forward! {
     shared {
         fn prepare(input: Input<T>) -> Input<T>;
         fn aggregate(block: &Block, messages: Input<T>) -> Arc<Matrix<T>>;
+        fn add_halo(block: &Block, halo: Input<T>, sums: Arc<Matrix<T>>) -> Arc<Matrix<T>>;
         fn finish(block: &Block, aggregated: Arc<Matrix<T>>) -> Matrix<T>;
     }
     exclusive {
         fn finish_backward(block: &Block, grad: Matrix<T>) -> FinishGrad<T>;
+        fn halo_backward(block: &Block, grad: &Matrix<T>) -> Matrix<T>;
         fn aggregate_backward(block: &Block, grad: Arc<Matrix<T>>) -> Matrix<T>;
         fn prepare_backward(grad: Matrix<T>) -> Option<Matrix<T>>;
     }

@@ -15,8 +15,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use halograph_graph::block::Block;
-use halograph_kernels::attention::{Attention, Mask, Saved, mean_of_heads, score, score_backward};
+use halograph_graph::block::{Block, Halo};
+use halograph_kernels::attention::{
+    Attention, Mask, RowFacts, Saved, mean_of_heads, merge, score, score_backward,
+};
 use halograph_kernels::gemm::{Start, Tall};
 use halograph_kernels::{Real, rows};
 
@@ -56,11 +58,16 @@ pub struct GatCache<T: Real> {
     input: Input<T>,
     prepared: Arc<Matrix<T>>,
     destination: Matrix<T>,
-    /// Messages of all source rows.
+    /// Messages of owned rows, as they were aggregated.
     received: Arc<Matrix<T>>,
     /// Destination rows, before heads are combined, and what else the backward of attention needs.
     aggregated: Arc<Matrix<T>>,
     saved: Saved<T>,
+    /// Messages of halo rows, and the scores of destinations that read them.
+    halo: Arc<Matrix<T>>,
+    halo_destination: Matrix<T>,
+    /// What gradients of messages need of destinations, once it was made.
+    facts: Option<RowFacts<T>>,
     /// Gradient of the destination scores, in these owned rows.
     destination_grad: (Range<usize>, Matrix<T>),
 }
@@ -121,6 +128,53 @@ impl<T: Real> Gat<T> {
             mask: pass.attention_key(p).map(|key| Mask { key, p, rows: None, columns: block.ids() }),
         }
     }
+
+    /// The attention of destinations that read halo rows, whose ids these are, over those alone.
+    fn halo_attention<'a>(
+        &self,
+        halo: &'a Halo,
+        pass: &Pass<T>,
+        ids: &'a [u32],
+        messages: &'a Matrix<T>,
+        destination: &'a Matrix<T>,
+    ) -> Attention<'a, T> {
+        let p = self.dropout;
+        let mask = |key| Mask { key, p, rows: Some(ids), columns: Some(halo.ids()) };
+        Attention {
+            pattern: halo.reached_pattern(),
+            messages: messages.data(),
+            destination: destination.data(),
+            first: None,
+            heads: self.heads(),
+            width: self.head_width(),
+            slope: SLOPE,
+            mask: pass.attention_key(p).map(mask),
+        }
+    }
+
+    /// The gradient of destination scores, and what gradients of messages need of every destination.
+    fn row_facts(
+        &self,
+        block: &Block,
+        grad: &Matrix<T>,
+        pass: &Pass<T>,
+        cache: &mut GatCache<T>,
+    ) -> RowFacts<T> {
+        let mut destination_grad = Matrix::unspecified(block.destinations().len(), self.heads());
+        let attention = self.attention(block.without_loops(), pass, &cache.received, &cache.destination);
+        let forward = (&cache.saved, cache.aggregated.data());
+        let facts = attention.destination_backward(forward, grad.data(), destination_grad.data_mut());
+        // Their memory is wanted.
+        (cache.saved, cache.aggregated) = Default::default();
+        cache.destination_grad = (block.destinations(), destination_grad);
+        facts
+    }
+}
+
+/// Dataset ids of the destinations that read halo rows.
+fn reached_ids(block: &Block, halo: &Halo) -> Vec<u32> {
+    let first = block.destinations().start;
+    halo.reached().iter().map(|&r| block.id(first + r as usize)).collect()
 }
 
 impl<T: Real> Layer<T> for Gat<T> {
@@ -152,13 +206,42 @@ impl<T: Real> Layer<T> for Gat<T> {
         pass: &Pass<T>,
         cache: &mut GatCache<T>,
     ) -> Arc<Matrix<T>> {
-        let (block, messages) = (block.without_loops(), messages.full());
-        let attention = self.attention(block, pass, &messages, &cache.destination);
+        let messages = messages.full();
+        let attention = self.attention(block.without_loops(), pass, &messages, &cache.destination);
         let mut out = Matrix::unspecified(block.destinations().len(), self.projected_width());
         // Only training has a key, and a backward.
-        attention.forward(pass.key.map(|_| &mut cache.saved), out.data_mut());
+        if pass.key.is_none() {
+            cache.saved = Saved::for_evaluation();
+        }
+        let is_saved = pass.key.is_some() || block.halo().is_some();
+        attention.forward(is_saved.then_some(&mut cache.saved), out.data_mut());
         cache.received = messages;
         Arc::new(out)
+    }
+
+    fn add_halo(
+        &self,
+        block: &Block,
+        messages: Input<T>,
+        sums: Arc<Matrix<T>>,
+        pass: &Pass<T>,
+        cache: &mut GatCache<T>,
+    ) -> Arc<Matrix<T>> {
+        let halo = block.halo().expect("messages of a halo come to a block that has one");
+        cache.halo = messages.full();
+        let (heads, first) = (self.heads(), block.destinations().start);
+        cache.halo_destination = Matrix::unspecified(halo.reached().len(), heads);
+        let scores = &cache.destination.data()[first * heads..];
+        rows::gather(scores, heads, halo.reached(), cache.halo_destination.data_mut());
+        let ids = reached_ids(block, halo);
+        let attention = self.halo_attention(halo, pass, &ids, &cache.halo, &cache.halo_destination);
+        let mut out = Matrix::unspecified(halo.reached().len(), self.projected_width());
+        let mut saved = if pass.key.is_some() { Saved::default() } else { Saved::for_evaluation() };
+        attention.forward(Some(&mut saved), out.data_mut());
+        let mut sums = Arc::unwrap_or_clone(sums);
+        let into = (&mut cache.saved, sums.data_mut());
+        merge(into, (&saved, out.data()), Some(halo.reached()), heads, self.head_width());
+        Arc::new(sums)
     }
 
     fn finish(
@@ -199,6 +282,25 @@ impl<T: Real> Layer<T> for Gat<T> {
         FinishGrad { aggregated: Some(Arc::new(grad)), initial: None }
     }
 
+    fn halo_backward(
+        &mut self,
+        block: &Block,
+        grad: &Matrix<T>,
+        pass: &Pass<T>,
+        cache: &mut GatCache<T>,
+    ) -> Matrix<T> {
+        let halo = block.halo().expect("only a block with a halo owes gradients to others");
+        let facts = self.row_facts(block, grad, pass, cache);
+        let ids = reached_ids(block, halo);
+        let attention = self.halo_attention(halo, pass, &ids, &cache.halo, &cache.halo_destination);
+        let mut messages_grad = Matrix::unspecified(cache.halo.rows(), cache.halo.cols());
+        let reached = (&facts, Some(halo.reached()));
+        attention.messages_backward(halo.reached_transpose(), reached, grad.data(), messages_grad.data_mut());
+        cache.facts = Some(facts);
+        (cache.halo, cache.halo_destination) = Default::default();
+        messages_grad
+    }
+
     fn aggregate_backward(
         &mut self,
         block: &Block,
@@ -206,20 +308,14 @@ impl<T: Real> Layer<T> for Gat<T> {
         pass: &Pass<T>,
         cache: &mut GatCache<T>,
     ) -> Matrix<T> {
+        let facts = match cache.facts.take() {
+            Some(facts) => facts,
+            None => self.row_facts(block, &grad, pass, cache),
+        };
         let block = block.without_loops();
         let attention = self.attention(block, pass, &cache.received, &cache.destination);
         let mut messages_grad = Matrix::unspecified(cache.received.rows(), cache.received.cols());
-        let mut destination_grad = Matrix::unspecified(block.destinations().len(), self.heads());
-        attention.backward(
-            block.transpose(),
-            (&cache.saved, cache.aggregated.data()),
-            grad.data(),
-            messages_grad.data_mut(),
-            destination_grad.data_mut(),
-        );
-        // Their memory is wanted.
-        (cache.saved, cache.aggregated) = Default::default();
-        cache.destination_grad = (block.destinations(), destination_grad);
+        attention.messages_backward(block.transpose(), (&facts, None), grad.data(), messages_grad.data_mut());
         messages_grad
     }
 

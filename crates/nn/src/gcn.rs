@@ -72,6 +72,17 @@ impl<T: Real> Layer<T> for Gcn<T> {
         Arc::new(cache.propagation.forward(block, &messages))
     }
 
+    fn add_halo(
+        &self,
+        block: &Block,
+        halo: Input<T>,
+        sums: Arc<Matrix<T>>,
+        _: &Pass<T>,
+        cache: &mut GcnCache<T>,
+    ) -> Arc<Matrix<T>> {
+        cache.propagation.add_halo(block, &halo, sums)
+    }
+
     fn finish(
         &self,
         block: &Block,
@@ -94,6 +105,16 @@ impl<T: Real> Layer<T> for Gcn<T> {
         let grad = Arc::new(grad);
         let aggregated = self.projection.finish_backward(&grad, &mut cache.factor, pass.input_gradient);
         FinishGrad { aggregated, initial: None }
+    }
+
+    fn halo_backward(
+        &mut self,
+        block: &Block,
+        grad: &Matrix<T>,
+        _: &Pass<T>,
+        cache: &mut GcnCache<T>,
+    ) -> Matrix<T> {
+        cache.propagation.halo_backward(block, grad)
     }
 
     fn aggregate_backward(

@@ -83,6 +83,17 @@ impl<T: Real> Layer<T> for Gcnii<T> {
         Arc::new(cache.propagation.forward(block, &messages))
     }
 
+    fn add_halo(
+        &self,
+        block: &Block,
+        halo: Input<T>,
+        sums: Arc<Matrix<T>>,
+        _: &Pass<T>,
+        cache: &mut GcniiCache<T>,
+    ) -> Arc<Matrix<T>> {
+        cache.propagation.add_halo(block, &halo, sums)
+    }
+
     fn finish(
         &self,
         block: &Block,
@@ -121,6 +132,16 @@ impl<T: Real> Layer<T> for Gcnii<T> {
         let blend = Mat::new(&blend, width, width).t();
         multiply(T::one(), grad.tall(), blend, Start::Zero, mixed.data_mut(), width);
         FinishGrad { aggregated: Some(Arc::new(mixed)), initial: Some(T::of(self.alpha)) }
+    }
+
+    fn halo_backward(
+        &mut self,
+        block: &Block,
+        grad: &Matrix<T>,
+        _: &Pass<T>,
+        cache: &mut GcniiCache<T>,
+    ) -> Matrix<T> {
+        cache.propagation.halo_backward(block, grad)
     }
 
     fn aggregate_backward(

@@ -1,17 +1,18 @@
 //! The contract of a layer: three steps forward and their three backwards.
 //!
 //! ```text
-//! input (owned rows) ─ prepare ─▶ messages (owned rows) ┄ exchange ┄▶ messages (source rows)
-//!                                 ─ aggregate over a Block ─▶ (destination rows) ─ finish ─▶ output (destination rows)
+//! input (owned rows) ─ prepare ─▶ messages (owned rows) ─ aggregate over a Block ─▶ sums (destination rows)
+//!                                    ┊ exchange: messages of halo rows ─ add_halo ─▶ sums ─ finish ─▶ output (destination rows)
 //! ```
 //!
 //! A layer's input has been dropped out already; `prepare` and `finish` are row-wise; only `aggregate` reads edges. What travels between owners is the output of
 //! `prepare`, computed by the owner of a row under the owner's dropout mask, so that nobody multiplies a row of
-//! another by a weight. Owned rows are the first source rows of the block, and its destinations are among them; in one
-//! process all source rows are owned and nothing travels.
+//! another by a weight. Owned rows are the source rows of the block, and its destinations are among them; rows of others
+//! are its halo. In one process all rows are owned and nothing travels.
 //!
-//! The backwards run in opposite order. `aggregate_backward` gives a gradient for every source row: those of
-//! rows owned elsewhere go back to their owners, who add them before `prepare_backward`.
+//! Edges from owned rows are aggregated while halo rows travel; [`Layer::add_halo`] then adds those from halo rows. The
+//! backwards run in opposite order: [`Layer::halo_backward`] first, so that gradients of halo rows travel back to their
+//! owners while those of owned rows are made; owners add what comes back before `prepare_backward`.
 //!
 //! A layer holds parameters only. What a backward needs of its forward is in a cache, so that several blocks can be
 //! under way at once.
@@ -88,11 +89,22 @@ pub trait Layer<T: Real> {
     /// Owned rows of the input, dropped out, to owned rows of messages.
     fn prepare(&self, input: Input<T>, pass: &Pass<T>, cache: &mut Self::Cache) -> Input<T>;
 
-    /// Messages of all source rows to destination rows.
+    /// Messages of owned rows to destination rows: all of their sums if the block has no halo, else what
+    /// [`Layer::add_halo`] completes.
     fn aggregate(
         &self,
         block: &Block,
         messages: Input<T>,
+        pass: &Pass<T>,
+        cache: &mut Self::Cache,
+    ) -> Arc<Matrix<T>>;
+
+    /// Adds to `sums`, which [`Layer::aggregate`] gave, what messages of the block's halo rows bring.
+    fn add_halo(
+        &self,
+        block: &Block,
+        halo: Input<T>,
+        sums: Arc<Matrix<T>>,
         pass: &Pass<T>,
         cache: &mut Self::Cache,
     ) -> Arc<Matrix<T>>;
@@ -116,7 +128,17 @@ pub trait Layer<T: Real> {
         cache: &mut Self::Cache,
     ) -> FinishGrad<T>;
 
-    /// From the gradient of the aggregate to that of the messages of all source rows.
+    /// From the gradient of the aggregate to that of the messages of halo rows. Comes before
+    /// [`Layer::aggregate_backward`].
+    fn halo_backward(
+        &mut self,
+        block: &Block,
+        grad: &Matrix<T>,
+        pass: &Pass<T>,
+        cache: &mut Self::Cache,
+    ) -> Matrix<T>;
+
+    /// From the gradient of the aggregate to that of the messages of owned rows, of edges from these alone.
     fn aggregate_backward(
         &mut self,
         block: &Block,

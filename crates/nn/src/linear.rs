@@ -5,7 +5,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use halograph_graph::block::Block;
+use halograph_graph::block::{Block, Halo};
 use halograph_kernels::gemm::Start;
 use halograph_kernels::{Real, rows};
 
@@ -60,6 +60,17 @@ impl<T: Real> Layer<T> for Linear<T> {
         Arc::new(Matrix::zeros(block.destinations().len(), 0))
     }
 
+    fn add_halo(
+        &self,
+        _: &Block,
+        _: Input<T>,
+        sums: Arc<Matrix<T>>,
+        _: &Pass<T>,
+        _: &mut LinearCache<T>,
+    ) -> Arc<Matrix<T>> {
+        sums
+    }
+
     fn finish(&self, block: &Block, _: Arc<Matrix<T>>, _: &Pass<T>, cache: &mut LinearCache<T>) -> Matrix<T> {
         self.weight.project(cache.input.tall_of(block.destinations()), Start::Row(&self.bias.value))
     }
@@ -76,6 +87,16 @@ impl<T: Real> Layer<T> for Linear<T> {
         let aggregated = pass.input_gradient.then(|| Arc::new(Matrix::zeros(grad.rows(), 0)));
         cache.grad = (block.destinations(), grad);
         FinishGrad { aggregated, initial: None }
+    }
+
+    fn halo_backward(
+        &mut self,
+        block: &Block,
+        _: &Matrix<T>,
+        _: &Pass<T>,
+        _: &mut LinearCache<T>,
+    ) -> Matrix<T> {
+        Matrix::zeros(block.halo().map_or(0, Halo::sources), 0)
     }
 
     fn aggregate_backward(

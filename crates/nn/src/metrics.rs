@@ -43,14 +43,31 @@ pub fn score<T: Real>(metric: Metric, logits: &Matrix<T>, rows: &[u32], targets:
     if rows.is_empty() {
         return None;
     }
-    let listed = Listed { logits, rows };
-    let share = |(part, whole): (u64, u64)| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
-    match (metric, targets) {
-        (Metric::Auc, _) => listed.auc(targets),
-        (_, Targets::Single(classes)) => Some(share(listed.right_classes(classes))),
-        (Metric::Accuracy, Targets::Multi(flags)) => Some(share(listed.right_flags(flags))),
-        (Metric::MicroF1, Targets::Multi(flags)) => Some(share(listed.f1_counts(flags))),
+    match counts(metric, logits, rows, targets) {
+        Some(counts) => Some(share(counts)),
+        None => Listed { logits, rows }.auc(targets),
     }
+}
+
+/// The two counts whose quotient is the score of these rows, to be added up over parts of them; nothing for AUC.
+pub fn counts<T: Real>(
+    metric: Metric,
+    logits: &Matrix<T>,
+    rows: &[u32],
+    targets: Targets,
+) -> Option<(u64, u64)> {
+    let listed = Listed { logits, rows };
+    match (metric, targets) {
+        (Metric::Auc, _) => None,
+        (_, Targets::Single(classes)) => Some(listed.right_classes(classes)),
+        (Metric::Accuracy, Targets::Multi(flags)) => Some(listed.right_flags(flags)),
+        (Metric::MicroF1, Targets::Multi(flags)) => Some(listed.f1_counts(flags)),
+    }
+}
+
+/// The score that [`counts`] make.
+pub fn share((part, whole): (u64, u64)) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
 /// The rows of a matrix that count.

@@ -1,10 +1,14 @@
 //! The linear aggregations: fixed weights on edges that are a product of a source and a destination factor.
 //!
-//! `out[v] = d[v] * Σ_{u -> v} s[u] * x[u] + own[v] * x[v]`, for destinations v.
+//! `out[v] = d[v] * Σ_{u -> v} s[u] * x[u] + own[v] * x[v]`, for destinations v. Terms of halo rows are added by themselves.
+
+use std::sync::Arc;
 
 use halograph_graph::block::Block;
 use halograph_kernels::Real;
-use halograph_kernels::aggregate::{Own, Weights, aggregate, aggregate_half};
+use halograph_kernels::aggregate::{
+    Own, Weights, add_aggregate, add_aggregate_half, aggregate, aggregate_half,
+};
 use halograph_kernels::buffer::Buffer;
 use rayon::prelude::*;
 
@@ -15,6 +19,8 @@ use crate::matrix::Matrix;
 #[derive(Debug, Default)]
 pub(crate) struct Propagation<T: Real> {
     source: Option<Buffer<T>>,
+    /// Of halo rows.
+    halo: Option<Buffer<T>>,
     destination: Buffer<T>,
     /// Weight of a self-loop that is not stored; absent if there are none.
     own: Option<Buffer<T>>,
@@ -24,7 +30,10 @@ impl<T: Real> Propagation<T> {
     /// Symmetric normalisation with self-loops: `Σ_{u in N(v) ∪ {v}} x[u] / √(d̂(u) d̂(v))`, `d̂ = degree + 1`.
     /// All of it times `share`.
     pub(crate) fn symmetric(block: &Block, share: T) -> Self {
-        let source = filled(block.sources(), |r| T::of(1.0 / (block.degrees()[r] as f64 + 1.0).sqrt()));
+        let factors =
+            |degrees: &[u32]| filled(degrees.len(), |r| T::of(1.0 / (degrees[r] as f64 + 1.0).sqrt()));
+        let source = factors(block.degrees());
+        let halo = block.halo().map(|halo| factors(halo.degrees()));
         let (first, count) = (block.destinations().start, block.destinations().len());
         let own = without_stored_loops(
             block,
@@ -34,30 +43,55 @@ impl<T: Real> Propagation<T> {
             }),
         );
         let destination = filled(count, |r| share * source[first + r]);
-        Propagation { source: Some(source), destination, own: Some(own) }
+        Propagation { source: Some(source), halo, destination, own: Some(own) }
     }
 
     /// The mean over a row's edges; 0 without edges.
     pub(crate) fn mean(block: &Block) -> Self {
-        let pattern = block.pattern();
-        let inverse = |r: usize| T::of(1.0 / pattern.row(r).len().max(1) as f64);
-        Propagation { source: None, destination: filled(pattern.rows(), inverse), own: None }
+        let inverse = |r: usize| T::of(1.0 / block.in_edges(r).max(1) as f64);
+        let destination = filled(block.destinations().len(), inverse);
+        Propagation { source: None, halo: None, destination, own: None }
     }
 
     /// The mean over a row's edges and a self-loop, which is not doubled where it is stored.
     pub(crate) fn mean_with_self(block: &Block) -> Self {
-        let pattern = block.pattern();
-        let inverse = |more: usize, r: usize| T::of(1.0 / (pattern.row(r).len() + more).max(1) as f64);
-        let mut destination = filled(pattern.rows(), |r| inverse(1, r));
+        let inverse = |more: usize, r: usize| T::of(1.0 / (block.in_edges(r) + more).max(1) as f64);
+        let mut destination = filled(block.destinations().len(), |r| inverse(1, r));
         block.loops().iter().for_each(|&r| destination[r as usize] = inverse(0, r as usize));
         let own = without_stored_loops(block, destination.clone());
-        Propagation { source: None, destination, own: Some(own) }
+        Propagation { source: None, halo: None, destination, own: Some(own) }
     }
 
     fn weights(&self, block: &Block) -> Weights<'_, T> {
         let x_first = block.destinations().start;
         let own = self.own.as_ref().map(|own| Own { weight: own, out_first: 0, x_first });
         Weights { source: self.source.as_deref(), destination: Some(&self.destination[..]), own }
+    }
+
+    fn halo_weights(&self) -> Weights<'_, T> {
+        Weights { source: self.halo.as_deref(), destination: Some(&self.destination[..]), own: None }
+    }
+
+    /// Adds the terms of halo rows to destination rows.
+    pub(crate) fn add_halo(&self, block: &Block, x: &Input<T>, sums: Arc<Matrix<T>>) -> Arc<Matrix<T>> {
+        let halo = block.halo().expect("messages of a halo come to a block that has one");
+        assert_eq!(x.rows(), halo.sources(), "a message from every halo row");
+        let (pattern, weights) = (halo.pattern(), self.halo_weights());
+        let mut sums = Arc::unwrap_or_clone(sums);
+        match x {
+            Input::Full(x) => add_aggregate(pattern, weights, x.data(), x.cols(), sums.data_mut()),
+            Input::Half(x) => add_aggregate_half(pattern, weights, x.data(), x.cols(), sums.data_mut()),
+        }
+        Arc::new(sums)
+    }
+
+    /// Gradients of destination rows to gradients of halo rows.
+    pub(crate) fn halo_backward(&self, block: &Block, grad: &Matrix<T>) -> Matrix<T> {
+        let halo = block.halo().expect("only a block with a halo owes gradients to others");
+        let mut out = Matrix::unspecified(halo.sources(), grad.cols());
+        let weights = self.halo_weights().transposed();
+        aggregate(halo.transpose(), weights, grad.data(), grad.cols(), out.data_mut());
+        out
     }
 
     /// Source rows to destination rows.

@@ -92,6 +92,17 @@ impl<T: Real, L: Layer<T>> Layer<T> for Residual<T, L> {
         self.conv.aggregate(block, messages, pass, &mut cache.conv)
     }
 
+    fn add_halo(
+        &self,
+        block: &Block,
+        halo: Input<T>,
+        sums: Arc<Matrix<T>>,
+        pass: &Pass<T>,
+        cache: &mut Self::Cache,
+    ) -> Arc<Matrix<T>> {
+        self.conv.add_halo(block, halo, sums, pass, &mut cache.conv)
+    }
+
     fn finish(
         &self,
         block: &Block,
@@ -116,6 +127,16 @@ impl<T: Real, L: Layer<T>> Layer<T> for Residual<T, L> {
             cache.shortcut = (block.destinations(), grad.clone());
         }
         self.conv.finish_backward(block, grad, &inner(pass), &mut cache.conv)
+    }
+
+    fn halo_backward(
+        &mut self,
+        block: &Block,
+        grad: &Matrix<T>,
+        pass: &Pass<T>,
+        cache: &mut Self::Cache,
+    ) -> Matrix<T> {
+        self.conv.halo_backward(block, grad, &inner(pass), &mut cache.conv)
     }
 
     fn aggregate_backward(

@@ -93,6 +93,17 @@ impl<T: Real> Layer<T> for Sage<T> {
         Arc::new(cache.propagation.forward(block, &messages))
     }
 
+    fn add_halo(
+        &self,
+        block: &Block,
+        halo: Input<T>,
+        sums: Arc<Matrix<T>>,
+        _: &Pass<T>,
+        cache: &mut SageCache<T>,
+    ) -> Arc<Matrix<T>> {
+        cache.propagation.add_halo(block, &halo, sums)
+    }
+
     fn finish(
         &self,
         block: &Block,
@@ -119,6 +130,16 @@ impl<T: Real> Layer<T> for Sage<T> {
         let aggregated = self.neighbours.finish_backward(&grad, &mut cache.factor, pass.input_gradient);
         cache.grad = (block.destinations(), grad);
         FinishGrad { aggregated, initial: None }
+    }
+
+    fn halo_backward(
+        &mut self,
+        block: &Block,
+        grad: &Matrix<T>,
+        _: &Pass<T>,
+        cache: &mut SageCache<T>,
+    ) -> Matrix<T> {
+        cache.propagation.halo_backward(block, grad)
     }
 
     fn aggregate_backward(

@@ -1,6 +1,6 @@
 //! What the tests of layers share: a small graph, finite differences, and two owners that exchange messages.
 
-use halograph_graph::block::Block;
+use halograph_graph::block::{Block, Halo};
 use halograph_graph::csr::CsrView;
 use halograph_kernels::Real;
 use halograph_kernels::keyed::Key;
@@ -221,13 +221,16 @@ impl Part {
         let mut halo: Vec<u32> = edges().copied().filter(|u| !own.contains(u)).collect();
         halo.sort();
         halo.dedup();
-        let ids = [&own[..], &halo].concat();
-        let row_of = |u: &u32| ids.iter().position(|v| v == u).expect("own or halo") as u32;
-        let rows: Vec<Vec<u32>> =
-            own.iter().map(|&v| graph[v as usize].iter().map(row_of).collect()).collect();
-        let (indptr, indices) = compressed(&rows);
-        let degrees = ids.iter().map(|&v| whole().degrees()[v as usize]).collect();
-        let block = Block::new(indptr, indices, 0..own.len(), degrees, Some(ids));
+        let degrees = |of: &[u32]| of.iter().map(|&v| whole().degrees()[v as usize]).collect();
+        let edges_from = |of: &[u32]| {
+            let row_of = |u: &u32| of.iter().position(|v| v == u).map(|row| row as u32);
+            let row = |&v: &u32| graph[v as usize].iter().filter_map(row_of).collect();
+            compressed(&own.iter().map(row).collect::<Vec<Vec<u32>>>())
+        };
+        let (indptr, indices) = edges_from(&own);
+        let block = Block::new(indptr, indices, 0..own.len(), degrees(&own), Some(own.clone()));
+        let (indptr, indices) = edges_from(&halo);
+        let block = block.with_halo(Halo::new(indptr, indices, degrees(&halo), halo.clone()));
         Part { own, halo, block }
     }
 
@@ -267,8 +270,9 @@ pub fn check_owners<L: Layer<f64>>(mut layer: L) {
     }
     let mut outputs: Option<Matrix<f64>> = None;
     for (i, part) in parts.iter().enumerate() {
-        let received = take(part.block.ids().expect("parts are numbered"), &messages);
-        let aggregated = layer.aggregate(&part.block, received.into(), &passes[i], &mut caches[i]);
+        let [own, halo] = [&part.own, &part.halo].map(|rows| take(rows, &messages).into());
+        let sums = layer.aggregate(&part.block, own, &passes[i], &mut caches[i]);
+        let aggregated = layer.add_halo(&part.block, halo, sums, &passes[i], &mut caches[i]);
         let out = layer.finish(&part.block, aggregated, &passes[i], &mut caches[i]);
         put(&part.own, &out, outputs.get_or_insert_with(|| Matrix::zeros(nodes, out.cols())));
     }
@@ -283,8 +287,10 @@ pub fn check_owners<L: Layer<f64>>(mut layer: L) {
         let aggregated = finished.aggregated.expect("the pass wants it");
         let initial = initial_grad(finished.initial, &aggregated);
         initial.iter().for_each(|g| put(&part.own, g, &mut initial_sum));
+        let back = layer.halo_backward(&part.block, &aggregated, &passes[i], &mut caches[i]);
+        put(&part.halo, &back, &mut returned);
         let back = layer.aggregate_backward(&part.block, aggregated, &passes[i], &mut caches[i]);
-        put(&[&part.own[..], &part.halo].concat(), &back, &mut returned);
+        put(&part.own, &back, &mut returned);
     }
     let mut input_grad = Matrix::zeros(nodes, INPUTS);
     for (i, part) in parts.iter().enumerate() {

@@ -9,6 +9,7 @@ use halograph_nn::model::{Kind, Spec};
 use serde::{Deserialize, Serialize};
 
 const MOST_THREADS: usize = 1024;
+const MOST_RANKS: usize = 4096;
 
 /// What a run does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -84,6 +85,30 @@ pub enum Precision {
 pub enum StrategyKind {
     /// Not at all: one process computes every row.
     Single,
+    /// Each rank computes the rows that it owns, and reads those of others fresh.
+    Partition,
+}
+
+/// How nodes are dealt out to ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PartitionKind {
+    /// METIS, for the least rows on the wire.
+    Metis,
+    /// In one stream, each to the part that holds most of its neighbours.
+    Stream,
+    /// By lot.
+    Random,
+}
+
+/// Whether something is computed while messages travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Overlap {
+    /// What needs no message is computed meanwhile.
+    On,
+    /// A rank waits for what it needs before it goes on: the baseline that overlap is measured against.
+    Off,
 }
 
 /// The training.
@@ -92,6 +117,14 @@ pub enum StrategyKind {
 pub struct TrainConfig {
     /// How the work is spread.
     pub strategy: StrategyKind,
+    /// Ranks that share the work.
+    pub ranks: usize,
+    /// How nodes are dealt out to them.
+    pub partition: PartitionKind,
+    /// Whether something is computed while messages travel.
+    pub overlap: Overlap,
+    /// Seconds of silence after which a rank is lost.
+    pub deadline: f64,
     /// Passes over the training nodes.
     pub epochs: u64,
     /// Which optimiser.
@@ -120,7 +153,7 @@ pub struct TrainConfig {
     pub seed: u64,
     /// In which numbers.
     pub precision: Precision,
-    /// Threads; 0 for all cores.
+    /// Threads of each rank; 0 for all cores, shared among the ranks of a machine.
     pub threads: usize,
     /// Seconds between checkpoints; there is one at the end in any case.
     pub checkpoint_seconds: f64,
@@ -134,6 +167,10 @@ impl Config {
             model: Spec::new(kind),
             train: TrainConfig {
                 strategy: StrategyKind::Single,
+                ranks: 1,
+                partition: PartitionKind::Metis,
+                overlap: Overlap::On,
+                deadline: 30.0,
                 epochs: 100,
                 optimizer: OptimizerKind::Adam,
                 lr: 0.01,
@@ -163,6 +200,11 @@ impl Config {
         {
             require(value > 0, key, value, "at least 1")?;
         }
+        require((1..=MOST_RANKS).contains(&train.ranks), "ranks", train.ranks, "from 1 to 4096")?;
+        let alone = train.strategy == StrategyKind::Single;
+        require(!alone || train.ranks == 1, "ranks", train.ranks, "1 with train.strategy = \"single\"")?;
+        let deadline = train.deadline.is_finite() && train.deadline >= 1.0;
+        require(deadline, "deadline", train.deadline, "at least 1 second")?;
         // More threads than any machine has cores would only keep it busy making them.
         require(train.threads <= MOST_THREADS, "threads", train.threads, "at most 1024; 0 for all cores")?;
         require(train.lr.is_finite() && train.lr > 0.0, "lr", train.lr, "a positive number")?;

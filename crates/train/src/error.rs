@@ -27,6 +27,9 @@ pub enum Error {
         /// Where the weights come from.
         place: String,
     },
+    /// A rank was lost, failed, or does not fit the others.
+    #[error(transparent)]
+    Ranks(#[from] halograph_comm::Error),
     /// The machine has not enough threads to give.
     #[error("cannot start {threads} threads: {cause}")]
     Threads {

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use halograph_graph::Dataset;
-use halograph_graph::dataset::Task;
+use halograph_graph::dataset::{Manifest, Task};
 use halograph_graph::error::Error;
+use halograph_graph::partition::Shard;
 use halograph_kernels::Real;
 use halograph_nn::metrics::score;
 use halograph_nn::state::State;
@@ -17,6 +17,7 @@ use crate::error::Result;
 use crate::event::Scores;
 use crate::loss::loss;
 use crate::memory;
+use crate::ranks::{Source, Use};
 use crate::run::{self, DataRef, Header};
 use crate::strategy::single;
 use crate::trainer::{in_pool, threads};
@@ -42,7 +43,7 @@ pub(crate) fn scores<T: Real>(model: &Model<T>, data: &Data<T>) -> Result<Option
             let rows = &data.parts[part];
             found[part] = score(metric, &logits, &rows.rows, rows.targets());
             if part == 1 && !rows.rows.is_empty() {
-                val_loss = Some(loss(&logits, rows).0);
+                val_loss = Some(loss(&logits, rows, rows.count()).0);
             }
         }
         Ok::<_, Error>(())
@@ -94,24 +95,24 @@ impl Trained {
     }
 
     /// Refuses data with other features.
-    fn check_features(&self, dataset: &Dataset) -> Result<()> {
-        let (own, other) = (self.header.data.features, dataset.manifest.features);
+    fn check_features(&self, place: &str, manifest: &Manifest) -> Result<()> {
+        let (own, other) = (self.header.data.features, manifest.features);
         if own == other {
             return Ok(());
         }
         let problem = format!("{other} features; {} was trained on {own}", self.place);
-        Err(Error::input(dataset.path.display(), problem)
+        Err(Error::input(place, problem)
             .help("use a dataset with the features the run was trained on, in the same order")
             .into())
     }
 
     /// Refuses data whose labels do not mean what the run learnt.
-    fn check_classes(&self, dataset: &Dataset) -> Result<()> {
-        let (own, other) = (&self.header.data, &dataset.manifest);
+    fn check_classes(&self, place: &str, other: &Manifest) -> Result<()> {
+        let own = &self.header.data;
         let refuse = |problem: String| {
             let help =
                 "scores need the classes the run was trained on, in the same order; predict needs none";
-            Err(Error::input(dataset.path.display(), problem).help(help).into())
+            Err(Error::input(place, problem).help(help).into())
         };
         if other.task != own.task || (other.task == Task::MultiLabel && other.classes != own.classes) {
             return refuse(format!(
@@ -133,51 +134,78 @@ impl Trained {
     }
 }
 
-/// Scores of what a run has learnt on `dataset`.
-pub fn evaluate(trained: &Trained, dataset: &Dataset) -> Result<Scores> {
-    trained.check_features(dataset)?;
-    trained.check_classes(dataset)?;
+/// Scores of what a run has learnt on the data of `source`.
+pub fn evaluate<'a>(trained: &Trained, source: impl Into<Source<'a>>) -> Result<Scores> {
+    let source = source.into();
+    let (place, manifest) = described(source)?;
+    trained.check_features(&place, &manifest)?;
+    trained.check_classes(&place, &manifest)?;
     let train = &trained.header.config.train;
     in_pool(threads(train), || match train.precision {
-        Precision::F32 => evaluate_in::<f32>(trained, dataset),
-        Precision::F64 => evaluate_in::<f64>(trained, dataset),
+        Precision::F32 => evaluate_in::<f32>(trained, source),
+        Precision::F64 => evaluate_in::<f64>(trained, source),
     })
 }
 
-fn evaluate_in<T: Real>(trained: &Trained, dataset: &Dataset) -> Result<Scores> {
+fn evaluate_in<T: Real>(trained: &Trained, source: Source) -> Result<Scores> {
     let model = trained.model::<T>()?;
     // The order of rows that training had, for the same bits.
     let hops = Some(model.hops());
-    let data = Data::load(dataset, trained.header.config.data.inductive, trained.scaling()?, hops)?;
-    let scores = scores(&model, &data)?;
+    let config = &trained.header.config;
+    let scores = match source {
+        Source::Dataset(dataset) => {
+            scores(&model, &Data::load(dataset, config.data.inductive, trained.scaling()?, hops)?)?
+        }
+        Source::Shards(shards) => Use { shards, config, scaling: trained.scaling()? }.scores(&model)?,
+    };
     scores.ok_or_else(|| crate::Error::NotFinite { place: trained.place.clone() })
 }
 
-/// What a run has learnt to say of every node of `dataset`, in its order; all edges are used, inductive or not.
-pub fn predict(trained: &Trained, dataset: &Dataset, output: Output) -> Result<Matrix<f32>> {
-    trained.check_features(dataset)?;
+/// What a run has learnt to say of every node of the data of `source`, in their order; all edges are used, inductive or not.
+pub fn predict<'a>(trained: &Trained, source: impl Into<Source<'a>>, output: Output) -> Result<Matrix<f32>> {
+    let source = source.into();
+    let (place, manifest) = described(source)?;
+    trained.check_features(&place, &manifest)?;
     let train = &trained.header.config.train;
     in_pool(threads(train), || match train.precision {
-        Precision::F32 => predict_in::<f32>(trained, dataset, output),
-        Precision::F64 => predict_in::<f64>(trained, dataset, output),
+        Precision::F32 => predict_in::<f32>(trained, source, output),
+        Precision::F64 => predict_in::<f64>(trained, source, output),
     })
 }
 
-fn predict_in<T: Real>(trained: &Trained, dataset: &Dataset, output: Output) -> Result<Matrix<f32>> {
+fn predict_in<T: Real>(trained: &Trained, source: Source, output: Output) -> Result<Matrix<f32>> {
     let model = trained.model::<T>()?;
-    let view = Data::whole(dataset, trained.scaling()?)?;
-    let found = single::evaluate(&model, &view);
-    let values = match output {
-        Output::Logits => &found.logits,
-        Output::Embeddings => &*found.embeddings.full(),
+    let scaling = trained.scaling()?;
+    let parts = match source {
+        Source::Dataset(dataset) => {
+            let view = Data::whole(dataset, scaling)?;
+            let ids = (0..view.block.sources()).map(|row| view.block.id(row)).collect();
+            vec![(ids, single::evaluate(&model, &view))]
+        }
+        Source::Shards(shards) => Use { shards, config: &trained.header.config, scaling }.outputs(&model)?,
     };
-    let mut narrow = Matrix::unspecified(values.rows(), values.cols());
-    for row in 0..values.rows() {
-        let id = view.block.id(row) as usize;
-        let out = narrow.run_mut(id..id + 1).iter_mut();
-        out.zip(values.run(row..row + 1)).for_each(|(out, x)| *out = x.wide() as f32);
+    let nodes = parts.iter().map(|(ids, _): &(Vec<u32>, _)| ids.len()).sum();
+    let mut narrow = None;
+    for (ids, found) in &parts {
+        let values = match output {
+            Output::Logits => &found.logits,
+            Output::Embeddings => &*found.embeddings.full(),
+        };
+        let all = narrow.get_or_insert_with(|| Matrix::unspecified(nodes, values.cols()));
+        for (row, &id) in ids.iter().enumerate() {
+            let out = all.run_mut(id as usize..id as usize + 1).iter_mut();
+            out.zip(values.run(row..row + 1)).for_each(|(out, x)| *out = x.wide() as f32);
+        }
     }
-    Ok(narrow)
+    Ok(narrow.unwrap_or_default())
+}
+
+/// Where data are and what they say of themselves.
+fn described(source: Source) -> Result<(String, Manifest)> {
+    Ok(match source {
+        Source::Dataset(dataset) => (dataset.path.display().to_string(), dataset.manifest.clone()),
+        Source::Shards(path) => (path.display().to_string(), Shard::open(path, 0)?.whole().dataset.clone()),
+    })
 }
 
 /// A new model for such data; refused if its weights alone would fill the memory there is.

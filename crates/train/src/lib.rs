@@ -2,6 +2,7 @@
 //!
 //! - [`config`]: everything that decides a run;
 //! - [`data`]: a dataset made ready: blocks, features, rows whose labels count;
+//! - [`boundary`]: what travels between ranks in a layer; [`ranks`]: training on several of them;
 //! - [`strategy`]: the order of work of an epoch, a file each;
 //! - [`trainer`]: epochs, evaluations, checkpoints, and when to stop; [`schedule`]: the learning rate;
 //! - [`evaluation`]: scores and predictions; [`loss`];
@@ -10,6 +11,7 @@
 //! - [`memory`]: how much it will need; [`bench`](mod@bench): where the time of an epoch goes.
 
 pub mod bench;
+pub mod boundary;
 pub mod config;
 pub mod data;
 pub mod error;
@@ -17,6 +19,7 @@ pub mod evaluation;
 pub mod event;
 pub mod loss;
 pub mod memory;
+pub mod ranks;
 pub mod run;
 pub mod schedule;
 pub mod strategy;

@@ -7,11 +7,11 @@ use halograph_nn::metrics::Targets;
 
 use crate::data::Rows;
 
-/// The mean loss over `rows`, and its gradient with respect to all logits.
-pub fn loss<T: Real>(logits: &Matrix<T>, rows: &Rows) -> (f64, Matrix<T>) {
+/// The share of `rows` in the mean loss over `count` rows, and its gradient with respect to all logits: `count` is the
+/// number of rows of all ranks.
+pub fn loss<T: Real>(logits: &Matrix<T>, rows: &Rows, count: u64) -> (f64, Matrix<T>) {
     let (z, width) = (logits.data(), logits.cols());
     let mut grad = Matrix::unspecified(logits.rows(), width);
-    let count = rows.rows.len() as u64;
     let loss = match rows.targets() {
         Targets::Single(classes) => cross_entropy(z, width, &rows.rows, classes, count, grad.data_mut()),
         Targets::Multi(flags) => {

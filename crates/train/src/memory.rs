@@ -230,7 +230,7 @@ fn rehearse<T: Real>(shape: &Shape, config: &Config, nodes: usize) -> Result<[u6
     });
     let (evaluation, best) = peak_of(|| {
         let larger = larger.map(|[_, whole]| View::new(whole, features));
-        loss(&single::evaluate(&model, larger.as_ref().unwrap_or(&train)).logits, &rows);
+        loss(&single::evaluate(&model, larger.as_ref().unwrap_or(&train)).logits, &rows, rows.count());
         (best, model.state()).1
     });
     let (saving, restored) = peak_of(|| {

@@ -6,8 +6,9 @@ use halograph_graph::dataset::Metric;
 use halograph_nn::model::Kind;
 use serde::Serialize;
 
-use crate::config::StrategyKind;
-use crate::event::{Best, Ending, Epoch};
+use crate::config::{StrategyKind, TrainConfig};
+use crate::event::Ending;
+use crate::trainer::Outcome;
 
 /// A run in numbers: the line that `--json` prints. Scores are fractions, those of the best validation epoch.
 #[derive(Debug, Clone, Serialize)]
@@ -46,66 +47,87 @@ pub struct Summary {
     pub epoch_seconds_median: f64,
     /// Seconds of every epoch.
     pub epoch_seconds: Vec<f64>,
-    /// Seconds of all epochs together in which something was computed.
+    /// Seconds of all epochs together in which something was computed: the mean of all ranks.
     pub compute_seconds: f64,
-    /// Seconds of all epochs together in which a rank waited for another.
+    /// Seconds of all epochs together in which a rank waited for others and did nothing else: the mean of all ranks.
     pub wait_seconds: f64,
     /// Payload sent in an epoch by all ranks.
     pub bytes_per_epoch: u64,
-    /// The same by what it was for.
+    /// The same by what it was for. Beside it, and not in the sum, what the whole run took for `evaluation` and `setup`.
     pub bytes_by_tag: BTreeMap<String, u64>,
     /// Messages sent in an epoch by all ranks.
     pub messages_per_epoch: u64,
-    /// Most memory the process had at once.
+    /// Most memory that the process, or all processes together, had at once.
     pub peak_rss_bytes: Option<u64>,
     /// Seconds of training up to the best epoch.
     pub seconds_to_best: Option<f64>,
 }
 
-impl Summary {
-    /// Of a run in one process.
-    pub(crate) fn single(run: Single) -> Self {
-        let epoch_seconds: Vec<f64> = run.history.iter().map(|e| e.seconds).collect();
-        let scores = run.best.map(|best| best.scores);
-        Summary {
-            ending: run.ending,
-            strategy: StrategyKind::Single,
+/// What ranks sent each other, and waited for.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Traffic {
+    pub transport: &'static str,
+    pub compute_seconds: f64,
+    pub wait_seconds: f64,
+    pub bytes_per_epoch: u64,
+    pub bytes_by_tag: BTreeMap<String, u64>,
+    pub messages_per_epoch: u64,
+    /// Most memory of all ranks together.
+    pub peak_rss_bytes: Option<u64>,
+}
+
+impl Traffic {
+    /// Of one process.
+    pub(crate) fn none(outcome: &Outcome) -> Self {
+        Traffic {
             transport: "none",
-            ranks: 1,
-            threads: run.threads,
-            model: run.model,
-            parameters: run.parameters,
-            epochs: run.epochs,
-            metric: run.metric,
-            loss: run.history.last().map(|e| e.loss),
-            loss_history: run.history.iter().map(|e| e.loss).collect(),
-            train: scores.and_then(|s| s.train),
-            val: scores.and_then(|s| s.val),
-            test: scores.and_then(|s| s.test),
-            best_epoch: run.best.map(|best| best.epoch),
-            epoch_seconds_median: median(&epoch_seconds),
-            compute_seconds: epoch_seconds.iter().sum(),
-            epoch_seconds,
-            wait_seconds: 0.0,
-            bytes_per_epoch: 0,
-            bytes_by_tag: BTreeMap::new(),
-            messages_per_epoch: 0,
+            compute_seconds: outcome.history.iter().map(|e| e.seconds).sum(),
             peak_rss_bytes: crate::memory::peak_rss(),
-            seconds_to_best: run.best.map(|best| best.seconds),
+            ..Traffic::default()
         }
     }
 }
 
-/// What a [`Summary`] of one process is made from.
-pub(crate) struct Single<'a> {
-    pub ending: Ending,
+/// What a [`Summary`] is made from.
+pub(crate) struct Facts<'a> {
     pub threads: usize,
-    pub model: Kind,
-    pub parameters: u64,
-    pub epochs: u64,
     pub metric: Metric,
-    pub history: &'a [Epoch],
-    pub best: Option<Best>,
+    pub outcome: &'a Outcome,
+    pub train: &'a TrainConfig,
+}
+
+impl Summary {
+    /// Of a run that went like this.
+    pub(crate) fn new(Facts { threads, metric, outcome, train }: Facts, traffic: Traffic) -> Self {
+        let epoch_seconds: Vec<f64> = outcome.history.iter().map(|e| e.seconds).collect();
+        let scores = outcome.best.map(|best| best.scores);
+        Summary {
+            ending: outcome.ending,
+            strategy: train.strategy,
+            transport: traffic.transport,
+            ranks: train.ranks,
+            threads,
+            model: outcome.model,
+            parameters: outcome.parameters,
+            epochs: outcome.epochs,
+            metric,
+            loss: outcome.history.last().map(|e| e.loss),
+            loss_history: outcome.history.iter().map(|e| e.loss).collect(),
+            train: scores.and_then(|s| s.train),
+            val: scores.and_then(|s| s.val),
+            test: scores.and_then(|s| s.test),
+            best_epoch: outcome.best.map(|best| best.epoch),
+            epoch_seconds_median: median(&epoch_seconds),
+            epoch_seconds,
+            compute_seconds: traffic.compute_seconds,
+            wait_seconds: traffic.wait_seconds,
+            bytes_per_epoch: traffic.bytes_per_epoch,
+            bytes_by_tag: traffic.bytes_by_tag,
+            messages_per_epoch: traffic.messages_per_epoch,
+            peak_rss_bytes: traffic.peak_rss_bytes,
+            seconds_to_best: outcome.best.map(|best| best.seconds),
+        }
+    }
 }
 
 fn median(values: &[f64]) -> f64 {

@@ -7,18 +7,21 @@ use halograph_graph::error::Error as InputError;
 use halograph_kernels::Real;
 use halograph_kernels::keyed::Key;
 use halograph_nn::Model;
+use halograph_nn::model::Kind;
 use halograph_nn::optimizer::{Method, Optimizer, clip_gradients};
 use halograph_nn::state::State;
 
-use crate::config::{Config, OptimizerKind, Precision, TrainConfig};
-use crate::data::{self, Data, Rows, Scaling};
+use crate::config::{Config, OptimizerKind, Precision, StrategyKind, TrainConfig};
+use crate::data::{self, Data, Scaling};
 use crate::error::{Error, Result};
-use crate::evaluation::{new_model, scores};
+use crate::evaluation::new_model;
 use crate::event::{Best, Ending, Epoch, Event, Observer, Scores};
+use crate::ranks::{self, Leader, Source};
 use crate::run::{Checkpoint, Run};
 use crate::schedule::learning_rate;
-use crate::strategy::single::{self, Plan};
-use crate::summary::{Single, Summary};
+use crate::strategy::engine::{Alone, Engine};
+use crate::strategy::single::Plan;
+use crate::summary::{Facts, Summary, Traffic};
 
 /// Where a run that is taken up again stands: its checkpoint, and the epochs up to it.
 pub type Standing = (Checkpoint, Vec<Epoch>);
@@ -36,6 +39,11 @@ pub fn train(
     let config = run.header().config.clone();
     config.check()?;
     let threads = threads(&config.train);
+    if config.train.strategy == StrategyKind::Partition {
+        data::check(dataset)?;
+        let leader = Leader { run, from, observer };
+        return ranks::train_on_threads(Source::Dataset(dataset), leader);
+    }
     in_pool(threads, || match config.train.precision {
         Precision::F32 => train_in::<f32>(dataset, &config, run, from, observer, threads),
         Precision::F64 => train_in::<f64>(dataset, &config, run, from, observer, threads),
@@ -59,18 +67,21 @@ fn train_in<T: Real>(
     }
     let data = Data::<T>::load(dataset, config.data.inductive, scaling, Some(model.hops()))?;
     let plan = Plan::new(&model, &data.train, &data.parts[0]);
-    let mut trainer = Trainer::new(config, &data, plan, model, optimizer);
+    let mut trainer = Trainer::new(config, Alone { data: &data, plan }, model, optimizer);
     if let Some((checkpoint, history)) = from {
-        trainer.restore(checkpoint)?;
-        trainer.history = history;
+        trainer.restore(checkpoint, history)?;
     }
-    trainer.run(run, observer, threads)
+    let (outcome, _) = trainer.run(run, observer)?;
+    let facts = Facts { threads, metric: dataset.manifest.metric, outcome: &outcome, train: &config.train };
+    let summary = Summary::new(facts, Traffic::none(&outcome));
+    run.finish(&serde_json::to_value(&summary).expect("numbers and names always serialise"))?;
+    Ok(summary)
 }
 
-/// Threads to use: as many as asked for, or all cores there are.
+/// Threads of a rank: as many as asked for, or an equal share of all cores there are.
 pub fn threads(config: &TrainConfig) -> usize {
     match config.threads {
-        0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
+        0 => (std::thread::available_parallelism().map_or(1, |n| n.get()) / config.ranks).max(1),
         threads => threads,
     }
 }
@@ -81,10 +92,48 @@ pub(crate) fn in_pool<R: Send>(threads: usize, work: impl FnOnce() -> Result<R> 
     pool.map_err(|e| Error::Threads { threads, cause: e.to_string() })?.install(work)
 }
 
-struct Trainer<'d, T: Real> {
-    config: &'d Config,
-    data: &'d Data<'d, T>,
-    plan: Plan<'d, T>,
+/// Where what is learnt is kept.
+pub(crate) trait Keeper {
+    /// Adds an epoch to the history.
+    fn record(&mut self, epoch: &Epoch) -> Result<()>;
+    /// Saves the best weights so far.
+    fn save_weights(&mut self, weights: &State) -> Result<()>;
+    /// Saves where the run stands.
+    fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<()>;
+}
+
+impl Keeper for Run {
+    fn record(&mut self, epoch: &Epoch) -> Result<()> {
+        Ok(Run::record(self, epoch)?)
+    }
+
+    fn save_weights(&mut self, weights: &State) -> Result<()> {
+        Ok(Run::save_weights(self, weights)?)
+    }
+
+    fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+        Ok(Run::checkpoint(self, checkpoint)?)
+    }
+}
+
+/// What a rank may wish for between epochs; if one does, all do it.
+const SAVE: u8 = 1;
+const STOP_EARLY: u8 = 2;
+const INTERRUPT: u8 = 4;
+
+/// How a training went.
+pub(crate) struct Outcome {
+    pub ending: Ending,
+    pub model: Kind,
+    pub parameters: u64,
+    pub epochs: u64,
+    pub history: Vec<Epoch>,
+    pub best: Option<Best>,
+}
+
+pub(crate) struct Trainer<'c, T: Real, E> {
+    config: &'c Config,
+    engine: E,
     model: Model<T>,
     optimizer: Optimizer<T>,
     /// Epochs trained.
@@ -96,61 +145,49 @@ struct Trainer<'d, T: Real> {
     best_weights: State,
 }
 
-impl<'d, T: Real> Trainer<'d, T> {
-    fn new(
-        config: &'d Config,
-        data: &'d Data<'d, T>,
-        plan: Plan<'d, T>,
-        model: Model<T>,
-        optimizer: Optimizer<T>,
-    ) -> Self {
+impl<'c, T: Real, E: Engine<T>> Trainer<'c, T, E> {
+    pub(crate) fn new(config: &'c Config, engine: E, model: Model<T>, optimizer: Optimizer<T>) -> Self {
         let (history, best_weights) = (Vec::new(), State::default());
-        Trainer {
-            config,
-            data,
-            plan,
-            model,
-            optimizer,
-            epoch: 0,
-            seconds: 0.0,
-            history,
-            best: None,
-            best_weights,
-        }
+        let (epoch, seconds, best) = (0, 0.0, None);
+        Trainer { config, engine, model, optimizer, epoch, seconds, history, best, best_weights }
     }
 
-    fn run(mut self, run: &mut Run, observer: &mut dyn Observer, threads: usize) -> Result<Summary> {
-        let train = &self.config.train;
+    pub(crate) fn run(
+        mut self,
+        keeper: &mut dyn Keeper,
+        observer: &mut dyn Observer,
+    ) -> Result<(Outcome, E)> {
         let parameters = self.model.params().map(|p| p.value.len() as u64).sum();
-        let (model, from) = (self.config.model.kind, self.epoch + 1);
-        observer.on(&Event::Started { model, parameters, from, epochs: train.epochs });
-        let ending = self.epochs(run, observer)?;
-        let summary = Summary::single(Single {
-            ending,
-            threads,
-            model,
-            parameters,
-            epochs: self.epoch,
-            metric: self.data.dataset().manifest.metric,
-            history: &self.history,
-            best: self.best,
-        });
-        run.finish(&serde_json::to_value(&summary).expect("numbers and names always serialise"))?;
-        Ok(summary)
+        let (model, from, epochs) = (self.config.model.kind, self.epoch + 1, self.config.train.epochs);
+        observer.on(&Event::Started { model, parameters, from, epochs });
+        let ending = self.epochs(keeper, observer)?;
+        let Trainer { epoch, history, best, engine, .. } = self;
+        Ok((Outcome { ending, model, parameters, epochs: epoch, history, best }, engine))
     }
 
-    fn epochs(&mut self, run: &mut Run, observer: &mut dyn Observer) -> Result<Ending> {
+    fn epochs(&mut self, run: &mut dyn Keeper, observer: &mut dyn Observer) -> Result<Ending> {
         let interval = Duration::from_secs_f64(self.config.train.checkpoint_seconds.min(1e9));
         let mut saved = Instant::now();
         let ending = loop {
             if self.epoch >= self.config.train.epochs {
                 break Ending::Finished;
             }
-            if self.out_of_patience() {
+            let wishes = [
+                (SAVE, saved.elapsed() >= interval && self.epoch > 0),
+                (STOP_EARLY, self.out_of_patience()),
+                (INTERRUPT, observer.interrupted()),
+            ];
+            let own = wishes.iter().filter(|(_, is)| *is).fold(0, |flags, (flag, _)| flags | flag);
+            let agreed = self.engine.agree(own)?;
+            if agreed & STOP_EARLY != 0 {
                 break Ending::StoppedEarly;
             }
-            if observer.interrupted() {
+            if agreed & INTERRUPT != 0 {
                 break Ending::Interrupted;
+            }
+            if agreed & SAVE != 0 {
+                self.save(run, observer)?;
+                saved = Instant::now();
             }
             let record = match self.train_epoch() {
                 Ok(record) => record,
@@ -159,10 +196,6 @@ impl<'d, T: Real> Trainer<'d, T> {
             run.record(&record)?;
             observer.on(&Event::Epoch { record: &record, best: self.best.as_ref() });
             self.history.push(record);
-            if saved.elapsed() >= interval {
-                self.save(run, observer)?;
-                saved = Instant::now();
-            }
         };
         self.save(run, observer)?;
         Ok(ending)
@@ -173,8 +206,7 @@ impl<'d, T: Real> Trainer<'d, T> {
         let train = &self.config.train;
         let epoch = self.epoch + 1;
         let start = Instant::now();
-        let rows = &self.data.parts[0];
-        let (loss, lr) = step(&mut self.model, &mut self.optimizer, &self.plan, rows, train, epoch)?;
+        let (loss, lr) = step(&mut self.model, &mut self.optimizer, &mut self.engine, train, epoch)?;
         let seconds = start.elapsed().as_secs_f64();
         self.epoch = epoch;
         self.seconds += seconds;
@@ -189,7 +221,8 @@ impl<'d, T: Real> Trainer<'d, T> {
     /// Scores the weights as they are, and keeps them if they are the best so far.
     fn evaluate(&mut self) -> Result<Scores> {
         let epoch = self.epoch;
-        let scores = scores(&self.model, self.data)?.ok_or(Error::Diverged { epoch, loss: f64::NAN })?;
+        let scores = self.engine.scores(&self.model, epoch)?;
+        let scores = scores.ok_or(Error::Diverged { epoch, loss: f64::NAN })?;
         if self.best.is_none_or(|best| is_better(&scores, &best.scores)) {
             self.best = Some(Best { epoch: self.epoch, scores, seconds: self.seconds });
             self.best_weights = self.model.state();
@@ -205,14 +238,14 @@ impl<'d, T: Real> Trainer<'d, T> {
     }
 
     /// Keeps what can be kept of a run that fails. Why it fails is more important than whether this does too.
-    fn give_up(&self, run: &mut Run, error: Error) -> Error {
+    fn give_up(&self, run: &mut dyn Keeper, error: Error) -> Error {
         if self.best.is_some() {
             let _ = run.save_weights(&self.best_weights);
         }
         error
     }
 
-    fn save(&self, run: &mut Run, observer: &mut dyn Observer) -> Result<()> {
+    fn save(&self, run: &mut dyn Keeper, observer: &mut dyn Observer) -> Result<()> {
         let state = checkpoint_state(&self.model, &self.optimizer, &self.best_weights);
         let &Trainer { epoch, seconds, best, .. } = self;
         // Before the first evaluation the newest weights are the best known.
@@ -223,7 +256,8 @@ impl<'d, T: Real> Trainer<'d, T> {
         Ok(())
     }
 
-    fn restore(&mut self, checkpoint: Checkpoint) -> Result<()> {
+    /// Takes up a training where it stood.
+    pub(crate) fn restore(&mut self, checkpoint: Checkpoint, history: Vec<Epoch>) -> Result<()> {
         let place = format!("checkpoint of epoch {}", checkpoint.epoch);
         self.model.load(&place, &checkpoint.state.part("model."))?;
         self.optimizer.load(&place, &checkpoint.state.part("optimizer."))?;
@@ -231,6 +265,7 @@ impl<'d, T: Real> Trainer<'d, T> {
         self.epoch = checkpoint.epoch;
         self.seconds = checkpoint.seconds;
         self.best = checkpoint.best;
+        self.history = history;
         Ok(())
     }
 }
@@ -239,14 +274,13 @@ impl<'d, T: Real> Trainer<'d, T> {
 pub(crate) fn step<T: Real>(
     model: &mut Model<T>,
     optimizer: &mut Optimizer<T>,
-    plan: &Plan<T>,
-    rows: &Rows,
+    engine: &mut impl Engine<T>,
     train: &TrainConfig,
     epoch: u64,
 ) -> Result<(f64, f64)> {
     // The word 0 is the batch: a full-graph epoch is one.
     let key = Key::new(train.seed, "dropout").with(epoch).with(0);
-    let loss = single::epoch(model, plan, rows, key);
+    let loss = engine.epoch(model, epoch, key)?;
     if !loss.is_finite() {
         return Err(Error::Diverged { epoch, loss });
     }

@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
+use halograph::train::ranks::{self, Leader};
 use halograph::train::run::{Resumed, Run};
 use halograph::train::trainer::Standing;
 use halograph::train::{self, Config, Observer, memory};
-use halograph_graph::Dataset;
 use halograph_graph::error::{Error, Result};
+
+use super::source::Source;
 
 pub use halograph::train::Summary;
 pub use halograph::train::run::{DataRef, Header, read_header};
@@ -52,8 +54,22 @@ impl Progressing {
     }
 
     /// Trains to the end, or until `observer` asks to stop.
-    pub fn train(&mut self, dataset: &Dataset, observer: &mut dyn Observer) -> anyhow::Result<Summary> {
-        train::train(dataset, &mut self.run, self.from.take(), observer).map_err(plain)
+    pub fn train(&mut self, source: &Source, observer: &mut dyn Observer) -> anyhow::Result<Summary> {
+        let trained = match source {
+            Source::Dataset(dataset) => train::train(dataset, &mut self.run, self.from.take(), observer),
+            Source::Shards { .. } => ranks::train_on_threads(source.for_ranks(), self.lead(observer)),
+        };
+        trained.map_err(plain)
+    }
+
+    /// What rank 0 of several needs.
+    pub fn lead<'a>(&'a mut self, observer: &'a mut dyn Observer) -> Leader<'a> {
+        Leader { from: self.from.take(), run: &mut self.run, observer }
+    }
+
+    /// What it is.
+    pub fn header(&self) -> &Header {
+        self.run.header()
     }
 }
 
@@ -66,8 +82,10 @@ pub fn is_run(path: &Path) -> bool {
 /// a run is made, or an older one replaced.
 ///
 /// Gives the bytes it will need.
-pub fn admit(dataset: &Dataset, config: &Config, force: bool) -> anyhow::Result<Option<u64>> {
-    train::data::check(dataset)?;
+pub fn admit(source: &Source, config: &Config, force: bool) -> anyhow::Result<Option<u64>> {
+    source.check()?;
+    // What the parts of a graph need was asked when it was partitioned.
+    let Source::Dataset(dataset) = source else { return Ok(None) };
     let predicted = memory::predict(dataset, config).map_err(plain)?;
     predicted.map_or(Ok(()), |bytes| memory::admit(bytes, force)).map_err(plain)?;
     Ok(predicted)

@@ -21,9 +21,9 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let (trained, dataset) = trained::open(&args.run, args.data.as_deref())?;
-    let scores = train::evaluate(&trained, &dataset).map_err(plain)?;
-    let manifest = &dataset.manifest;
+    let (trained, source) = trained::open(&args.run, args.data.as_deref())?;
+    let scores = train::evaluate(&trained, source.for_ranks()).map_err(plain)?;
+    let manifest = source.manifest();
     if args.json {
         let mut line = serde_json::to_value(scores)?;
         line["run"] = args.run.display().to_string().into();

@@ -8,6 +8,7 @@ mod interrupt;
 mod partition;
 mod predict;
 mod progress;
+mod source;
 mod train;
 mod trained;
 
@@ -15,6 +16,7 @@ use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use halograph::{comm, train as training};
 use halograph_graph::Error;
 
 /// Train graph neural networks on graphs that outgrow one process, on ordinary CPUs.
@@ -56,9 +58,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Exit codes: 2 usage or bad input, 1 anything else (a full disk, a broken device), 130 interrupted.
+/// Exit codes: 2 usage or bad input, 3 a rank was lost, 1 anything else (a full disk, a broken device), 130 interrupted.
 pub fn fail(error: &anyhow::Error) -> ExitCode {
     say(&format!("error: {error}"));
+    if let Some(training::Error::Ranks(error)) = error.downcast_ref() {
+        return ExitCode::from(if matches!(error, comm::Error::Mismatch { .. }) { 2 } else { 3 });
+    }
     match error.downcast_ref::<Error>() {
         Some(Error::Cancelled) => ExitCode::from(interrupt::EXIT_CODE),
         Some(e) if !e.is_environment() => ExitCode::from(2),

@@ -32,13 +32,13 @@ pub struct Args {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     may_write(&args.out, args.overwrite)?;
-    let (trained, dataset) = trained::open(&args.run, args.data.as_deref())?;
+    let (trained, source) = trained::open(&args.run, args.data.as_deref())?;
     let output = if args.embeddings { Output::Embeddings } else { Output::Logits };
-    let rows = train::predict(&trained, &dataset, output).map_err(plain)?;
+    let rows = train::predict(&trained, source.for_ranks(), output).map_err(plain)?;
     write(&rows, &args.out, args.overwrite)?;
     let what = if args.embeddings { "embeddings" } else { "logits" };
     let [n, width] = [rows.rows(), rows.cols()].map(|n| HumanCount(n as u64));
-    say(&format!("{what} of {n} nodes of {}, {width} wide, f32", dataset.manifest.name));
+    say(&format!("{what} of {n} nodes of {}, {width} wide, f32", source.manifest().name));
     print(&args.out.display().to_string())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use halograph::train::Trained;
 use halograph::train::run::DEMO_DATA;
-use halograph_graph::Dataset;
 use halograph_graph::error::{Error, Result};
 
 use super::engine::{Header, plain};
 use super::say;
+use super::source::Source;
 
 /// Where a run keeps data of its own.
 pub fn own_data(run: &Path) -> PathBuf {
@@ -21,14 +21,14 @@ pub fn data_path(run: &Path, header: &Header) -> PathBuf {
     if !then.exists() && then.ends_with(DEMO_DATA) { own } else { then.clone() }
 }
 
-/// Opens the dataset of a run, or `given` in its place.
-pub fn open_data(run: &Path, header: &Header, given: Option<&Path>) -> Result<Dataset> {
+/// Opens the data of a run, or `given` in their place.
+pub fn open_source(run: &Path, header: &Header, given: Option<&Path>) -> Result<Source> {
     if let Some(path) = given {
-        return Dataset::open(path);
+        return Source::open(path, 0);
     }
     let path = data_path(run, header);
     if path.exists() {
-        return Dataset::open(&path);
+        return Source::open(&path, 0);
     }
     let problem = format!("is gone; {} was trained on it ({})", run.display(), header.data.name);
     Err(Error::input(path.display(), problem)
@@ -36,11 +36,11 @@ pub fn open_data(run: &Path, header: &Header, given: Option<&Path>) -> Result<Da
 }
 
 /// What the run in `run` has learnt, and data to use it on: its own unless others are given.
-pub fn open(run: &Path, data: Option<&Path>) -> anyhow::Result<(Trained, Dataset)> {
+pub fn open(run: &Path, data: Option<&Path>) -> anyhow::Result<(Trained, Source)> {
     let trained = Trained::open(run).map_err(plain)?;
-    let dataset = open_data(run, &trained.header, data)?;
-    if data.is_none() && dataset.manifest.fingerprint != trained.header.data.fingerprint {
-        say(&format!("note: {}: the dataset is no longer the one of the run", dataset.path.display()));
+    let source = open_source(run, &trained.header, data)?;
+    if data.is_none() && source.manifest().fingerprint != trained.header.data.fingerprint {
+        say(&format!("note: {}: the dataset is no longer the one of the run", source.path().display()));
     }
-    Ok((trained, dataset))
+    Ok((trained, source))
 }

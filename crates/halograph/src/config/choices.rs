@@ -4,7 +4,9 @@ use std::fmt::Display;
 
 use halograph_nn::Project;
 use halograph_nn::model::{ActivationKind, Kind, NormKind};
-use halograph_train::config::{Normalize, OptimizerKind, Precision, ScheduleKind, StrategyKind};
+use halograph_train::config::{
+    Normalize, OptimizerKind, Overlap, PartitionKind, Precision, ScheduleKind, StrategyKind,
+};
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
 /// What the key, dotted, may be, if it is one of a few words; nothing otherwise.
@@ -16,6 +18,8 @@ pub fn choices(key: &str) -> &'static [&'static str] {
         "model.activation" => variants::<ActivationKind>(),
         "model.project" => variants::<Project>(),
         "train.strategy" => variants::<StrategyKind>(),
+        "train.partition" => variants::<PartitionKind>(),
+        "train.overlap" => variants::<Overlap>(),
         "train.optimizer" => variants::<OptimizerKind>(),
         "train.schedule" => variants::<ScheduleKind>(),
         "train.precision" => variants::<Precision>(),

@@ -10,7 +10,7 @@ mod setting;
 use halograph_graph::error::{Error, Result};
 use halograph_nn::model::Kind;
 use halograph_train::Config;
-use halograph_train::config::{OptimizerKind, ScheduleKind};
+use halograph_train::config::{OptimizerKind, ScheduleKind, StrategyKind};
 use toml::{Table, Value};
 
 pub use choices::choices;
@@ -23,7 +23,13 @@ const FREE: [&str; 2] = ["train", "weight_decay_for"];
 
 /// The configuration of a new run: the defaults of the model's kind, then `settings` in their order.
 pub fn resolve(settings: &[Setting]) -> Result<Config> {
-    overlay(&Config::new(kind(settings)?), settings)
+    let mut base = Config::new(kind(settings)?);
+    // Several ranks can only share the work.
+    let ranks = settings.iter().rev().find(|s| s.key == ["train", "ranks"]);
+    if ranks.is_some_and(|s| s.value.as_integer().is_some_and(|ranks| ranks > 1)) {
+        base.train.strategy = StrategyKind::Partition;
+    }
+    overlay(&base, settings)
 }
 
 /// `base` with `settings` applied in their order.
@@ -62,6 +68,7 @@ pub fn idle(settings: &[Setting], config: &Config) -> Vec<String> {
         "model.heads" | "model.output_heads" | "model.attention_dropout" => kind == Kind::Gat,
         "model.alpha" | "model.theta" => kind == Kind::Gcnii,
         "model.project" => !matches!(kind, Kind::Gat | Kind::Gcnii),
+        "train.partition" | "train.overlap" | "train.deadline" => train.strategy != StrategyKind::Single,
         "train.momentum" => train.optimizer == OptimizerKind::Sgd,
         "train.step_epochs" | "train.step_factor" => train.schedule == ScheduleKind::Step,
         _ => true,

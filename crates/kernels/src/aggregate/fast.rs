@@ -28,30 +28,34 @@ struct Job<'a, S> {
     weights: Weights<'a, f32>,
     x: &'a [S],
     width: usize,
+    /// Whether sums are added to what is there.
+    keep: bool,
 }
 
-/// As [`super::aggregate`], by the instructions of `level`, which this CPU has.
+/// As [`super::aggregate`] or, with `keep`, [`super::add_aggregate`], by the instructions of `level`, which this CPU has.
 pub fn aggregate(
     level: Level,
     pattern: Pattern,
     weights: Weights<f32>,
     x: &[f32],
     width: usize,
+    keep: bool,
     out: &mut [f32],
 ) {
-    run(Job { level, pattern, weights, x, width }, out);
+    run(Job { level, pattern, weights, x, width, keep }, out);
 }
 
-/// As [`super::aggregate_half`], by the instructions of `level`, which this CPU has.
+/// As [`super::aggregate_half`] or, with `keep`, [`super::add_aggregate_half`], by the instructions of `level`, which this CPU has.
 pub fn aggregate_half(
     level: Level,
     pattern: Pattern,
     weights: Weights<f32>,
     x: &[half::f16],
     width: usize,
+    keep: bool,
     out: &mut [f32],
 ) {
-    run(Job { level, pattern, weights, x, width }, out);
+    run(Job { level, pattern, weights, x, width, keep }, out);
 }
 
 fn run<S: Stored>(job: Job<S>, out: &mut [f32]) {
@@ -84,20 +88,25 @@ impl<S: Stored> Job<'_, S> {
         let ends: Vec<u64> = starts.iter().map(|&e| row.end.min(e as usize + SEGMENT) as u64).collect();
         let pattern = Pattern { starts: &starts, ends: &ends, ..self.pattern };
         let weights = Weights { destination: None, own: None, ..self.weights };
-        let segments = Job { pattern, weights, ..self };
+        let segments = Job { pattern, weights, keep: false, ..self };
         let mut parts = vec![0.0; starts.len() * self.width];
         parts
             .par_chunks_mut(self.width)
             .enumerate()
             .for_each(|(i, part)| sums(self.level, &segments, i..i + 1, part));
-        out.fill(0.0);
-        parts.chunks_exact(self.width).for_each(|part| naive::add(1.0, part, out));
+        let (total, others) = parts.split_at_mut(self.width);
+        others.chunks_exact(self.width).for_each(|part| naive::add(1.0, part, total));
         if let Some(scale) = self.weights.destination {
-            out.iter_mut().for_each(|o| *o *= scale[r]);
+            total.iter_mut().for_each(|o| *o *= scale[r]);
         }
         if let Some((weight, from)) = self.weights.own.and_then(|own| own.of(r)) {
             let own = &self.x[from * self.width..(from + 1) * self.width];
-            out.iter_mut().zip(own).for_each(|(o, x)| *o += weight * x.single());
+            total.iter_mut().zip(own).for_each(|(o, x)| *o += weight * x.single());
+        }
+        if self.keep {
+            naive::add(1.0, total, out);
+        } else {
+            out.copy_from_slice(total);
         }
     }
 }
@@ -127,11 +136,12 @@ struct Row<'a, S> {
     scale: Option<f32>,
     /// Weight and row of `x`.
     own: Option<(f32, usize)>,
+    keep: bool,
 }
 
 #[inline(always)]
 fn rows_body<I: Lanes, S: Stored, const WEIGHTED: bool>(job: &Job<S>, rows: Range<usize>, out: &mut [f32]) {
-    let Job { pattern, weights, x, width, .. } = *job;
+    let Job { pattern, weights, x, width, keep, .. } = *job;
     let vectors = width.div_ceil(I::LANES);
     let blocks = vectors.div_ceil(I::SUMS);
     let sources = x.len() / width;
@@ -146,7 +156,12 @@ fn rows_body<I: Lanes, S: Stored, const WEIGHTED: bool>(job: &Job<S>, rows: Rang
             sources,
             scale: weights.destination.map(|d| d[r]),
             own: weights.own.and_then(|own: Own<f32>| own.of(r)),
+            keep,
         };
+        // Nothing to add: of a part of the edges, most rows may have none.
+        if keep && row.columns.is_empty() && row.own.is_none() {
+            continue;
+        }
         let mut first = 0;
         for i in 0..blocks {
             // Blocks of equal sizes, as near as can be.
@@ -213,6 +228,13 @@ fn block<I: Lanes, S: Stored, const WEIGHTED: bool, const N: usize>(
             add::<I, S, true, N>(row, from, columns.start, last, weight, &mut sums);
         }
         let at = out.as_mut_ptr().add(columns.start);
+        if row.keep {
+            for (i, sum) in sums[..N - 1].iter_mut().enumerate() {
+                *sum = I::add(I::load(at.add(i * I::LANES)), *sum);
+            }
+            let there = I::load_first(at.add((N - 1) * I::LANES), last);
+            sums[N - 1] = I::add(there, sums[N - 1]);
+        }
         for (i, &sum) in sums[..N - 1].iter().enumerate() {
             I::store(sum, at.add(i * I::LANES));
         }

@@ -84,13 +84,12 @@ impl<T> Weights<'_, T> {
 
 /// Fills `out` (pattern rows x `width`) with weighted sums of the rows of `x` (columns x `width`).
 pub fn aggregate<T: Real>(pattern: Pattern, weights: Weights<T>, x: &[T], width: usize, out: &mut [T]) {
-    let _work =
-        work::begin("aggregation", || cost(pattern, &weights, width * size_of::<T>(), size_of_val(x), out));
-    if let (Some(x), Some(weights)) = (real::single(x), single(weights)) {
-        let out = bytemuck::cast_slice_mut(out);
-        return fast::aggregate(Level::best(), pattern, weights, x, width, out);
-    }
-    naive::aggregate(pattern, weights, x, width, out);
+    sum(pattern, weights, x, width, false, out);
+}
+
+/// As [`aggregate`], adding to what `out` holds: the terms of other columns that were summed before.
+pub fn add_aggregate<T: Real>(pattern: Pattern, weights: Weights<T>, x: &[T], width: usize, out: &mut [T]) {
+    sum(pattern, weights, x, width, true, out);
 }
 
 /// As [`aggregate`], of rows stored in half precision.
@@ -101,13 +100,45 @@ pub fn aggregate_half<T: Real>(
     width: usize,
     out: &mut [T],
 ) {
+    sum_half(pattern, weights, x, width, false, out);
+}
+
+/// As [`add_aggregate`], of rows stored in half precision.
+pub fn add_aggregate_half<T: Real>(
+    pattern: Pattern,
+    weights: Weights<T>,
+    x: &[f16],
+    width: usize,
+    out: &mut [T],
+) {
+    sum_half(pattern, weights, x, width, true, out);
+}
+
+fn sum<T: Real>(pattern: Pattern, weights: Weights<T>, x: &[T], width: usize, keep: bool, out: &mut [T]) {
+    let _work =
+        work::begin("aggregation", || cost(pattern, &weights, width * size_of::<T>(), size_of_val(x), out));
+    if let (Some(x), Some(weights)) = (real::single(x), single(weights)) {
+        let out = bytemuck::cast_slice_mut(out);
+        return fast::aggregate(Level::best(), pattern, weights, x, width, keep, out);
+    }
+    naive::aggregate(pattern, weights, x, width, keep, out);
+}
+
+fn sum_half<T: Real>(
+    pattern: Pattern,
+    weights: Weights<T>,
+    x: &[f16],
+    width: usize,
+    keep: bool,
+    out: &mut [T],
+) {
     let _work =
         work::begin("aggregation", || cost(pattern, &weights, width * size_of::<f16>(), size_of_val(x), out));
     if let Some(weights) = single(weights) {
         let out = bytemuck::cast_slice_mut(out);
-        return fast::aggregate_half(Level::best(), pattern, weights, x, width, out);
+        return fast::aggregate_half(Level::best(), pattern, weights, x, width, keep, out);
     }
-    naive::aggregate_half(pattern, weights, x, width, out);
+    naive::aggregate_half(pattern, weights, x, width, keep, out);
 }
 
 /// What a sum of rows of `row_bytes` costs.

@@ -7,13 +7,21 @@ use super::Weights;
 use crate::Real;
 use crate::sparse::Pattern;
 
-/// As [`super::aggregate`], row by row and entry by entry.
-pub fn aggregate<T: Real>(pattern: Pattern, weights: Weights<T>, x: &[T], width: usize, out: &mut [T]) {
+/// As [`super::aggregate`] or, with `keep`, [`super::add_aggregate`], row by row and entry by entry.
+pub fn aggregate<T: Real>(
+    pattern: Pattern,
+    weights: Weights<T>,
+    x: &[T],
+    width: usize,
+    keep: bool,
+    out: &mut [T],
+) {
     weights.check(pattern, x.len(), width, out.len());
     if width == 0 {
         return;
     }
     out.par_chunks_mut(width).enumerate().for_each(|(r, out)| {
+        let there = keep.then(|| out.to_vec());
         out.fill(T::zero());
         for e in pattern.row(r) {
             let c = pattern.columns[e] as usize;
@@ -26,6 +34,7 @@ pub fn aggregate<T: Real>(pattern: Pattern, weights: Weights<T>, x: &[T], width:
         if let Some((weight, from)) = weights.own.and_then(|own| own.of(r)) {
             add(weight, &x[from * width..(from + 1) * width], out);
         }
+        there.iter().for_each(|there| add(T::one(), there, out));
     });
 }
 
@@ -35,11 +44,12 @@ pub fn aggregate_half<T: Real>(
     weights: Weights<T>,
     x: &[f16],
     width: usize,
+    keep: bool,
     out: &mut [T],
 ) {
     let mut wide = vec![T::zero(); x.len()];
     T::widen(x, &mut wide);
-    aggregate(pattern, weights, &wide, width, out);
+    aggregate(pattern, weights, &wide, width, keep, out);
 }
 
 /// `out += weight * x`.

@@ -12,7 +12,7 @@ const COLS: usize = 9;
 const WIDTH: usize = 3;
 const OWN: (usize, usize, usize) = (4, 2, 5);
 
-/// All choices of weights: bit 0 source, bit 1 destination, bit 2 own.
+/// All choices of weights: bit 0 source, bit 1 destination, bit 2 own; bit 3: added to what is there.
 fn choose<'a, T>(choice: usize, s: &'a [T], d: &'a [T], own: Own<'a, T>) -> Weights<'a, T> {
     Weights {
         source: (choice & 1 > 0).then_some(s),
@@ -88,6 +88,8 @@ struct Case {
     seed: u64,
 }
 
+/// What `out` holds before.
+const THERE: f32 = 77.0;
 /// What stands around `x` and `out`.
 const OUTSIDE: usize = 8;
 
@@ -134,8 +136,9 @@ impl Case {
         [|x: f32| x as f64, |x: f32| x.abs() as f64].map(|of| {
             let [s, d, w] = self.weights().map(|w| w.into_iter().map(of).collect::<Vec<f64>>());
             let x: Vec<f64> = x.iter().map(|x| of(x.to_f32())).collect();
-            let mut out = vec![0.0; self.starts.len() * self.width];
-            naive::aggregate(self.pattern(), choose(choice, &s, &d, self.own(&w)), &x, self.width, &mut out);
+            let mut out = vec![THERE as f64; self.starts.len() * self.width];
+            let weights = choose(choice, &s, &d, self.own(&w));
+            naive::aggregate(self.pattern(), weights, &x, self.width, choice & 8 > 0, &mut out);
             out
         })
     }
@@ -148,23 +151,23 @@ impl Case {
         let at = self.offsets[0]..self.offsets[0] + x.len();
         read[at.clone()].copy_from_slice(x);
         let sums = self.offsets[1]..self.offsets[1] + self.starts.len() * self.width;
-        let mut written = vec![77.0; sums.end + OUTSIDE];
-        let out = &mut written[sums.clone()];
+        let mut written = vec![THERE; sums.end + OUTSIDE];
+        let (out, keep) = (&mut written[sums.clone()], choice & 8 > 0);
         if half {
-            fast::aggregate_half(level, self.pattern(), weights, &read[at], self.width, out);
+            fast::aggregate_half(level, self.pattern(), weights, &read[at], self.width, keep, out);
         } else {
             let read: Vec<f32> = read.iter().map(|x| x.to_f32()).collect();
-            fast::aggregate(level, self.pattern(), weights, &read[at], self.width, out);
+            fast::aggregate(level, self.pattern(), weights, &read[at], self.width, keep, out);
         }
         let around = written[..sums.start].iter().chain(&written[sums.end..]);
-        assert!(around.into_iter().all(|&x| x == 77.0), "only sums are written");
+        assert!(around.into_iter().all(|&x| x == THERE), "only sums are written");
         written[sums].to_vec()
     }
 
     /// Calls `check` with the fast path's sums of every level, choice of weights and storage.
     fn for_each(&self, x: &[f16], check: impl Fn(usize, Vec<f32>)) {
         for level in Level::available() {
-            for choice in 0..8 {
+            for choice in 0..16 {
                 for half in [false, true] {
                     check(choice, self.fast(level, choice, x, half));
                 }
@@ -174,7 +177,7 @@ impl Case {
 
     fn assert_agrees(&self) {
         let x = self.x();
-        let expected: Vec<_> = (0..8).map(|choice| self.expected(choice, &x)).collect();
+        let expected: Vec<_> = (0..16).map(|choice| self.expected(choice, &x)).collect();
         let longest = (0..self.starts.len()).map(|r| self.pattern().row(r).len()).max().unwrap_or(0);
         self.for_each(&x, |choice, got| {
             let [want, size] = &expected[choice];

@@ -29,6 +29,7 @@ use crate::data::{self, Data, Scaling};
 use crate::error::Result;
 use crate::evaluation::new_model;
 use crate::run::DataRef;
+use crate::strategy::engine::Alone;
 use crate::strategy::single::Plan;
 use crate::trainer::{in_pool, new_optimizer, step, threads};
 
@@ -124,6 +125,7 @@ fn epochs<T: Real>(
     let scaling = Scaling::fit(dataset, config.data.normalize)?;
     let data = Data::<T>::load(dataset, config.data.inductive, scaling, Some(model.hops()))?;
     let plan = Plan::new(&model, &data.train, &data.parts[0]);
+    let mut engine = Alone { data: &data, plan };
     let all = length.warmup + length.epochs;
     progress.begin("training", Some(all), Unit::Items);
     let mut done = Vec::new();
@@ -131,8 +133,7 @@ fn epochs<T: Real>(
     for epoch in 1..=all {
         let (seconds, work) = record(|| {
             let start = Instant::now();
-            let rows = &data.parts[0];
-            step(&mut model, &mut optimizer, &plan, rows, &config.train, epoch)?;
+            step(&mut model, &mut optimizer, &mut engine, &config.train, epoch)?;
             Ok::<_, crate::Error>(start.elapsed().as_secs_f64())
         });
         let seconds = seconds?;

@@ -8,6 +8,7 @@ use halograph_graph::dataset::{Dataset, Part};
 use halograph_graph::error::{Error, Result};
 use halograph_graph::io::npy::Array;
 use halograph_kernels::Real;
+use halograph_kernels::batch_norm::Moments;
 use halograph_nn::state::{State, Tensor};
 use halograph_nn::{Input, Matrix};
 use rayon::prelude::*;
@@ -43,7 +44,14 @@ impl Scaling {
         Ok(match normalize {
             Normalize::None => Scaling::None,
             Normalize::Rows => Scaling::Rows,
-            Normalize::Columns => Scaling::Columns(column_moments(dataset)?),
+            Normalize::Columns => {
+                let training: Vec<u32> = (0..)
+                    .zip(dataset.split())
+                    .filter(|(_, part)| **part == Part::Train as u8)
+                    .map(|(v, _)| v)
+                    .collect();
+                column_scaling(&Features::new(dataset, Scaling::None).moments(&training)?)
+            }
         })
     }
 
@@ -67,7 +75,33 @@ impl Scaling {
 
 impl<'d> Features<'d> {
     pub(super) fn new(dataset: &'d Dataset, scaling: Scaling) -> Self {
-        Features { array: dataset.features(), scaling }
+        Features::of(dataset.features(), scaling)
+    }
+
+    pub(super) fn of(array: &'d Array, scaling: Scaling) -> Self {
+        Features { array, scaling }
+    }
+
+    /// The moments of the columns of these rows, unscaled.
+    pub(super) fn moments(&self, rows: &[u32]) -> Result<Moments<f64>> {
+        let cols = self.array.cols();
+        let (mut shift, mut row) = (vec![0.0; cols], vec![0.0; cols]);
+        let mut sums = vec![[0.0f64; 2]; cols];
+        if let Some(&first) = rows.first() {
+            self.read(first as usize, &mut shift)?;
+        }
+        // Differences from the first row: exactly 0 in a constant column, and small where the mean is far from 0.
+        for &at in rows {
+            self.read(at as usize, &mut row)?;
+            for ((sum, x), shift) in sums.iter_mut().zip(&row).zip(&shift) {
+                let x = x - shift;
+                *sum = [sum[0] + x, sum[1] + x * x];
+            }
+        }
+        let count = rows.len().max(1) as f64;
+        let mean = sums.iter().zip(&shift).map(|([sum, _], shift)| shift + sum / count).collect();
+        let squares = sums.iter().map(|[sum, squares]| (squares - sum * sum / count).max(0.0)).collect();
+        Ok(Moments { count: rows.len() as u64, mean, squares })
     }
 
     /// The rows of the vertices `ids`, in this order; `None`: all. Features in half precision stay so if nothing is done
@@ -148,32 +182,13 @@ impl Scaling {
     }
 }
 
-/// Mean and inverse deviation of each column over the training rows; a column that is constant there is only centred.
-fn column_moments(dataset: &Dataset) -> Result<Vec<[f64; 2]>> {
-    let features = Features::new(dataset, Scaling::None);
-    let split = dataset.split();
-    let training: Vec<usize> = (0..split.len()).filter(|&v| split[v] == Part::Train as u8).collect();
-    let cols = features.array.cols();
-    let Some(&first) = training.first() else { return Ok(vec![[0.0, 1.0]; cols]) };
-    let mut shift = vec![0.0f64; cols];
-    features.read(first, &mut shift)?;
-    let mut row = vec![0.0f64; cols];
-    let mut sums = vec![[0.0f64; 2]; cols];
-    // Differences from the first row: exactly 0 in a constant column, and small where the mean is far from 0.
-    for v in &training {
-        features.read(*v, &mut row)?;
-        for ((sum, x), shift) in sums.iter_mut().zip(&row).zip(&shift) {
-            let x = x - shift;
-            *sum = [sum[0] + x, sum[1] + x * x];
-        }
-    }
-    let count = training.len() as f64;
-    let moments = |([sum, squares], shift): ([f64; 2], f64)| {
-        let mean = sum / count;
-        let deviation = (squares / count - mean * mean).max(0.0).sqrt();
+/// What takes columns of these moments to mean 0 and variance 1; one that is constant is only centred.
+pub(super) fn column_scaling(moments: &Moments<f64>) -> Scaling {
+    let column = |(&mean, &squares): (&f64, &f64)| {
+        let deviation = (squares / moments.count.max(1) as f64).max(0.0).sqrt();
         // What single precision cannot tell from a constant is one.
-        let varies = deviation > f32::EPSILON as f64 * (mean + shift).abs();
-        [mean + shift, if varies { deviation.recip() } else { 1.0 }]
+        let varies = deviation > f32::EPSILON as f64 * mean.abs();
+        [mean, if varies { deviation.recip() } else { 1.0 }]
     };
-    Ok(sums.into_iter().zip(shift).map(moments).collect())
+    Scaling::Columns(moments.mean.iter().zip(&moments.squares).map(column).collect())
 }

@@ -4,15 +4,18 @@
 //! the training nodes, these and the validation nodes, and all.
 
 mod features;
+pub(crate) mod part;
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+use bytemuck::Pod;
+use halograph_comm::{Comm, Message, Tag};
 use halograph_graph::block::Block;
 use halograph_graph::dataset::{Dataset, INDICES, LABEL, LabelView, Part, Task};
 use halograph_graph::error::{Error, Result};
 use halograph_graph::order::nested;
-use halograph_kernels::{Real, buffer};
+use halograph_kernels::{Real, buffer, rows};
 use halograph_nn::erased::AnyLayer;
 use halograph_nn::metrics::Targets;
 use halograph_nn::{Input, Layer, Matrix, Pass};
@@ -43,6 +46,16 @@ impl<'d, T: Real> View<'d, T> {
             Layer::aggregate(layer, &self.block, features, &pass, &mut Default::default())
         };
         self.sums.get_or_init(make).clone()
+    }
+
+    /// Keeps what the first layer sums up of the features, once it was made with the help of other ranks.
+    pub(crate) fn keep_sums(&self, sums: Arc<Matrix<T>>) {
+        let _ = self.sums.set(sums);
+    }
+
+    /// The sums that are kept.
+    pub(crate) fn fixed_sums(&self) -> Arc<Matrix<T>> {
+        self.sums.get().expect("fixed sums are made before the first epoch").clone()
     }
 }
 
@@ -77,6 +90,38 @@ impl Rows {
         Rows { rows: rows.collect(), labels }
     }
 
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.rows.len() as u64
+    }
+
+    /// The rows of all ranks with their logits, in the order of ranks.
+    pub(crate) fn gathered<T: Real>(
+        &self,
+        logits: &Matrix<T>,
+        comm: &Comm,
+        tag: Tag,
+    ) -> crate::error::Result<(Matrix<T>, Rows)> {
+        let width = logits.cols();
+        let mut own = Message::new::<T>(self.rows.len() * width);
+        rows::gather(logits.data(), width, &self.rows, own.as_mut_slice());
+        let labels = match &self.labels {
+            Labels::Single(classes) => Message::of(classes),
+            Labels::Multi(flags) => Message::of(flags),
+        };
+        let mut all = Vec::new();
+        for message in comm.all_gather(tag, own)? {
+            all.extend_from_slice(message.as_slice::<T>()?);
+        }
+        let found = comm.all_gather(tag, labels)?;
+        let labels = match &self.labels {
+            Labels::Single(_) => Labels::Single(joined(&found)?),
+            Labels::Multi(_) => Labels::Multi(joined(&found)?),
+        };
+        let count = all.len() / width.max(1);
+        Ok((Matrix::new(count, width, all), Rows { rows: (0..count as u32).collect(), labels }))
+    }
+
     /// The labels, in the order of the rows.
     pub fn targets(&self) -> Targets<'_> {
         match &self.labels {
@@ -84,6 +129,14 @@ impl Rows {
             Labels::Multi(flags) => Targets::Multi(flags),
         }
     }
+}
+
+fn joined<E: Pod>(messages: &[Message]) -> crate::error::Result<Vec<E>> {
+    let mut all = Vec::new();
+    for message in messages {
+        all.extend_from_slice(message.as_slice()?);
+    }
+    Ok(all)
 }
 
 /// The parts of a split, in the order of [`Scores`](crate::event::Scores).

@@ -19,8 +19,11 @@ use crate::event::Best;
 
 const FORMAT: &str = "halograph-checkpoint";
 const MANIFEST: &str = "manifest.json";
-const TENSORS: &str = "rank-0.safetensors";
-const RANKS: u32 = 1;
+
+/// The file of one rank.
+fn tensors(rank: usize) -> String {
+    format!("rank-{rank}.safetensors")
+}
 
 /// Where a run stands after an epoch.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,16 +62,17 @@ struct Manifest {
 }
 
 impl Manifest {
-    fn new(checkpoint: &Checkpoint, metrics_bytes: u64, tensors: FileRecord) -> Self {
+    /// `records` are those of the files of all ranks, in their order.
+    fn new(checkpoint: &Checkpoint, metrics_bytes: u64, records: Vec<FileRecord>) -> Self {
         let mut manifest = Manifest {
             format: FORMAT.into(),
             version: VERSION,
-            ranks: RANKS,
+            ranks: records.len() as u32,
             epoch: checkpoint.epoch,
             seconds: checkpoint.seconds,
             best: checkpoint.best,
             metrics_bytes,
-            files: BTreeMap::from([(TENSORS.into(), tensors)]),
+            files: records.into_iter().enumerate().map(|(rank, record)| (tensors(rank), record)).collect(),
             blake3: String::new(),
         };
         manifest.blake3 = manifest.digest();
@@ -87,8 +91,8 @@ impl Manifest {
         text
     }
 
-    /// Refuses what was not written here, by this layout, for this epoch.
-    fn check(&self, epoch: u64) -> Result<(), String> {
+    /// Refuses what was not written here, by this layout, for this epoch and so many ranks.
+    fn check(&self, epoch: u64, ranks: usize) -> Result<(), String> {
         if self.format != FORMAT || self.version != VERSION {
             let found = format!("{:?} version {}", self.format, self.version);
             return Err(format!("{found}; this build reads {FORMAT:?} version {VERSION}"));
@@ -96,8 +100,8 @@ impl Manifest {
         if self.blake3 != self.digest() {
             return Err("contents differ from those that were written (blake3)".into());
         }
-        if self.ranks != RANKS {
-            return Err(format!("written by {} ranks; this run has {RANKS}", self.ranks));
+        if self.ranks as usize != ranks {
+            return Err(format!("written by {} ranks; this run has {ranks}", self.ranks));
         }
         if self.epoch != epoch {
             return Err(format!("of epoch {}, in the folder of epoch {epoch}", self.epoch));
@@ -120,6 +124,12 @@ pub(super) fn epoch_of(name: &str) -> Option<u64> {
     (folder_name(epoch) == name).then_some(epoch)
 }
 
+/// Whether `name` is that of the file of some rank.
+fn is_tensors(name: &str) -> bool {
+    let rank = name.strip_prefix("rank-").and_then(|rest| rest.strip_suffix(".safetensors"));
+    rank.and_then(|rank| rank.parse().ok()).is_some_and(|rank: usize| tensors(rank) == name)
+}
+
 /// Epochs of which `run` has checkpoint folders, newest first.
 pub(super) fn epochs(run: &Path) -> Result<Vec<u64>> {
     let mut epochs: Vec<u64> = files::names(run)?.iter().filter_map(|name| epoch_of(name)).collect();
@@ -131,32 +141,54 @@ pub(super) fn epochs(run: &Path) -> Result<Vec<u64>> {
 pub(super) fn foreign(run: &Path, epoch: u64) -> Result<Option<String>> {
     let folder = folder_name(epoch);
     let names = files::names(&run.join(&folder))?;
-    let other = names.iter().find(|name| ![MANIFEST, TENSORS].contains(&name.as_str()));
+    let other = names.iter().find(|name| *name != MANIFEST && !is_tensors(name));
     Ok(other.map(|name| format!("{folder}/{name}")))
 }
 
-/// Writes a checkpoint of `run`; one of the same epoch is replaced, all others are kept.
-pub(super) fn write(run: &Path, checkpoint: &Checkpoint, metrics_bytes: u64) -> Result<()> {
-    let name = folder_name(checkpoint.epoch);
-    let hidden = files::hidden(run, &name);
-    discard(run, checkpoint.epoch)?;
+/// Makes room for a checkpoint of `run` that its ranks then write; one of the same epoch goes, all others are kept.
+pub(super) fn begin(run: &Path, epoch: u64) -> Result<()> {
+    discard(run, epoch)?;
+    let hidden = files::hidden(run, &folder_name(epoch));
     files::remove(&hidden);
-    let done = fill(&hidden, checkpoint, metrics_bytes).and_then(|()| {
-        let target = run.join(&name);
-        fs::rename(&hidden, &target).at(&target, "create")?;
-        files::sync_folder(run)
-    });
-    // After a failure, the space may be needed.
-    done.inspect_err(|_| files::remove(&hidden))
+    fs::create_dir(&hidden).at(&hidden, "create")
 }
 
-fn fill(folder: &Path, checkpoint: &Checkpoint, metrics_bytes: u64) -> Result<()> {
-    fs::create_dir(folder).at(folder, "create")?;
-    let tensors = checkpoint.state.to_bytes();
-    files::write_synced(&folder.join(TENSORS), &tensors)?;
-    let manifest = Manifest::new(checkpoint, metrics_bytes, record(&tensors));
-    files::write_synced(&folder.join(MANIFEST), &manifest.to_bytes())?;
-    files::sync_folder(folder)
+/// Writes what one rank needs to go on into a checkpoint that was begun.
+pub(super) fn write_rank(run: &Path, epoch: u64, rank: usize, state: &State) -> Result<FileRecord> {
+    let bytes = state.to_bytes();
+    let hidden = files::hidden(run, &folder_name(epoch));
+    files::write_synced(&hidden.join(tensors(rank)), &bytes)?;
+    Ok(record(&bytes))
+}
+
+/// Makes a checkpoint whole: `records` are those of all ranks, in their order.
+pub(super) fn commit(
+    run: &Path,
+    checkpoint: &Checkpoint,
+    metrics_bytes: u64,
+    records: Vec<FileRecord>,
+) -> Result<()> {
+    let name = folder_name(checkpoint.epoch);
+    let (hidden, target) = (files::hidden(run, &name), run.join(&name));
+    let manifest = Manifest::new(checkpoint, metrics_bytes, records);
+    files::write_synced(&hidden.join(MANIFEST), &manifest.to_bytes())?;
+    files::sync_folder(&hidden)?;
+    fs::rename(&hidden, &target).at(&target, "create")?;
+    files::sync_folder(run)
+}
+
+/// Removes a checkpoint that was begun and cannot be made whole: the space may be needed.
+pub(super) fn abandon(run: &Path, epoch: u64) {
+    files::remove(&files::hidden(run, &folder_name(epoch)));
+}
+
+/// Writes a checkpoint of one rank.
+pub(super) fn write(run: &Path, checkpoint: &Checkpoint, metrics_bytes: u64) -> Result<()> {
+    let epoch = checkpoint.epoch;
+    let done = begin(run, epoch)
+        .and_then(|()| write_rank(run, epoch, 0, &checkpoint.state))
+        .and_then(|record| commit(run, checkpoint, metrics_bytes, vec![record]));
+    done.inspect_err(|_| abandon(run, epoch))
 }
 
 /// Removes all checkpoints but that of `epoch`.
@@ -180,21 +212,27 @@ pub(super) fn discard(run: &Path, epoch: u64) -> Result<()> {
     Ok(())
 }
 
-/// Reads a checkpoint; anything missing or changed is an error.
-pub(super) fn read(run: &Path, epoch: u64) -> Result<Saved> {
+/// Reads a checkpoint of so many ranks, with the state of `rank`; anything missing or changed in the file of any rank is
+/// an error.
+pub(super) fn read(run: &Path, epoch: u64, rank: usize, ranks: usize) -> Result<Saved> {
     let folder = run.join(folder_name(epoch));
     let path = folder.join(MANIFEST);
     let refuse = |problem: String| Error::input(path.display(), problem);
     let manifest: Manifest = serde_json::from_slice(&files::read(&path)?)
         .map_err(|e| refuse(format!("not the manifest of a checkpoint: {e}")))?;
-    manifest.check(epoch).map_err(refuse)?;
-    let path = folder.join(TENSORS);
-    let bytes = files::read(&path)?;
-    if manifest.files.get(TENSORS) != Some(&record(&bytes)) {
-        let problem = format!("contents differ from those {MANIFEST} records (length or blake3)");
-        return Err(Error::input(path.display(), problem));
+    manifest.check(epoch, ranks).map_err(refuse)?;
+    let mut state = State::default();
+    for r in 0..ranks {
+        let path = folder.join(tensors(r));
+        let bytes = files::read(&path)?;
+        if manifest.files.get(&tensors(r)) != Some(&record(&bytes)) {
+            let problem = format!("contents differ from those {MANIFEST} records (length or blake3)");
+            return Err(Error::input(path.display(), problem));
+        }
+        if r == rank {
+            state = State::from_bytes(&path.display().to_string(), &bytes)?;
+        }
     }
-    let state = State::from_bytes(&path.display().to_string(), &bytes)?;
     let Manifest { epoch, seconds, best, metrics_bytes, .. } = manifest;
     Ok(Saved { checkpoint: Checkpoint { epoch, seconds, best, state }, metrics_bytes })
 }

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use halograph_graph::Dataset;
-use halograph_graph::dataset::Task;
+use halograph_graph::dataset::{Manifest, Task};
 use halograph_graph::error::{Error, IoContext, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -39,7 +39,11 @@ pub struct DataRef {
 impl DataRef {
     /// The data in `dataset`, which is, or will be, at `path`.
     pub fn new(dataset: &Dataset, path: &Path) -> Result<Self> {
-        let m = &dataset.manifest;
+        Self::of(&dataset.manifest, path)
+    }
+
+    /// The data that `m` describes, which are, or will be, at `path`.
+    pub fn of(m: &Manifest, path: &Path) -> Result<Self> {
         Ok(DataRef {
             path: std::path::absolute(path).at(path, "find")?,
             name: m.name.clone(),

@@ -18,6 +18,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use halograph_graph::error::{Error, Result};
+use halograph_graph::io::npy::FileRecord;
 use halograph_nn::state::State;
 use serde_json::Value;
 
@@ -89,7 +90,7 @@ impl Run {
         let lock = Lock::take(path)?;
         let (header, _) = RunFile::read(path)?.into_parts();
         files::clean(path)?;
-        let (found, mut notes) = newest_whole(path)?;
+        let (found, mut notes) = newest_whole(path, header.config.train.ranks)?;
         let (epoch, end) =
             found.as_ref().map_or((0, 0), |saved| (saved.checkpoint.epoch, saved.metrics_bytes));
         let (file, history, note) = History::reopen(path, epoch, end)?;
@@ -137,6 +138,28 @@ impl Run {
         checkpoint::prune(&self.path, checkpoint.epoch)
     }
 
+    /// Begins a checkpoint that several ranks write; gives whether there is anything to write: if the newest checkpoint
+    /// is of the same epoch, it is kept.
+    pub fn begin_checkpoint(&mut self, epoch: u64) -> Result<bool> {
+        self.lock.check()?;
+        if self.newest == Some(epoch) {
+            return Ok(false);
+        }
+        checkpoint::begin(&self.path, epoch)?;
+        Ok(true)
+    }
+
+    /// Ends a checkpoint that was begun, when all ranks have written ([`write_rank`]) what `records` describe, in their
+    /// order; older ones go. As for [`Run::checkpoint`], epochs are recorded and weights saved before.
+    pub fn commit_checkpoint(&mut self, checkpoint: &Checkpoint, records: Vec<FileRecord>) -> Result<()> {
+        self.lock.check()?;
+        let metrics_bytes = self.history.sync()?;
+        checkpoint::commit(&self.path, checkpoint, metrics_bytes, records)
+            .inspect_err(|_| checkpoint::abandon(&self.path, checkpoint.epoch))?;
+        self.newest = Some(checkpoint.epoch);
+        checkpoint::prune(&self.path, checkpoint.epoch)
+    }
+
     /// Saves the weights of the best evaluation.
     pub fn save_weights(&mut self, weights: &State) -> Result<()> {
         self.lock.check()?;
@@ -175,6 +198,16 @@ fn begin(path: &Path, header: &Header) -> Result<History> {
     new.place()?;
     files::clean(path)?;
     History::create(path)
+}
+
+/// Writes what `rank` needs to go on into the checkpoint that [`Run::begin_checkpoint`] began in `path`.
+pub fn write_rank(path: &Path, epoch: u64, rank: usize, state: &State) -> Result<FileRecord> {
+    checkpoint::write_rank(path, epoch, rank, state)
+}
+
+/// What `rank` of `ranks` needs to go on from the checkpoint after `epoch` of the run in `path`.
+pub fn read_rank(path: &Path, epoch: u64, rank: usize, ranks: usize) -> Result<Checkpoint> {
+    Ok(checkpoint::read(path, epoch, rank, ranks)?.checkpoint)
 }
 
 /// What the run in `path` is, whoever may be writing it.
@@ -250,10 +283,10 @@ fn may_create(path: &Path, overwrite: bool) -> Result<()> {
 
 /// The newest checkpoint that is whole, and notes on newer ones that are not. If there are checkpoints and none is
 /// whole, starting again would write over the last results: that is for the user to decide.
-fn newest_whole(path: &Path) -> Result<(Option<Saved>, Vec<String>)> {
+fn newest_whole(path: &Path, ranks: usize) -> Result<(Option<Saved>, Vec<String>)> {
     let mut damage = Vec::new();
     for epoch in checkpoint::epochs(path)? {
-        match checkpoint::read(path, epoch) {
+        match checkpoint::read(path, epoch, 0, ranks) {
             Ok(found) => {
                 let instead = format!("going on from the checkpoint of epoch {epoch}");
                 let notes = damage.iter().map(|problem: &String| format!("{problem}; {instead}")).collect();

@@ -87,7 +87,7 @@ fn needed<T: Real>(model: &Model<T>, block: &Block, rows: &Rows) -> Vec<usize> {
     counts
 }
 
-fn reads_edges<T: Real>(stage: &Stage<T>) -> bool {
+pub(crate) fn reads_edges<T: Real>(stage: &Stage<T>) -> bool {
     Layer::message_width(&stage.layer) > 0
 }
 
@@ -101,7 +101,7 @@ fn reach(block: &Block, rows: usize) -> usize {
 /// Forward, loss and backward: adds the gradients of this epoch to those of the parameters, and returns the loss.
 pub fn epoch<T: Real>(model: &mut Model<T>, plan: &Plan<T>, rows: &Rows, key: Key) -> f64 {
     let (forward, logits) = Forward::run(model, plan, key);
-    let (loss, grad) = loss(&logits, rows);
+    let (loss, grad) = loss(&logits, rows, rows.count());
     drop(logits);
     forward.backward(model, plan, key, grad);
     loss
@@ -178,7 +178,7 @@ impl<T: Real> Forward<T> {
 }
 
 /// Whether the first stage's sums of features are the same every time.
-fn sums_are_fixed<T: Real>(first: &Stage<T>) -> bool {
+pub(crate) fn sums_are_fixed<T: Real>(first: &Stage<T>) -> bool {
     first.dropout == 0.0 && Layer::aggregates_input(&first.layer)
 }
 

@@ -13,6 +13,7 @@ use halograph_graph::error::{Error, Result};
 
 use super::engine::{self, plain};
 use super::progress::Bar;
+use super::source::Source;
 use super::train::demo::Demo;
 use super::train::flags::Settings;
 use super::{print, say};
@@ -58,7 +59,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let demo = if args.data.is_none() { Some(Demo::make(&std::env::temp_dir())?) } else { None };
     let path = demo.as_ref().map(Demo::path).or(args.data.clone()).unwrap_or_default();
     let dataset = Dataset::open(&path)?;
-    engine::admit(&dataset, &config, args.force)?;
+    let source = Source::Dataset(Box::new(Dataset::open(&path)?));
+    engine::admit(&source, &config, args.force)?;
     config::idle(&settings, &config).iter().for_each(|note| say(&format!("note: {note}")));
     let (report, comparison) = measure(args, &dataset, &config, &bar)?;
     drop(bar);

@@ -22,7 +22,7 @@ const MODEL: [Flag; 6] = [
     Flag("dropout", "model.dropout", "SHARE", "Probability of dropping an element of a layer's input"),
 ];
 
-const TRAINING: [Flag; 10] = [
+const TRAINING: [Flag; 14] = [
     Flag("lr", "train.lr", "RATE", "Learning rate"),
     Flag("weight-decay", "train.weight_decay", "RATE", "Weight decay"),
     Flag("epochs", "train.epochs", "N", "Passes over the training nodes"),
@@ -35,7 +35,11 @@ const TRAINING: [Flag; 10] = [
     ),
     Flag("precision", "train.precision", "TYPE", "Numbers to compute in"),
     Flag("strategy", "train.strategy", "NAME", "How the work is spread"),
-    Flag("threads", "train.threads", "N", "Threads; 0: all cores"),
+    Flag("ranks", "train.ranks", "N", "Ranks that share the work; more than 1 means --strategy partition"),
+    Flag("partition", "train.partition", "HOW", "How nodes are dealt out to ranks"),
+    Flag("overlap", "train.overlap", "SWITCH", "Whether something is computed while messages travel"),
+    Flag("deadline", "train.deadline", "S", "Seconds of silence after which a rank is lost"),
+    Flag("threads", "train.threads", "N", "Threads of a rank; 0: all cores, shared by its ranks"),
     Flag("eval-every", "train.eval_every", "N", "Epochs between evaluations"),
     Flag("checkpoint-seconds", "train.checkpoint_seconds", "S", "Seconds between checkpoints"),
 ];

@@ -3,19 +3,19 @@
 use std::path::{Path, PathBuf};
 
 use halograph::config::{self, Setting};
-use halograph::train::config::ScheduleKind;
+use halograph::train::config::{ScheduleKind, StrategyKind};
 use halograph::train::run::TENSORBOARD;
 use halograph::train::{Config, Observer};
-use halograph_graph::Dataset;
-use halograph_graph::dataset::Part;
 use halograph_graph::dataset::write::may_write;
+use halograph_graph::dataset::{Manifest, Part};
 use halograph_graph::error::{Error, Result};
 
 use super::Args;
 use super::demo::Demo;
 use super::place::{RUNS, default_out};
 use crate::cli::engine::{self, DataRef, Header, Progressing, Summary};
-use crate::cli::trained::{data_path, open_data, own_data};
+use crate::cli::source::Source;
+use crate::cli::trained::{data_path, open_source, own_data};
 
 /// What may change when a run goes on: the steps it has made are those it would have made.
 const CHANGEABLE: [&str; 4] = ["train.epochs", "train.patience", "train.threads", "train.checkpoint_seconds"];
@@ -28,7 +28,7 @@ pub fn scalars(run: &Path) -> PathBuf {
 /// A run and its data.
 pub struct Job {
     /// What is learnt from.
-    pub dataset: Dataset,
+    pub source: Source,
     /// What the user should know.
     pub notes: Vec<String>,
     /// Bytes it was said to need.
@@ -58,7 +58,12 @@ impl Job {
 
     /// Trains to the end, or until `observer` asks to stop.
     pub fn train(&mut self, observer: &mut dyn Observer) -> anyhow::Result<Summary> {
-        self.run.train(&self.dataset, observer)
+        self.run.train(&self.source, observer)
+    }
+
+    /// The run, for ranks that train it together.
+    pub fn parts(&mut self) -> (&Source, &mut Progressing) {
+        (&self.source, &mut self.run)
     }
 }
 
@@ -72,18 +77,39 @@ fn nothing_to_resume(args: &Args) -> anyhow::Error {
 
 /// A new run.
 fn start(args: &Args, settings: &[Setting]) -> anyhow::Result<Job> {
-    let config = config::resolve(settings)?;
     let Some(dir) = &args.data else {
-        return start_demo(args, settings, config);
+        return start_demo(args, settings, config::resolve(settings)?);
     };
-    let dataset = Dataset::open(dir)?;
-    let data = DataRef::new(&dataset, dir)?;
-    let predicted = engine::admit(&dataset, &config, args.force)?;
-    let out = out(args, &dataset, &config)?;
+    let source = Source::open(dir, 0)?;
+    let config = config::resolve(&with_parts(settings, &source))?;
+    check_ranks(&config, &source)?;
+    let data = DataRef::of(source.manifest(), dir)?;
+    let predicted = engine::admit(&source, &config, args.force)?;
+    let out = out(args, source.manifest(), &config)?;
     keep_apart(&data.path, &out)?;
     let run = Progressing::create(&out, Header { data, config }, args.overwrite)?;
-    let notes = notes(settings, &run, &dataset);
-    Ok(Job { dataset, notes, predicted, run })
+    let notes = notes(settings, &run, &source);
+    Ok(Job { source, notes, predicted, run })
+}
+
+/// A graph in parts is trained on as many ranks, unless the user says otherwise.
+fn with_parts(settings: &[Setting], source: &Source) -> Vec<Setting> {
+    let place = source.path().display().to_string();
+    let parts = source.parts().map(|parts| Setting::new(&place, "train.ranks", &parts.to_string()));
+    parts.into_iter().chain(settings.iter().cloned()).collect()
+}
+
+/// Refuses to train parts on another number of ranks.
+fn check_ranks(config: &Config, source: &Source) -> Result<()> {
+    let ranks = config.train.ranks;
+    match source.parts() {
+        Some(parts) if parts as usize != ranks || config.train.strategy == StrategyKind::Single => {
+            let problem = format!("{parts} parts, to be trained on {ranks} ranks");
+            let help = format!("use --ranks {parts}, or partition the dataset into {ranks} parts");
+            Err(Error::input(source.path().display(), problem).help(help))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A new run with a graph of its own.
@@ -93,21 +119,26 @@ fn start_demo(args: &Args, settings: &[Setting], config: Config) -> anyhow::Resu
         may_write(&own_data(out), true)?;
     }
     let demo = Demo::make(args.out.as_deref().and_then(Path::parent).unwrap_or(Path::new(RUNS)))?;
-    let dataset = Dataset::open(&demo.path())?;
-    let predicted = engine::admit(&dataset, &config, args.force)?;
-    let out = out(args, &dataset, &config)?;
+    let source = Source::open(&demo.path(), 0)?;
+    let predicted = engine::admit(&source, &config, args.force)?;
+    let out = out(args, source.manifest(), &config)?;
     let home = own_data(&out);
-    let data = DataRef::new(&dataset, &home)?;
+    let data = DataRef::of(source.manifest(), &home)?;
     let run = Progressing::create(&out, Header { data, config }, args.overwrite)?;
     demo.settle(&home)?;
-    let notes = notes(settings, &run, &dataset);
-    Ok(Job { dataset: Dataset::open(&home)?, notes, predicted, run })
+    let source = Source::open(&home, 0)?;
+    let notes = notes(settings, &run, &source);
+    Ok(Job { source, notes, predicted, run })
 }
 
 /// What of the settings of a new run is without effect.
-fn notes(settings: &[Setting], run: &Progressing, dataset: &Dataset) -> Vec<String> {
+fn notes(settings: &[Setting], run: &Progressing, source: &Source) -> Vec<String> {
     let mut notes = config::idle(settings, run.config());
-    if run.config().train.patience > 0 && !dataset.split().contains(&(Part::Val as u8)) {
+    let validated = match source {
+        Source::Dataset(dataset) => dataset.split().contains(&(Part::Val as u8)),
+        Source::Shards { .. } => true,
+    };
+    if run.config().train.patience > 0 && !validated {
         notes
             .push("there are no validation nodes: patience never ends, and the last weights are kept".into());
     }
@@ -115,10 +146,10 @@ fn notes(settings: &[Setting], run: &Progressing, dataset: &Dataset) -> Vec<Stri
 }
 
 /// The folder of a new run: as told, or a free one, which is made to keep others from taking it.
-fn out(args: &Args, dataset: &Dataset, config: &Config) -> Result<PathBuf> {
+fn out(args: &Args, manifest: &Manifest, config: &Config) -> Result<PathBuf> {
     match &args.out {
         Some(out) => Ok(out.clone()),
-        None => default_out(&dataset.manifest.name, config.model.kind.name()),
+        None => default_out(&manifest.name, config.model.kind.name()),
     }
 }
 
@@ -143,12 +174,13 @@ fn resume(out: &Path, args: &Args, settings: &[Setting]) -> anyhow::Result<Job> 
         // The run was ended before its graph had moved in; it is made again, of the same numbers.
         Demo::make(out.parent().unwrap_or(Path::new(".")))?.settle(&path)?;
     }
-    let dataset = open_data(out, &header, args.data.as_deref())?;
-    same_data(&dataset, &header, out)?;
-    let predicted = engine::admit(&dataset, &config, args.force)?;
-    let data = DataRef::new(&dataset, &dataset.path)?;
+    let source = open_source(out, &header, args.data.as_deref())?;
+    same_data(&source, &header, out)?;
+    check_ranks(&config, &source)?;
+    let predicted = engine::admit(&source, &config, args.force)?;
+    let data = DataRef::of(source.manifest(), source.path())?;
     let (run, notes) = Progressing::resume(out, Header { data, config })?;
-    Ok(Job { dataset, notes, predicted, run })
+    Ok(Job { source, notes, predicted, run })
 }
 
 /// The configuration of a run that goes on with `settings`.
@@ -177,12 +209,12 @@ fn continued(before: &Config, settings: &[Setting]) -> Result<Config> {
     Err(Error::input(place, problem).help(help))
 }
 
-fn same_data(dataset: &Dataset, header: &Header, run: &Path) -> Result<()> {
-    if dataset.manifest.fingerprint == header.data.fingerprint {
+fn same_data(source: &Source, header: &Header, run: &Path) -> Result<()> {
+    if source.manifest().fingerprint == header.data.fingerprint {
         return Ok(());
     }
     let problem = format!("not the dataset that {} was started on ({})", run.display(), header.data.name);
-    Err(Error::input(dataset.path.display(), problem)
+    Err(Error::input(source.path().display(), problem)
         .help("give the right one as DATA, or start a new run with another --out"))
 }
 

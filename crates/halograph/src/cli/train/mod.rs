@@ -6,8 +6,9 @@ mod job;
 mod place;
 pub mod summary;
 mod watch;
+mod world;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use halograph::train::event::Ending;
@@ -59,29 +60,41 @@ pub struct Args {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let settings = args.settings.read()?;
+    if let Some(comm) = world::join(&settings)? {
+        return world::run(args, &settings, comm);
+    }
     let mut job = Job::open(args, &settings)?;
     // Not before: until here a signal ends the process at once, as it should.
     interrupt::watch();
     job.notes.iter().for_each(|note| say(&format!("note: {note}")));
     // From here on, whatever is on disk is whole.
     interrupt::end_at_second();
-    let tensorboard = args.tensorboard.then(|| scalars(job.path()));
-    let mut watch = Watch::new(args.quiet || args.json, tensorboard);
+    let mut watch = show(args, job.path());
     let summary = job.train(&mut watch)?;
     drop(watch);
+    finish(args, &job, &summary)
+}
+
+/// Who shows a run while it goes on.
+fn show(args: &Args, run: &Path) -> Watch {
+    Watch::new(args.quiet || args.json, args.tensorboard.then(|| scalars(run)))
+}
+
+/// Says how a run went.
+fn finish(args: &Args, job: &Job, summary: &Summary) -> anyhow::Result<ExitCode> {
     if args.json {
-        print(&json(&job, &summary)?)?;
+        print(&json(job, summary)?)?;
     } else if !args.quiet && summary.ending != Ending::Interrupted {
-        print(&summary::text(&job, &summary))?;
+        print(&summary::text(job, summary))?;
     }
-    Ok(ending(&job, &summary))
+    Ok(ending(job, summary))
 }
 
 fn json(job: &Job, summary: &Summary) -> anyhow::Result<String> {
     let mut line = serde_json::to_value(summary)?;
     line["predicted_peak_bytes"] = job.predicted.into();
     line["run"] = job.path().display().to_string().into();
-    line["data"] = job.dataset.manifest.name.clone().into();
+    line["data"] = job.source.manifest().name.clone().into();
     Ok(line.to_string())
 }
 

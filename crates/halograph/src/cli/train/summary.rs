@@ -10,7 +10,7 @@ use crate::cli::quoted;
 
 /// The end of a run on one screen: what, how well, how long, where, and what next.
 pub fn text(job: &Job, summary: &Summary) -> String {
-    let (m, path) = (&job.dataset.manifest, quoted(job.path()));
+    let (m, path) = (job.source.manifest(), quoted(job.path()));
     let [parameters, nodes, edges] = [summary.parameters, m.nodes, m.edges].map(HumanCount);
     let mut lines = vec![
         String::new(),
@@ -19,6 +19,10 @@ pub fn text(job: &Job, summary: &Summary) -> String {
     ];
     lines.extend(scores(summary));
     lines.push(line("epochs", &epochs(summary)));
+    if summary.ranks > 1 {
+        lines.push(line("ranks", &ranks(summary)));
+        lines.push(line("traffic", &traffic(summary)));
+    }
     lines.extend(
         summary.peak_rss_bytes.map(|bytes| line("memory", &format!("{} at most", HumanBytes(bytes)))),
     );
@@ -63,8 +67,34 @@ fn epochs(summary: &Summary) -> String {
         Ending::StoppedEarly => ", then out of patience",
         Ending::Finished | Ending::Interrupted => "",
     };
-    let (median, total) = (seconds(summary.epoch_seconds_median), seconds(summary.compute_seconds));
+    let total = seconds(summary.epoch_seconds.iter().sum());
+    let median = seconds(summary.epoch_seconds_median);
     format!("{}{early}; {median} each (median), {total} together, evaluation not counted", summary.epochs)
+}
+
+fn ranks(summary: &Summary) -> String {
+    let (compute, wait) = (summary.compute_seconds, summary.wait_seconds);
+    let share = 100.0 * wait / (compute + wait).max(1e-9);
+    format!(
+        "{} ({}), {}; {} of waiting for others, {share:.0} % of the time (mean of all ranks)",
+        summary.ranks,
+        summary.transport,
+        if summary.threads == 1 {
+            "1 thread each".into()
+        } else {
+            format!("{} threads each", summary.threads)
+        },
+        seconds(wait)
+    )
+}
+
+fn traffic(summary: &Summary) -> String {
+    let once = ["evaluation", "setup"];
+    let of = |(purpose, bytes): (&String, &u64)| format!("{purpose} {}", HumanBytes(*bytes));
+    let tags =
+        summary.bytes_by_tag.iter().filter(|(tag, bytes)| !once.contains(&tag.as_str()) && **bytes > 0);
+    let tags: Vec<String> = tags.map(of).collect();
+    format!("{} an epoch: {}", HumanBytes(summary.bytes_per_epoch), tags.join(", "))
 }
 
 /// A time with a unit that suits it.

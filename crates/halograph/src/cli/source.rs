@@ -1,0 +1,83 @@
+//! What a user trains on: a dataset, or the parts of one.
+
+use std::path::{Path, PathBuf};
+
+use halograph::train::data;
+use halograph::train::ranks;
+use halograph_graph::Dataset;
+use halograph_graph::dataset::Manifest;
+use halograph_graph::error::{Error, Result};
+use halograph_graph::partition::{Shard, folder, shard};
+
+/// A dataset, or the parts that `halograph partition` made of one.
+pub enum Source {
+    /// All of it.
+    Dataset(Box<Dataset>),
+    /// A folder of parts, and one of them.
+    Shards {
+        /// The folder.
+        path: PathBuf,
+        /// The part that was opened.
+        part: Box<Shard>,
+    },
+}
+
+/// Whether `path` holds parts: all of them, or that of one rank.
+pub fn is_shards(path: &Path, part: u32) -> bool {
+    path.join(folder::MANIFEST).exists() || path.join(shard::manifest::folder_name(part)).exists()
+}
+
+impl Source {
+    /// What is in `path`; of parts, `part` is opened.
+    pub fn open(path: &Path, part: u32) -> Result<Self> {
+        if is_shards(path, part) {
+            let part = Box::new(Shard::open(path, part)?);
+            return Ok(Source::Shards { path: path.to_path_buf(), part });
+        }
+        Ok(Source::Dataset(Box::new(Dataset::open(path)?)))
+    }
+
+    /// What the data say of themselves.
+    pub fn manifest(&self) -> &Manifest {
+        match self {
+            Source::Dataset(dataset) => &dataset.manifest,
+            Source::Shards { part, .. } => &part.whole().dataset,
+        }
+    }
+
+    /// Where they are.
+    pub fn path(&self) -> &Path {
+        match self {
+            Source::Dataset(dataset) => &dataset.path,
+            Source::Shards { path, .. } => path,
+        }
+    }
+
+    /// Number of parts, if they are in parts.
+    pub fn parts(&self) -> Option<u32> {
+        match self {
+            Source::Dataset(_) => None,
+            Source::Shards { part, .. } => Some(part.whole().parts),
+        }
+    }
+
+    /// For ranks.
+    pub fn for_ranks(&self) -> ranks::Source<'_> {
+        match self {
+            Source::Dataset(dataset) => ranks::Source::Dataset(dataset),
+            Source::Shards { path, .. } => ranks::Source::Shards(path),
+        }
+    }
+
+    /// Refuses what cannot be trained on.
+    pub fn check(&self) -> Result<()> {
+        match self {
+            Source::Dataset(dataset) => data::check(dataset),
+            Source::Shards { path, part } if part.whole().training == 0 => {
+                Err(Error::input(path.display(), "no training node has a label")
+                    .help("partition a dataset that has labelled training nodes"))
+            }
+            Source::Shards { .. } => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,496 @@
+//! Training on several ranks, each with its own part of the graph.
+//!
+//! Every rank runs the same trainer; what they must agree on (when to stop, what was best) follows from numbers that are
+//! the same on all of them, or is asked. Rank 0 alone writes the run and talks to the observer; a checkpoint holds a
+//! file of each rank.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use halograph_comm::{self as comm, Comm, Counters, Message, Options, Purpose, Tag, handshake};
+use halograph_graph::Dataset;
+use halograph_graph::dataset::Metric;
+use halograph_graph::io::npy::FileRecord;
+use halograph_graph::partition::{
+    Assignment, Facts as Layout, Method, Objective, Recipe, Shard, assignment_for,
+};
+use halograph_graph::progress::Silent;
+use halograph_kernels::Real;
+use halograph_kernels::keyed::Key;
+use halograph_nn::metrics::{counts, score, share};
+use halograph_nn::state::State;
+use halograph_nn::{Matrix, Model};
+
+use crate::config::{Config, Overlap, PartitionKind, Precision, TrainConfig};
+use crate::data::part::{Part, fit_scaling};
+use crate::data::{Rows, Scaling};
+use crate::error::{Error, Result};
+use crate::evaluation::new_model;
+use crate::event::{Epoch, Event, Observer, Scores};
+use crate::loss::loss;
+use crate::run::{self, Checkpoint, DataRef, Header, Run};
+use crate::strategy::engine::Engine;
+use crate::strategy::partition::{self, Plan, Rank};
+use crate::strategy::single::Output;
+use crate::summary::{Facts, Summary, Traffic};
+use crate::trainer::{Keeper, Outcome, Standing, Trainer, in_pool, new_optimizer, threads};
+
+/// What rank 0 has and the others have not.
+pub struct Leader<'a> {
+    /// What is written.
+    pub run: &'a mut Run,
+    /// Where it goes on.
+    pub from: Option<Standing>,
+    /// Who is told.
+    pub observer: &'a mut dyn Observer,
+}
+
+/// Where the parts of the ranks come from.
+#[derive(Clone, Copy)]
+pub enum Source<'a> {
+    /// A dataset that is cut in memory.
+    Dataset(&'a Dataset),
+    /// A folder that `halograph partition` wrote; a rank opens nothing but its own part.
+    Shards(&'a Path),
+}
+
+impl<'a> From<&'a Dataset> for Source<'a> {
+    fn from(dataset: &'a Dataset) -> Self {
+        Source::Dataset(dataset)
+    }
+}
+
+/// What all ranks of a run were told.
+#[derive(Clone, Copy)]
+pub struct Order<'a> {
+    /// What to do.
+    pub config: &'a Config,
+    /// On what.
+    pub data: &'a DataRef,
+    /// The folder of the run.
+    pub path: &'a Path,
+}
+
+/// Trains what the header of `run` says, on ranks that are threads of this process.
+pub fn train_on_threads(source: Source, leader: Leader) -> Result<Summary> {
+    let Header { config, data } = leader.run.header().clone();
+    let path = leader.run.path().to_path_buf();
+    let order = Order { config: &config, data: &data, path: &path };
+    let threads = threads(&config.train);
+    let assignment = match source {
+        Source::Dataset(dataset) => Some(assignment_for(dataset, &recipe(&config.train), &Silent)?),
+        Source::Shards(_) => None,
+    };
+    // Once for all ranks.
+    let layout = match (source, &assignment) {
+        (Source::Dataset(dataset), Some(assignment)) => Some(Layout::of(dataset, assignment)?),
+        _ => None,
+    };
+    let leader = Mutex::new(Some(leader));
+    let results = comm::threads::run(config.train.ranks, &options(&config.train), |comm| {
+        let leader = (comm.rank() == 0).then(|| leader.lock().ok()?.take()).flatten();
+        let member = Member { comm, order, threads, transport: "threads" };
+        in_pool(threads, || {
+            let part = comm.rank() as u32;
+            let shard = match (&layout, source) {
+                (Some(layout), _) => layout.cut(part)?,
+                (None, Source::Shards(path)) => Shard::open(path, part)?,
+                (None, Source::Dataset(_)) => unreachable!("a dataset has a layout"),
+            };
+            member.train(&shard, leader)
+        })
+    });
+    Ok(all(results)?.into_iter().flatten().next().expect("rank 0 gives a summary"))
+}
+
+/// Trains as one of the ranks that a launcher started; rank 0 alone has a leader, and gives a summary.
+pub fn train_among(
+    comm: &Comm,
+    order: Order,
+    source: Source,
+    leader: Option<Leader>,
+) -> Result<Option<Summary>> {
+    let here = &comm.hosts()[comm.rank()];
+    let neighbours = comm.hosts().iter().filter(|host| *host == here).count();
+    let threads = match order.config.train.threads {
+        0 => (std::thread::available_parallelism().map_or(1, |n| n.get()) / neighbours).max(1),
+        threads => threads,
+    };
+    let member = Member { comm, order, threads, transport: "mpi" };
+    in_pool(threads, || {
+        let shard = match source {
+            Source::Shards(path) => Shard::open(path, comm.rank() as u32)?,
+            Source::Dataset(dataset) => {
+                let assignment = shared_assignment(comm, dataset, &order.config.train)?;
+                Layout::of(dataset, &assignment)?.cut(comm.rank() as u32)?
+            }
+        };
+        member.train(&shard, leader)
+    })
+}
+
+/// The assignment that rank 0 makes or finds, on all ranks.
+fn shared_assignment(comm: &Comm, dataset: &Dataset, train: &TrainConfig) -> Result<Assignment> {
+    let made = match comm.rank() {
+        0 => Some(Message::of(assignment_for(dataset, &recipe(train), &Silent)?.of())),
+        _ => None,
+    };
+    let parts = comm.broadcast(Tag::new(Purpose::Setup).step(2), 0, made)?;
+    Ok(Assignment::new(train.ranks as u32, parts.as_slice::<u32>()?.to_vec())?)
+}
+
+/// The results of all ranks, or what went wrong first.
+fn all<R>(results: Vec<Result<R>>) -> Result<Vec<R>> {
+    // A rank that was told of another's failure knows less than that one.
+    let is_told = |error: &Error| matches!(error, Error::Ranks(comm::Error::Failed { .. }));
+    let (mut found, mut told) = (Vec::new(), None);
+    for result in results {
+        match result {
+            Ok(one) => found.push(one),
+            Err(error) if is_told(&error) => told = told.or(Some(error)),
+            Err(error) => return Err(error),
+        }
+    }
+    told.map_or(Ok(found), Err)
+}
+
+/// How nodes are dealt out.
+pub(crate) fn recipe(train: &TrainConfig) -> Recipe {
+    let method = match train.partition {
+        PartitionKind::Metis => Method::Metis(Objective::Volume),
+        PartitionKind::Stream => Method::Stream,
+        PartitionKind::Random => Method::Random,
+    };
+    Recipe { parts: train.ranks as u32, method, balance: Default::default(), seed: 0 }
+}
+
+fn options(train: &TrainConfig) -> Options {
+    Options { deadline: Duration::from_secs_f64(train.deadline), ..Options::default() }
+}
+
+/// One of the ranks of a run.
+#[derive(Clone, Copy)]
+struct Member<'a> {
+    comm: &'a Comm,
+    order: Order<'a>,
+    threads: usize,
+    transport: &'static str,
+}
+
+impl Member<'_> {
+    fn train(self, shard: &Shard, leader: Option<Leader>) -> Result<Option<Summary>> {
+        match self.order.config.train.precision {
+            Precision::F32 => self.train_in::<f32>(shard, leader),
+            Precision::F64 => self.train_in::<f64>(shard, leader),
+        }
+    }
+
+    fn train_in<T: Real>(self, shard: &Shard, leader: Option<Leader>) -> Result<Option<Summary>> {
+        self.shake_hands(shard)?;
+        let (comm, config) = (self.comm, self.order.config);
+        let model: Model<T> = new_model(self.order.data, config)?;
+        let optimizer = new_optimizer(&config.train, &model)?;
+        let rank = Rank { comm: comm.clone(), overlap: config.train.overlap == Overlap::On };
+        let scaling = fit_scaling(shard, &rank, config.data.normalize)?;
+        let numbers = scaling.to_state();
+        let part = Part::load(shard, &rank, config.data.inductive, scaling, model.hops())?;
+        part.make_sums(&rank, &model)?;
+        let plan = part.plan(&rank, &model)?;
+        let engine = Together {
+            part: &part,
+            plan,
+            rank,
+            metric: shard.whole().dataset.metric,
+            meter: Meter::new(comm),
+        };
+        let mut trainer = Trainer::new(config, engine, model, optimizer);
+
+        let mut silent = NoObserver;
+        let (mut run, from, observer) = match leader {
+            Some(Leader { run, from, observer }) => (Some(run), from, observer),
+            None => (None, None, &mut silent as &mut dyn Observer),
+        };
+        if let (Some(run), Some(numbers)) = (&mut run, &numbers) {
+            run.save_scaling(numbers)?;
+        }
+        if let Some((checkpoint, history)) = self.agree_on_start(from)? {
+            trainer.restore(checkpoint, history)?;
+        }
+        let mut shelf = Shelf { comm, run: run.as_deref_mut(), path: self.order.path };
+        let (outcome, engine) = trainer.run(&mut shelf, observer)?;
+        let traffic = Traffic { transport: self.transport, ..engine.meter.gather(comm, &outcome)? };
+        let metric = shard.whole().dataset.metric;
+        let facts = Facts { threads: self.threads, metric, outcome: &outcome, train: &config.train };
+        let Some(run) = run else { return Ok(None) };
+        let summary = Summary::new(facts, traffic);
+        run.finish(&serde_json::to_value(&summary).expect("numbers and names always serialise"))?;
+        Ok(Some(summary))
+    }
+
+    /// Ranks that were started with different things must not begin.
+    fn shake_hands(self, shard: &Shard) -> Result<()> {
+        let config = serde_json::to_string(self.order.config).expect("numbers and names always serialise");
+        let whole = shard.whole();
+        let facts = [
+            ("version", env!("CARGO_PKG_VERSION").to_string()),
+            ("configuration", blake3::hash(config.as_bytes()).to_hex()[..16].to_string()),
+            ("dataset", whole.dataset.fingerprint.clone()),
+            ("layout of parts", whole.layout.clone()),
+            ("number of parts", whole.parts.to_string()),
+        ];
+        handshake(self.comm, &facts)?;
+        let (part, rank) = (shard.part() as usize, self.comm.rank());
+        if part != rank || whole.parts as usize != self.comm.size() {
+            let problem = format!("part {part} of {} on rank {rank} of {}", whole.parts, self.comm.size());
+            let error = halograph_graph::Error::input("shard", problem);
+            return Err(error
+                .help("give every rank the part of its number, and as many ranks as parts")
+                .into());
+        }
+        Ok(())
+    }
+
+    /// The epoch that rank 0 goes on from, and what this rank needs for it.
+    fn agree_on_start(self, from: Option<Standing>) -> Result<Option<Standing>> {
+        let tag = Tag::new(Purpose::Control);
+        let said = from.as_ref().map_or(0, |(checkpoint, _)| checkpoint.epoch);
+        let root = (self.comm.rank() == 0).then(|| Message::of(&[said]));
+        let epoch = self.comm.broadcast(tag, 0, root)?.expect::<u64>(1)?[0];
+        if epoch == 0 || from.is_some() {
+            return Ok(from);
+        }
+        let checkpoint = run::read_rank(self.order.path, epoch, self.comm.rank(), self.comm.size())?;
+        Ok(Some((checkpoint, Vec::new())))
+    }
+}
+
+struct NoObserver;
+
+impl Observer for NoObserver {
+    fn on(&mut self, _: &Event) {}
+}
+
+/// Where the ranks of a run keep what they learn.
+struct Shelf<'a> {
+    comm: &'a Comm,
+    /// Rank 0 alone.
+    run: Option<&'a mut Run>,
+    path: &'a Path,
+}
+
+impl Keeper for Shelf<'_> {
+    fn record(&mut self, epoch: &Epoch) -> Result<()> {
+        self.run.as_mut().map_or(Ok(()), |run| Ok(run.record(epoch)?))
+    }
+
+    fn save_weights(&mut self, weights: &State) -> Result<()> {
+        self.run.as_mut().map_or(Ok(()), |run| Ok(run.save_weights(weights)?))
+    }
+
+    /// Every rank writes its file; when all have, rank 0 makes the checkpoint whole.
+    fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+        let (comm, epoch) = (self.comm, checkpoint.epoch);
+        comm.at(epoch as u32, 0, "checkpoint");
+        let tag = Tag::new(Purpose::Control).epoch(epoch as u32);
+        let begun = match &mut self.run {
+            Some(run) => Some(Message::of(&[run.begin_checkpoint(epoch)? as u8])),
+            None => None,
+        };
+        if comm.broadcast(tag, 0, begun)?.expect::<u8>(1)? == [0] {
+            return Ok(());
+        }
+        let record = run::write_rank(self.path, epoch, comm.rank(), &checkpoint.state)?;
+        let text = serde_json::to_vec(&record).expect("numbers and names always serialise");
+        let records = comm.all_gather(tag.step(1), Message::of(&text))?;
+        if let Some(run) = &mut self.run {
+            let read =
+                |m: &Message| Ok(serde_json::from_slice(m.as_slice::<u8>()?).expect("as it was written"));
+            let records = records.iter().map(read).collect::<Result<Vec<FileRecord>>>()?;
+            run.commit_checkpoint(checkpoint, records)?;
+        }
+        Ok(comm.barrier(tag.step(2))?)
+    }
+}
+
+/// What a rank sent and waited for in its epochs.
+struct Meter {
+    comm: Comm,
+    /// Sent in the last epoch.
+    last: Counters,
+    waited: Duration,
+}
+
+impl Meter {
+    fn new(comm: &Comm) -> Self {
+        Meter { comm: comm.clone(), last: Counters::default(), waited: Duration::ZERO }
+    }
+
+    fn measure<R>(&mut self, work: impl FnOnce() -> Result<R>) -> Result<R> {
+        let (sent, waited) = (self.comm.sent(), self.comm.waited());
+        let result = work()?;
+        self.last = self.comm.sent().since(&sent);
+        self.waited += self.comm.waited() - waited;
+        Ok(result)
+    }
+
+    /// The numbers of all ranks together.
+    fn gather(&self, comm: &Comm, outcome: &Outcome) -> Result<Traffic> {
+        let (total, waited) = (comm.sent(), self.waited.as_secs_f64());
+        let seconds: f64 = outcome.history.iter().map(|e| e.seconds).sum();
+        let mut numbers = vec![waited, seconds - waited, self.last.payload_messages() as f64];
+        numbers.push(crate::memory::peak_rss().unwrap_or(0) as f64);
+        numbers.extend(Purpose::ALL.map(|purpose| self.last.bytes(purpose) as f64));
+        numbers.extend(Purpose::ALL.map(|purpose| total.bytes(purpose) as f64));
+        comm.all_reduce(Tag::new(Purpose::Control).step(7), &mut numbers)?;
+        let (head, by_tag) = numbers.split_at(4);
+        let (last, total) = by_tag.split_at(Purpose::ALL.len());
+        let mut bytes_by_tag = BTreeMap::new();
+        for (i, purpose) in Purpose::ALL.into_iter().enumerate() {
+            let once = matches!(purpose, Purpose::Evaluation | Purpose::Setup);
+            let bytes = if once { total[i] } else { last[i] };
+            if purpose != Purpose::Control {
+                bytes_by_tag.insert(purpose.name().to_string(), bytes as u64);
+            }
+        }
+        let in_epoch = |p: &Purpose| !matches!(p, Purpose::Evaluation | Purpose::Setup | Purpose::Control);
+        let bytes = Purpose::ALL.iter().zip(last).filter(|(p, _)| in_epoch(p)).map(|(_, b)| *b as u64).sum();
+        let ranks = comm.size() as f64;
+        Ok(Traffic {
+            transport: "",
+            wait_seconds: head[0] / ranks,
+            compute_seconds: head[1] / ranks,
+            messages_per_epoch: head[2] as u64,
+            bytes_per_epoch: bytes,
+            bytes_by_tag,
+            peak_rss_bytes: Some(head[3] as u64),
+        })
+    }
+}
+
+/// A rank that computes its rows together with the others.
+struct Together<'p, T: Real> {
+    part: &'p Part<'p, T>,
+    plan: Plan<'p, T>,
+    rank: Rank,
+    metric: Metric,
+    meter: Meter,
+}
+
+impl<T: Real> Engine<T> for Together<'_, T> {
+    fn epoch(&mut self, model: &mut Model<T>, number: u64, key: Key) -> Result<f64> {
+        let Together { part, plan, rank, meter, .. } = self;
+        let epoch =
+            partition::Epoch { rank, rows: &part.rows[0], count: part.counts[0], key, number: number as u32 };
+        meter.measure(|| partition::epoch(model, plan, &epoch))
+    }
+
+    fn scores(&mut self, model: &Model<T>, number: u64) -> Result<Option<Scores>> {
+        scores(self.part, &self.rank, self.metric, model, number)
+    }
+
+    fn agree(&mut self, flags: u8) -> Result<u8> {
+        let tag = Tag::new(Purpose::Control).step(6);
+        let all = self.rank.comm.all_gather(tag, Message::of(&[flags]))?;
+        all.iter().try_fold(0, |so_far, message| Ok(so_far | message.expect::<u8>(1)?[0]))
+    }
+}
+
+/// Scores of `model` over the rows of all ranks; nothing if its outputs are not finite.
+fn scores<T: Real>(
+    part: &Part<T>,
+    rank: &Rank,
+    metric: Metric,
+    model: &Model<T>,
+    number: u64,
+) -> Result<Option<Scores>> {
+    let (mut found, mut val_loss, mut finite) = ([None; 3], None, true);
+    let tag = Tag::new(Purpose::Evaluation).epoch(number as u32);
+    part.each_view(rank, model, |graph, view, shared, scored| {
+        let logits = partition::evaluate(model, view, shared, rank, tag.step(graph as u8))?.logits;
+        finite &= logits.data().iter().all(|x| x.is_finite());
+        for &which in scored {
+            let (rows, count) = (&part.rows[which], part.counts[which]);
+            found[which] = score_of(rank, metric, &logits, rows, count, tag.step(8 + which as u8))?;
+            if which == 1 && count > 0 {
+                val_loss = Some(loss(&logits, rows, count).0);
+            }
+        }
+        Ok(())
+    })?;
+    let mut total = [val_loss.unwrap_or(0.0), !finite as u8 as f64];
+    rank.comm.all_reduce(tag.step(12), &mut total)?;
+    let [train, val, test] = found;
+    let val_loss = val_loss.map(|_| total[0]);
+    Ok((total[1] == 0.0).then_some(Scores { train, val, test, val_loss }))
+}
+
+/// The score of `rows` of all ranks, `count` together.
+fn score_of<T: Real>(
+    rank: &Rank,
+    metric: Metric,
+    logits: &Matrix<T>,
+    rows: &Rows,
+    count: u64,
+    tag: Tag,
+) -> Result<Option<f64>> {
+    if count == 0 {
+        return Ok(None);
+    }
+    if let Some((part, whole)) = counts(metric, logits, &rows.rows, rows.targets()) {
+        // Whole numbers: exact far beyond any graph.
+        let mut sums = [part as f64, whole as f64];
+        rank.comm.all_reduce(tag, &mut sums)?;
+        return Ok(Some(share((sums[0] as u64, sums[1] as u64))));
+    }
+    let (logits, rows) = rows.gathered(logits, &rank.comm, tag)?;
+    Ok(score(metric, &logits, &rows.rows, rows.targets()))
+}
+
+/// What is done with a trained model on each part of a graph.
+pub(crate) struct Use<'a> {
+    /// The parts.
+    pub shards: &'a Path,
+    pub config: &'a Config,
+    pub scaling: Scaling,
+}
+
+impl Use<'_> {
+    /// Calls `work` on ranks that are threads of this process, one for each part.
+    fn on_threads<R: Send>(&self, work: impl Fn(&Rank, &Shard) -> Result<R> + Sync) -> Result<Vec<R>> {
+        let parts = Shard::open(self.shards, 0)?.whole().parts as usize;
+        let train = TrainConfig { ranks: parts, ..self.config.train.clone() };
+        let threads = threads(&train);
+        let results = comm::threads::run(parts, &options(&train), |comm| {
+            in_pool(threads, || {
+                let shard = Shard::open(self.shards, comm.rank() as u32)?;
+                handshake(comm, &[("layout of parts", shard.whole().layout.clone())])?;
+                work(&Rank { comm: comm.clone(), overlap: true }, &shard)
+            })
+        });
+        all(results)
+    }
+
+    /// Scores of `model`; nothing if its outputs are not finite.
+    pub(crate) fn scores<T: Real>(&self, model: &Model<T>) -> Result<Option<Scores>> {
+        let found = self.on_threads(|rank, shard| {
+            let inductive = self.config.data.inductive;
+            let part = Part::load(shard, rank, inductive, self.scaling.clone(), model.hops())?;
+            part.make_sums(rank, model)?;
+            scores(&part, rank, shard.whole().dataset.metric, model, 0)
+        })?;
+        Ok(found[0])
+    }
+
+    /// What `model` says of every node: dataset ids and outputs of each part.
+    pub(crate) fn outputs<T: Real>(&self, model: &Model<T>) -> Result<Vec<(Vec<u32>, Output<T>)>> {
+        self.on_threads(|rank, shard| {
+            let part = Part::load(shard, rank, false, self.scaling.clone(), model.hops())?;
+            part.make_sums(rank, model)?;
+            let (ids, view, shared) = part.seen();
+            let tag = Tag::new(Purpose::Evaluation);
+            Ok((ids, partition::evaluate(model, view, shared, rank, tag)?))
+        })
+    }
+}
