@@ -4,9 +4,9 @@
 //! the same on all of them, or is asked. Rank 0 alone writes the run and talks to the observer; a checkpoint holds a
 //! file of each rank.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use halograph_comm::{self as comm, Comm, Counters, Message, Options, Purpose, Tag, handshake};
@@ -35,6 +35,7 @@ use crate::strategy::engine::Engine;
 use crate::strategy::partition::{self, Plan, Rank};
 use crate::strategy::single::Output;
 use crate::summary::{Facts, Summary, Traffic};
+use crate::trace;
 use crate::trainer::{Keeper, Outcome, Standing, Trainer, in_pool, new_optimizer, threads};
 
 /// What rank 0 has and the others have not.
@@ -71,13 +72,15 @@ pub struct Order<'a> {
     pub data: &'a DataRef,
     /// The folder of the run.
     pub path: &'a Path,
+    /// The file that shall say what every rank did when.
+    pub trace: Option<&'a Path>,
 }
 
 /// Trains what the header of `run` says, on ranks that are threads of this process.
-pub fn train_on_threads(source: Source, leader: Leader) -> Result<Summary> {
+pub fn train_on_threads(source: Source, leader: Leader, trace: Option<&Path>) -> Result<Summary> {
     let Header { config, data } = leader.run.header().clone();
     let path = leader.run.path().to_path_buf();
-    let order = Order { config: &config, data: &data, path: &path };
+    let order = Order { config: &config, data: &data, path: &path, trace };
     let threads = threads(&config.train);
     let assignment = match source {
         Source::Dataset(dataset) => Some(assignment_for(dataset, &recipe(&config.train), &Silent)?),
@@ -192,19 +195,18 @@ impl Member<'_> {
         let (comm, config) = (self.comm, self.order.config);
         let model: Model<T> = new_model(self.order.data, config)?;
         let optimizer = new_optimizer(&config.train, &model)?;
-        let rank = Rank { comm: comm.clone(), overlap: config.train.overlap == Overlap::On };
+        let rank = Rank::new(comm, config.train.overlap == Overlap::On);
+        if self.order.trace.is_some() {
+            comm.trace();
+        }
         let scaling = fit_scaling(shard, &rank, config.data.normalize)?;
         let numbers = scaling.to_state();
         let part = Part::load(shard, &rank, config.data.inductive, scaling, model.hops())?;
         part.make_sums(&rank, &model)?;
         let plan = part.plan(&rank, &model)?;
-        let engine = Together {
-            part: &part,
-            plan,
-            rank,
-            metric: shard.whole().dataset.metric,
-            meter: Meter::new(comm),
-        };
+        let meter = Meter::new(&rank);
+        let metric = shard.whole().dataset.metric;
+        let engine = Together { part: &part, plan, rank, metric, meter };
         let mut trainer = Trainer::new(config, engine, model, optimizer);
 
         let mut silent = NoObserver;
@@ -221,6 +223,9 @@ impl Member<'_> {
         let mut shelf = Shelf { comm, run: run.as_deref_mut(), path: self.order.path };
         let (outcome, engine) = trainer.run(&mut shelf, observer)?;
         let traffic = Traffic { transport: self.transport, ..engine.meter.gather(comm, &outcome)? };
+        if let Some(file) = self.order.trace {
+            trace::gather(comm, file)?;
+        }
         let metric = shard.whole().dataset.metric;
         let facts = Facts { threads: self.threads, metric, outcome: &outcome, train: &config.train };
         let Some(run) = run else { return Ok(None) };
@@ -316,55 +321,65 @@ impl Keeper for Shelf<'_> {
 
 /// What a rank sent and waited for in its epochs.
 struct Meter {
-    comm: Comm,
+    rank: Rank,
     /// Sent in the last epoch.
     last: Counters,
     waited: Duration,
+    hidden: Duration,
 }
 
 impl Meter {
-    fn new(comm: &Comm) -> Self {
-        Meter { comm: comm.clone(), last: Counters::default(), waited: Duration::ZERO }
+    fn new(rank: &Rank) -> Self {
+        Meter {
+            rank: rank.clone(),
+            last: Counters::default(),
+            waited: Duration::ZERO,
+            hidden: Duration::ZERO,
+        }
     }
 
     fn measure<R>(&mut self, work: impl FnOnce() -> Result<R>) -> Result<R> {
-        let (sent, waited) = (self.comm.sent(), self.comm.waited());
+        let hidden = || Duration::from_nanos(self.rank.hidden.load(Ordering::Relaxed));
+        let comm = &self.rank.comm;
+        let before = (comm.sent(), comm.waited(), hidden());
         let result = work()?;
-        self.last = self.comm.sent().since(&sent);
-        self.waited += self.comm.waited() - waited;
+        let after = (comm.sent(), comm.waited(), hidden());
+        self.last = after.0.since(&before.0);
+        self.waited += after.1 - before.1;
+        self.hidden += after.2 - before.2;
         Ok(result)
     }
 
     /// The numbers of all ranks together.
     fn gather(&self, comm: &Comm, outcome: &Outcome) -> Result<Traffic> {
-        let (total, waited) = (comm.sent(), self.waited.as_secs_f64());
-        let seconds: f64 = outcome.history.iter().map(|e| e.seconds).sum();
-        let mut numbers = vec![waited, seconds - waited, self.last.payload_messages() as f64];
-        numbers.push(crate::memory::peak_rss().unwrap_or(0) as f64);
-        numbers.extend(Purpose::ALL.map(|purpose| self.last.bytes(purpose) as f64));
-        numbers.extend(Purpose::ALL.map(|purpose| total.bytes(purpose) as f64));
-        comm.all_reduce(Tag::new(Purpose::Control).step(7), &mut numbers)?;
-        let (head, by_tag) = numbers.split_at(4);
-        let (last, total) = by_tag.split_at(Purpose::ALL.len());
-        let mut bytes_by_tag = BTreeMap::new();
-        for (i, purpose) in Purpose::ALL.into_iter().enumerate() {
-            let once = matches!(purpose, Purpose::Evaluation | Purpose::Setup);
-            let bytes = if once { total[i] } else { last[i] };
-            if purpose != Purpose::Control {
-                bytes_by_tag.insert(purpose.name().to_string(), bytes as u64);
-            }
-        }
-        let in_epoch = |p: &Purpose| !matches!(p, Purpose::Evaluation | Purpose::Setup | Purpose::Control);
-        let bytes = Purpose::ALL.iter().zip(last).filter(|(p, _)| in_epoch(p)).map(|(_, b)| *b as u64).sum();
         let ranks = comm.size() as f64;
+        let waited = self.waited.as_secs_f64();
+        let computed = outcome.history.iter().map(|e| e.seconds).sum::<f64>() - waited;
+        let mut slowest = vec![0.0; comm.size()];
+        slowest[comm.rank()] = computed;
+        let memory = crate::memory::peak_rss().unwrap_or(0) as f64;
+        let mut numbers =
+            vec![waited, self.hidden.as_secs_f64(), self.last.payload_messages() as f64, memory];
+        for sent in [&self.last, &comm.sent()] {
+            numbers.extend(Purpose::ALL.map(|purpose| sent.bytes(purpose) as f64));
+        }
+        comm.all_reduce(Tag::new(Purpose::Control).step(7), &mut numbers)?;
+        comm.all_reduce(Tag::new(Purpose::Control).step(8), &mut slowest)?;
+        let compute = slowest.iter().sum::<f64>() / ranks;
+        let (last, total) = numbers[4..].split_at(Purpose::ALL.len());
+        let once = |p: Purpose| matches!(p, Purpose::Evaluation | Purpose::Setup);
+        let counted = Purpose::ALL.into_iter().filter(|&p| p != Purpose::Control);
+        let bytes = |p: Purpose| if once(p) { total } else { last }[p as usize] as u64;
         Ok(Traffic {
             transport: "",
-            wait_seconds: head[0] / ranks,
-            compute_seconds: head[1] / ranks,
-            messages_per_epoch: head[2] as u64,
-            bytes_per_epoch: bytes,
-            bytes_by_tag,
-            peak_rss_bytes: Some(head[3] as u64),
+            wait_seconds: numbers[0] / ranks,
+            hidden_seconds: numbers[1] / ranks,
+            compute_seconds: compute,
+            balance: slowest.into_iter().fold(0.0, f64::max) / compute.max(f64::MIN_POSITIVE),
+            messages_per_epoch: numbers[2] as u64,
+            bytes_per_epoch: counted.clone().filter(|&p| !once(p)).map(bytes).sum(),
+            bytes_by_tag: counted.map(|p| (p.name().to_string(), bytes(p))).collect(),
+            peak_rss_bytes: Some(numbers[3] as u64),
         })
     }
 }
@@ -466,7 +481,7 @@ impl Use<'_> {
             in_pool(threads, || {
                 let shard = Shard::open(self.shards, comm.rank() as u32)?;
                 handshake(comm, &[("layout of parts", shard.whole().layout.clone())])?;
-                work(&Rank { comm: comm.clone(), overlap: true }, &shard)
+                work(&Rank::new(comm, true), &shard)
             })
         });
         all(results)

@@ -42,7 +42,7 @@ pub fn train(
     if config.train.strategy == StrategyKind::Partition {
         data::check(dataset)?;
         let leader = Leader { run, from, observer };
-        return ranks::train_on_threads(Source::Dataset(dataset), leader);
+        return ranks::train_on_threads(Source::Dataset(dataset), leader, None);
     }
     in_pool(threads, || match config.train.precision {
         Precision::F32 => train_in::<f32>(dataset, &config, run, from, observer, threads),

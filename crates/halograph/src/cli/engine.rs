@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use halograph::train::config::StrategyKind;
 use halograph::train::ranks::{self, Leader};
 use halograph::train::run::{Resumed, Run};
 use halograph::train::trainer::Standing;
@@ -54,10 +55,17 @@ impl Progressing {
     }
 
     /// Trains to the end, or until `observer` asks to stop.
-    pub fn train(&mut self, source: &Source, observer: &mut dyn Observer) -> anyhow::Result<Summary> {
+    pub fn train(
+        &mut self,
+        source: &Source,
+        trace: Option<&Path>,
+        observer: &mut dyn Observer,
+    ) -> anyhow::Result<Summary> {
         let trained = match source {
-            Source::Dataset(dataset) => train::train(dataset, &mut self.run, self.from.take(), observer),
-            Source::Shards { .. } => ranks::train_on_threads(source.for_ranks(), self.lead(observer)),
+            Source::Dataset(dataset) if self.config().train.strategy == StrategyKind::Single => {
+                train::train(dataset, &mut self.run, self.from.take(), observer)
+            }
+            _ => ranks::train_on_threads(source.for_ranks(), self.lead(observer), trace),
         };
         trained.map_err(plain)
     }

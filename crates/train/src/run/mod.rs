@@ -200,6 +200,14 @@ fn begin(path: &Path, header: &Header) -> Result<History> {
     History::create(path)
 }
 
+/// Writes a file that stands beside a run: whole, or not at all.
+pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let name = path.file_name().and_then(|name| name.to_str());
+    let name = name.ok_or_else(|| Error::input(path.display(), "not the name of a file"))?;
+    files::write_whole(folder, name, bytes)
+}
+
 /// Writes what `rank` needs to go on into the checkpoint that [`Run::begin_checkpoint`] began in `path`.
 pub fn write_rank(path: &Path, epoch: u64, rank: usize, state: &State) -> Result<FileRecord> {
     checkpoint::write_rank(path, epoch, rank, state)

@@ -57,8 +57,8 @@ impl Job {
     }
 
     /// Trains to the end, or until `observer` asks to stop.
-    pub fn train(&mut self, observer: &mut dyn Observer) -> anyhow::Result<Summary> {
-        self.run.train(&self.source, observer)
+    pub fn train(&mut self, trace: Option<&Path>, observer: &mut dyn Observer) -> anyhow::Result<Summary> {
+        self.run.train(&self.source, trace, observer)
     }
 
     /// The run, for ranks that train it together.

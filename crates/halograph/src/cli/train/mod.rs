@@ -11,6 +11,7 @@ mod world;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use halograph::train::config::StrategyKind;
 use halograph::train::event::Ending;
 
 use self::flags::Settings;
@@ -44,6 +45,9 @@ pub struct Args {
     /// Replace an existing run.
     #[arg(long, conflicts_with = "resume")]
     overwrite: bool,
+    /// Write what every rank did when to this file, for Perfetto or Chrome's about:tracing.
+    #[arg(long, value_name = "F.json")]
+    trace: Option<PathBuf>,
     /// Write scalars for TensorBoard to RUN/tensorboard.
     #[arg(long)]
     tensorboard: bool,
@@ -64,13 +68,16 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return world::run(args, &settings, comm);
     }
     let mut job = Job::open(args, &settings)?;
+    if args.trace.is_some() && job.config().train.strategy == StrategyKind::Single {
+        say("note: --trace shows what ranks send each other; there is one process and nothing to show");
+    }
     // Not before: until here a signal ends the process at once, as it should.
     interrupt::watch();
     job.notes.iter().for_each(|note| say(&format!("note: {note}")));
     // From here on, whatever is on disk is whole.
     interrupt::end_at_second();
     let mut watch = show(args, job.path());
-    let summary = job.train(&mut watch)?;
+    let summary = job.train(args.trace.as_deref(), &mut watch)?;
     drop(watch);
     finish(args, &job, &summary)
 }

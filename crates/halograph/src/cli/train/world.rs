@@ -88,7 +88,12 @@ fn lead(args: &Args, settings: &[Setting], comm: &Comm) -> anyhow::Result<ExitCo
     let plan = Plan { header: run.header().clone(), run: std::path::absolute(run.path())? };
     tell(comm, Some(&plan))?;
     let mut watch: Watch = show(args, run.path());
-    let order = Order { config: &plan.header.config, data: &plan.header.data, path: &plan.run };
+    let order = Order {
+        config: &plan.header.config,
+        data: &plan.header.data,
+        path: &plan.run,
+        trace: args.trace.as_deref(),
+    };
     let summary = ranks::train_among(comm, order, source.for_ranks(), Some(run.lead(&mut watch)));
     drop(watch);
     let summary = summary.map_err(plain)?.expect("rank 0 gives a summary");
@@ -99,7 +104,12 @@ fn follow(args: &Args, comm: &Comm) -> anyhow::Result<ExitCode> {
     let plan = tell(comm, None)?;
     let path: &Path = args.data.as_deref().unwrap_or(&plan.header.data.path);
     let source = Source::open(path, comm.rank() as u32)?;
-    let order = Order { config: &plan.header.config, data: &plan.header.data, path: &plan.run };
+    let order = Order {
+        config: &plan.header.config,
+        data: &plan.header.data,
+        path: &plan.run,
+        trace: args.trace.as_deref(),
+    };
     ranks::train_among(comm, order, source.for_ranks(), None).map_err(plain)?;
     Ok(if interrupt::asked() { ExitCode::from(interrupt::EXIT_CODE) } else { ExitCode::SUCCESS })
 }
