@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use halograph_comm::{self as comm, Comm, Counters, Message, Options, Purpose, Tag, handshake};
 use halograph_graph::Dataset;
@@ -36,7 +36,10 @@ use crate::strategy::partition::{self, Plan, Rank};
 use crate::strategy::single::Output;
 use crate::summary::{Facts, Summary, Traffic};
 use crate::trace;
-use crate::trainer::{Keeper, Outcome, Standing, Trainer, in_pool, new_optimizer, threads};
+use crate::trainer::{Keeper, Standing, Trainer, in_pool, new_optimizer, threads};
+
+/// The name of the transport within this process.
+const THREADS: &str = "threads";
 
 /// What rank 0 has and the others have not.
 pub struct Leader<'a> {
@@ -72,15 +75,45 @@ pub struct Order<'a> {
     pub data: &'a DataRef,
     /// The folder of the run.
     pub path: &'a Path,
+    /// What else is wanted.
+    pub extras: Extras<'a>,
+}
+
+/// What a run may be asked for besides training.
+#[derive(Clone, Copy, Default)]
+pub struct Extras<'a> {
     /// The file that shall say what every rank did when.
     pub trace: Option<&'a Path>,
+    /// What shall go wrong: for tests.
+    #[doc(hidden)]
+    pub fault: Option<Fault>,
+}
+
+/// Something that happens to a rank when it begins an epoch.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy)]
+pub struct Fault {
+    pub rank: usize,
+    pub epoch: u64,
+    /// It falls silent instead of panicking.
+    pub stalls: bool,
+}
+
+impl Fault {
+    fn strike(self, comm: &Comm, epoch: u64) -> Result<()> {
+        if (self.rank, self.epoch) != (comm.rank(), epoch) {
+            return Ok(());
+        }
+        assert!(self.stalls, "this rank was told to panic");
+        comm.stall().map_or(Ok(()), |error| Err(error.into()))
+    }
 }
 
 /// Trains what the header of `run` says, on ranks that are threads of this process.
-pub fn train_on_threads(source: Source, leader: Leader, trace: Option<&Path>) -> Result<Summary> {
+pub fn train_on_threads(source: Source, leader: Leader, extras: Extras) -> Result<Summary> {
     let Header { config, data } = leader.run.header().clone();
     let path = leader.run.path().to_path_buf();
-    let order = Order { config: &config, data: &data, path: &path, trace };
+    let order = Order { config: &config, data: &data, path: &path, extras };
     let threads = threads(&config.train);
     let assignment = match source {
         Source::Dataset(dataset) => Some(assignment_for(dataset, &recipe(&config.train), &Silent)?),
@@ -94,7 +127,7 @@ pub fn train_on_threads(source: Source, leader: Leader, trace: Option<&Path>) ->
     let leader = Mutex::new(Some(leader));
     let results = comm::threads::run(config.train.ranks, &options(&config.train), |comm| {
         let leader = (comm.rank() == 0).then(|| leader.lock().ok()?.take()).flatten();
-        let member = Member { comm, order, threads, transport: "threads" };
+        let member = Member { comm, order, threads, transport: THREADS };
         in_pool(threads, || {
             let part = comm.rank() as u32;
             let shard = match (&layout, source) {
@@ -196,7 +229,7 @@ impl Member<'_> {
         let model: Model<T> = new_model(self.order.data, config)?;
         let optimizer = new_optimizer(&config.train, &model)?;
         let rank = Rank::new(comm, config.train.overlap == Overlap::On);
-        if self.order.trace.is_some() {
+        if self.order.extras.trace.is_some() {
             comm.trace();
         }
         let scaling = fit_scaling(shard, &rank, config.data.normalize)?;
@@ -206,7 +239,8 @@ impl Member<'_> {
         let plan = part.plan(&rank, &model)?;
         let meter = Meter::new(&rank);
         let metric = shard.whole().dataset.metric;
-        let engine = Together { part: &part, plan, rank, metric, meter };
+        let fault = self.order.extras.fault;
+        let engine = Together { part: &part, plan, rank, metric, meter, fault };
         let mut trainer = Trainer::new(config, engine, model, optimizer);
 
         let mut silent = NoObserver;
@@ -222,8 +256,12 @@ impl Member<'_> {
         }
         let mut shelf = Shelf { comm, run: run.as_deref_mut(), path: self.order.path };
         let (outcome, engine) = trainer.run(&mut shelf, observer)?;
-        let traffic = Traffic { transport: self.transport, ..engine.meter.gather(comm, &outcome)? };
-        if let Some(file) = self.order.trace {
+        let mut traffic = Traffic { transport: self.transport, ..engine.meter.gather(comm)? };
+        if self.transport == THREADS {
+            // One process has them all.
+            traffic.peak_rss_bytes = crate::memory::peak_rss();
+        }
+        if let Some(file) = self.order.extras.trace {
             trace::gather(comm, file)?;
         }
         let metric = shard.whole().dataset.metric;
@@ -324,6 +362,7 @@ struct Meter {
     rank: Rank,
     /// Sent in the last epoch.
     last: Counters,
+    seconds: Duration,
     waited: Duration,
     hidden: Duration,
 }
@@ -333,6 +372,7 @@ impl Meter {
         Meter {
             rank: rank.clone(),
             last: Counters::default(),
+            seconds: Duration::ZERO,
             waited: Duration::ZERO,
             hidden: Duration::ZERO,
         }
@@ -341,8 +381,9 @@ impl Meter {
     fn measure<R>(&mut self, work: impl FnOnce() -> Result<R>) -> Result<R> {
         let hidden = || Duration::from_nanos(self.rank.hidden.load(Ordering::Relaxed));
         let comm = &self.rank.comm;
-        let before = (comm.sent(), comm.waited(), hidden());
+        let (before, start) = ((comm.sent(), comm.waited(), hidden()), Instant::now());
         let result = work()?;
+        self.seconds += start.elapsed();
         let after = (comm.sent(), comm.waited(), hidden());
         self.last = after.0.since(&before.0);
         self.waited += after.1 - before.1;
@@ -351,10 +392,10 @@ impl Meter {
     }
 
     /// The numbers of all ranks together.
-    fn gather(&self, comm: &Comm, outcome: &Outcome) -> Result<Traffic> {
+    fn gather(&self, comm: &Comm) -> Result<Traffic> {
         let ranks = comm.size() as f64;
         let waited = self.waited.as_secs_f64();
-        let computed = outcome.history.iter().map(|e| e.seconds).sum::<f64>() - waited;
+        let computed = self.seconds.as_secs_f64() - waited;
         let mut slowest = vec![0.0; comm.size()];
         slowest[comm.rank()] = computed;
         let memory = crate::memory::peak_rss().unwrap_or(0) as f64;
@@ -391,11 +432,13 @@ struct Together<'p, T: Real> {
     rank: Rank,
     metric: Metric,
     meter: Meter,
+    fault: Option<Fault>,
 }
 
 impl<T: Real> Engine<T> for Together<'_, T> {
     fn epoch(&mut self, model: &mut Model<T>, number: u64, key: Key) -> Result<f64> {
-        let Together { part, plan, rank, meter, .. } = self;
+        let Together { part, plan, rank, meter, fault, .. } = self;
+        fault.map_or(Ok(()), |fault| fault.strike(&rank.comm, number))?;
         let epoch =
             partition::Epoch { rank, rows: &part.rows[0], count: part.counts[0], key, number: number as u32 };
         meter.measure(|| partition::epoch(model, plan, &epoch))

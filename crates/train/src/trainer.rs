@@ -16,7 +16,7 @@ use crate::data::{self, Data, Scaling};
 use crate::error::{Error, Result};
 use crate::evaluation::new_model;
 use crate::event::{Best, Ending, Epoch, Event, Observer, Scores};
-use crate::ranks::{self, Leader, Source};
+use crate::ranks::{self, Extras, Leader, Source};
 use crate::run::{Checkpoint, Run};
 use crate::schedule::learning_rate;
 use crate::strategy::engine::{Alone, Engine};
@@ -42,7 +42,7 @@ pub fn train(
     if config.train.strategy == StrategyKind::Partition {
         data::check(dataset)?;
         let leader = Leader { run, from, observer };
-        return ranks::train_on_threads(Source::Dataset(dataset), leader, None);
+        return ranks::train_on_threads(Source::Dataset(dataset), leader, Extras::default());
     }
     in_pool(threads, || match config.train.precision {
         Precision::F32 => train_in::<f32>(dataset, &config, run, from, observer, threads),

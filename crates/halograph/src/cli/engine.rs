@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use halograph::train::config::StrategyKind;
-use halograph::train::ranks::{self, Leader};
+use halograph::train::ranks::{self, Extras, Leader};
 use halograph::train::run::{Resumed, Run};
 use halograph::train::trainer::Standing;
 use halograph::train::{self, Config, Observer, memory};
@@ -65,7 +65,10 @@ impl Progressing {
             Source::Dataset(dataset) if self.config().train.strategy == StrategyKind::Single => {
                 train::train(dataset, &mut self.run, self.from.take(), observer)
             }
-            _ => ranks::train_on_threads(source.for_ranks(), self.lead(observer), trace),
+            _ => {
+                let extras = Extras { trace, ..Extras::default() };
+                ranks::train_on_threads(source.for_ranks(), self.lead(observer), extras)
+            }
         };
         trained.map_err(plain)
     }

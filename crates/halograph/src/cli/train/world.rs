@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use halograph::comm::{self, Comm, Message, Purpose, Tag};
 use halograph::config::Setting;
-use halograph::train::ranks::{self, Order};
+use halograph::train::ranks::{self, Extras, Order};
 use halograph::train::run::Header;
 use serde::{Deserialize, Serialize};
 
@@ -92,7 +92,7 @@ fn lead(args: &Args, settings: &[Setting], comm: &Comm) -> anyhow::Result<ExitCo
         config: &plan.header.config,
         data: &plan.header.data,
         path: &plan.run,
-        trace: args.trace.as_deref(),
+        extras: Extras { trace: args.trace.as_deref(), ..Extras::default() },
     };
     let summary = ranks::train_among(comm, order, source.for_ranks(), Some(run.lead(&mut watch)));
     drop(watch);
@@ -108,7 +108,7 @@ fn follow(args: &Args, comm: &Comm) -> anyhow::Result<ExitCode> {
         config: &plan.header.config,
         data: &plan.header.data,
         path: &plan.run,
-        trace: args.trace.as_deref(),
+        extras: Extras { trace: args.trace.as_deref(), ..Extras::default() },
     };
     ranks::train_among(comm, order, source.for_ranks(), None).map_err(plain)?;
     Ok(if interrupt::asked() { ExitCode::from(interrupt::EXIT_CODE) } else { ExitCode::SUCCESS })
