@@ -46,7 +46,7 @@ impl FeatureSource for Noise {
 
 /// An undirected graph of these edges with three classes; every third node is trained on.
 fn from_edges(path: &Path, nodes: usize, edges: &[(u32, u32)]) -> Dataset {
-    let edges = edges.iter().map(|&(u, v)| [u as u64, v as u64]).collect();
+    let edges = edges.iter().map(|&(u, v)| [u as i64, v as i64]).collect();
     let source = EdgeInput::Source(Box::new(EdgeList { name: "edges".into(), edges }));
     let (csr, _) = build(nodes, source, EdgeOptions::default(), &Silent).unwrap();
     let split: Vec<u8> = (0..nodes).map(|v| 1 + v as u8 % 3).collect();
