@@ -44,7 +44,8 @@ fn pubmed_has_about_the_halo_that_others_find() {
 #[test]
 fn cora_comes_back_from_its_shards() {
     let Some((dir, cora)) = imported("cora") else { return };
-    let recipe = Recipe { parts: 5, method: Method::Stream, balance: Balance { edges: true, train: true }, seed: 7 };
+    let recipe =
+        Recipe { parts: 5, method: Method::Stream, balance: Balance { edges: true, train: true }, seed: 7 };
     let assignment = assignment_for(&cora, &recipe, &Silent).unwrap();
     let facts = Facts::of(&cora, &assignment).unwrap();
     let shards = dir.path().join("shards");

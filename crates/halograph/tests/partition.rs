@@ -78,9 +78,13 @@ fn shards_appear_with_a_report() {
 #[test]
 fn json_tells_everything() {
     let place = Place::new();
-    let out = place.json("partition demo -k 4 -o s --balance edges --balance train --layers 2 --hidden 10 --seed 3");
+    let out = place
+        .json("partition demo -k 4 -o s --balance edges --balance train --layers 2 --hidden 10 --seed 3");
     let partition = &out["partition"];
-    assert_eq!((&out["out"], &partition["parts"], &partition["method"]), (&"s".into(), &4.into(), &"metis".into()));
+    assert_eq!(
+        (&out["out"], &partition["parts"], &partition["method"]),
+        (&"s".into(), &4.into(), &"metis".into())
+    );
     assert_eq!(partition["balance"], serde_json::json!(["nodes", "edges", "train"]));
     assert_eq!((&partition["seed"], &partition["dataset"]["nodes"]), (&3.into(), &4000.into()));
     let report = &partition["report"];
@@ -136,7 +140,9 @@ fn what_cannot_be_done_is_explained() {
     assert!(place.refused("partition demo -o s").contains("-k"));
     assert!(place.refused("partition nowhere -k 2 -o s").contains("nowhere"));
     assert!(place.refused("partition demo -k 2 -o s --method mettis").contains("metis"));
-    assert!(place.refused("partition demo -k 2 -o s --method stream --objective cut").contains("--objective"));
+    assert!(
+        place.refused("partition demo -k 2 -o s --method stream --objective cut").contains("--objective")
+    );
     let both = "partition demo -k 2 -o s --method stream --assignment x";
     assert!(place.refused(both).contains("cannot be used with"));
     assert!(place.refused("partition demo -k 2 -o s --assignment x.npy").contains("x.npy"));

@@ -85,7 +85,9 @@ fn read(base: &Base, out: &Path) -> Result<(), Error> {
         Target::Import(format) => import(format, &base.source, out, &Options::default(), &Silent).map(|_| ()),
         Target::Shards => {
             Assignment::read(&base.folder.join("assignment.npy"), 34, 2)?;
-            [0, 1].into_iter().try_for_each(|part| Shard::open(&base.folder, part).map(|shard| drop(shard.block())))
+            [0, 1]
+                .into_iter()
+                .try_for_each(|part| Shard::open(&base.folder, part).map(|shard| drop(shard.block())))
         }
         Target::Dataset => {
             let faults = check(&base.folder, &Silent)?.1;

@@ -141,7 +141,9 @@ impl Dataset {
     pub fn check_edges(&self) -> Result<()> {
         let graph = self.graph();
         let nodes = graph.nodes();
-        let Some(edge) = graph.indices.par_iter().position_any(|&u| u as usize >= nodes) else { return Ok(()) };
+        let Some(edge) = graph.indices.par_iter().position_any(|&u| u as usize >= nodes) else {
+            return Ok(());
+        };
         let place = format!("{}, element {edge}", self.path.join(INDICES).display());
         let problem = format!("{} is not one of {nodes} nodes", graph.indices[edge]);
         Err(Error::input(place, problem).help("`halograph data check` lists every fault of a dataset"))

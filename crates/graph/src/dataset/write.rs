@@ -13,7 +13,6 @@ use crate::io::npy::{self, FileRecord};
 use crate::progress::{Progress, Unit};
 use crate::staging::{self, Kind, Staging, array, text};
 
-
 /// Feature rows, front to back.
 pub trait FeatureSource {
     /// Number of columns.

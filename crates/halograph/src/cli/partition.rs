@@ -164,7 +164,10 @@ fn lines(args: &Args, partition: &Partition, traffic: &Traffic) -> Vec<String> {
     let how = origin.objective.as_ref().map_or(String::new(), |objective| format!(", least {objective}"));
     let [nodes, edges] = [dataset.nodes, dataset.edges].map(HumanCount);
     let mut lines = vec![
-        format!("{}: {nodes} nodes, {edges} edges in {} parts ({}{how})", dataset.name, partition.parts, origin.method),
+        format!(
+            "{}: {nodes} nodes, {edges} edges in {} parts ({}{how})",
+            dataset.name, partition.parts, origin.method
+        ),
         table_row(["part", "nodes", "edges", "training", "halo", "send"].map(String::from)),
     ];
     lines.extend(report.sizes.iter().enumerate().map(|(part, size)| size_row(part, size)));

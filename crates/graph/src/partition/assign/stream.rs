@@ -74,7 +74,10 @@ impl Parts {
 
     fn add(&mut self, v: usize, part: u32, sign: f64) {
         let loads = &mut self.loads[part as usize * self.weights.each..];
-        loads.iter_mut().zip(self.weights.row(v)).for_each(|(load, &weight)| *load += sign * f64::from(weight));
+        loads
+            .iter_mut()
+            .zip(self.weights.row(v))
+            .for_each(|(load, &weight)| *load += sign * f64::from(weight));
     }
 
     fn take_out(&mut self, v: usize, part: u32) {

@@ -50,7 +50,10 @@ impl Shard {
         }
         let (rows, nodes) = (self.rows() as u32, self.whole.dataset.nodes as u32);
         if let Some(edge) = self.indices.par_iter().position_any(|&column| column >= rows) {
-            return Err((INDICES, format!("element {edge}: {} is not one of {rows} rows", self.indices[edge])));
+            return Err((
+                INDICES,
+                format!("element {edge}: {} is not one of {rows} rows", self.indices[edge]),
+            ));
         }
         let edges = self.edges();
         if let Some(row) = (0..self.owned()).into_par_iter().find_any(|&row| !edges.row(row).is_sorted()) {

@@ -327,8 +327,7 @@ fn forge<T: Element>(folder: &Path, file: &str, elements: &[T]) {
 /// Changes the manifest of a shard and signs it anew.
 fn resign(folder: &Path, change: impl FnOnce(&mut ShardManifest)) {
     let path = folder.join(MANIFEST);
-    let mut manifest: ShardManifest =
-        serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    let mut manifest: ShardManifest = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     change(&mut manifest);
     manifest.digest = manifest.compute_digest();
     fs::write(&path, serde_json::to_string(&manifest).unwrap()).unwrap();

@@ -20,7 +20,11 @@ const RUN: usize = 4096;
 
 impl Shard {
     /// Writes it into a new folder inside `parent`, which becomes visible later, as a whole.
-    pub(in crate::partition) fn write(&self, parent: &Path, progress: &dyn Progress) -> Result<ShardManifest> {
+    pub(in crate::partition) fn write(
+        &self,
+        parent: &Path,
+        progress: &dyn Progress,
+    ) -> Result<ShardManifest> {
         let folder = parent.join(folder_name(self.part));
         fs::create_dir(&folder).at(&folder, "create")?;
         let mut manifest = ShardManifest {
@@ -68,7 +72,12 @@ impl Shard {
     }
 
     /// Copies the rows of owned vertices out of `from`.
-    fn copy_rows<T: Element>(&self, from: &Array, path: &Path, progress: &dyn Progress) -> Result<FileRecord> {
+    fn copy_rows<T: Element>(
+        &self,
+        from: &Array,
+        path: &Path,
+        progress: &dyn Progress,
+    ) -> Result<FileRecord> {
         let (values, cols) = (crate::dataset::view::<T>(from), from.cols());
         let mut shape = from.header.shape.clone();
         shape[0] = self.owned();
