@@ -111,10 +111,7 @@ fn two_way(dataset: &Dataset, progress: &dyn Progress) -> Result<(Vec<Idx>, Vec<
         return Err(too_large(format!("{} nodes and {} edges", graph.nodes(), graph.indices.len())));
     }
     // Looked at, not believed: METIS reads and writes where a wrong graph sends it.
-    let rows = match one_way_edge(graph, progress)? {
-        None => None,
-        Some(_) => Some(merged(graph)),
-    };
+    let rows = one_way_edge(graph, progress)?.map(|_| merged(graph));
     let graph = rows.as_ref().map_or(graph, |(starts, ids)| CsrView { indptr: starts, indices: ids });
     let mut starts = Vec::with_capacity(graph.nodes() + 1);
     let mut ids = Vec::with_capacity(graph.indices.len());
