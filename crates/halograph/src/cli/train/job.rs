@@ -18,7 +18,8 @@ use crate::cli::source::Source;
 use crate::cli::trained::{data_path, open_source, own_data};
 
 /// What may change when a run goes on: the steps it has made are those it would have made.
-const CHANGEABLE: [&str; 4] = ["train.epochs", "train.patience", "train.threads", "train.checkpoint_seconds"];
+const CHANGEABLE: [&str; 5] =
+    ["train.epochs", "train.patience", "train.threads", "train.checkpoint_seconds", "train.deadline"];
 
 /// Where the scalars of a run go.
 pub fn scalars(run: &Path) -> PathBuf {
