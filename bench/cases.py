@@ -1,4 +1,4 @@
-"""What bench/compare and bench/roofline share: graphs, models as flags, and how a command is run."""
+"""What bench/compare, bench/links and bench/roofline share: graphs, models as flags, and how a command is run."""
 
 import argparse
 import contextlib
@@ -61,11 +61,12 @@ def reason(errors):
     return (telling or lines or ["no message"])[-1][:160]
 
 
-def prepare_graphs(args, graphs):
+def prepare_graphs(args, graphs, features=()):
     """The binary and the graphs, if they are not there yet."""
     if not args.binary:
         say("building halograph")
-        execute(["cargo", "build", "--release", "--quiet", "--locked", "-p", "halograph"], BUILD_LIMIT, captured=False)
+        build = ["cargo", "build", "--release", "--quiet", "--locked", "-p", "halograph"]
+        execute([*build, *(f"--features=halograph/{name}" for name in features)], BUILD_LIMIT, captured=False)
         args.binary = str(BUILT)
     args.data.mkdir(parents=True, exist_ok=True)
     for graph in dict.fromkeys(graphs):

@@ -40,7 +40,7 @@ impl Comm {
         options: &Options,
         open: impl FnOnce() -> Result<Link> + Send + 'static,
     ) -> Result<Self> {
-        let options = options.clone();
+        let (options, patience) = (options.clone(), options.deadline);
         let (tell, told) = mpsc::channel();
         let (alive, progress) = mpsc::channel();
         let body = move || {
@@ -57,7 +57,13 @@ impl Comm {
         };
         let failed = |cause: String| Error::Start { cause };
         thread::Builder::new().name("comm".into()).spawn(body).map_err(|e| failed(e.to_string()))?;
-        let shared = told.recv().map_err(|_| failed("its progress thread ended".into()))??;
+        let late = |error| match error {
+            mpsc::RecvTimeoutError::Timeout => {
+                failed(format!("not all of them have come together within {} s", patience.as_secs()))
+            }
+            mpsc::RecvTimeoutError::Disconnected => failed("its progress thread ended".into()),
+        };
+        let shared = told.recv_timeout(patience).map_err(late)??;
         Ok(Comm { inner: Arc::new(Inner { shared, progress: Mutex::new(progress) }) })
     }
 
@@ -117,6 +123,16 @@ impl Comm {
         self.shared().fail_because(cause);
     }
 
+    /// Whether what failed was first known to another rank: then that one has more to say about it.
+    pub fn was_told(&self) -> bool {
+        self.shared().inbox.was_told()
+    }
+
+    /// Changes how long the silence of a rank may last; to the same on every rank.
+    pub fn set_deadline(&self, deadline: Duration) {
+        self.shared().set_deadline(deadline);
+    }
+
     /// What this rank has sent so far.
     pub fn sent(&self) -> Counters {
         self.shared().sent.now()
@@ -149,7 +165,7 @@ impl Comm {
         shared.order(|orders| orders.leave = true);
         shared.inbox.wait_for_leave(shared.rank, Tag::new(Purpose::Control))?;
         shared.inbox.fail(Error::Closed);
-        if self.inner.end(true, shared.options.deadline) {
+        if self.inner.end(true, shared.deadline()) {
             return Ok(());
         }
         let cause = "it did not end in time, though all ranks had agreed to".to_string();
@@ -160,7 +176,7 @@ impl Comm {
     #[doc(hidden)]
     pub fn stall(&self) -> Option<Error> {
         self.shared().order(|orders| orders.stall = true);
-        self.shared().inbox.wait_for_failure(self.shared().options.deadline * 3)
+        self.shared().inbox.wait_for_failure(self.shared().deadline() * 3)
     }
 }
 

@@ -27,6 +27,19 @@ pub enum Error {
         /// What this rank was waiting for when it was told, from whomever.
         waiting_for: Option<Tag>,
     },
+    /// The process of a rank on this machine ended and had not said why.
+    #[error(
+        "rank {rank} on {host} is gone: its process ended without a word, last heard of at {last}\n  help: look for \
+         what ended that process: a signal, or a machine without memory"
+    )]
+    Gone {
+        /// Which rank.
+        rank: usize,
+        /// Where it ran.
+        host: String,
+        /// Where it was when it was heard of last.
+        last: String,
+    },
     /// A rank failed and said why.
     #[error("rank {rank} on {host} failed: {cause}")]
     Failed {

@@ -26,6 +26,13 @@ struct Peer {
     leaves: bool,
 }
 
+impl Peer {
+    /// Where it was when it was heard of last.
+    fn last(&self) -> String {
+        self.last.clone().unwrap_or_else(|| "its start, before any sign of life".to_string())
+    }
+}
+
 /// A rank whose silence has lasted too long.
 pub(crate) struct Silent {
     pub rank: usize,
@@ -41,6 +48,8 @@ pub(crate) struct State {
     queues: HashMap<(usize, Key), VecDeque<Arrived>>,
     peers: Vec<Peer>,
     failure: Option<Error>,
+    /// Whether another rank told of the failure.
+    told: bool,
 }
 
 impl State {
@@ -80,7 +89,7 @@ impl Inbox {
     pub fn new(ranks: usize) -> Self {
         let now = Instant::now();
         let peers = (0..ranks).map(|_| Peer { heard: now, last: None, leaves: false }).collect();
-        let state = State { queues: HashMap::new(), peers, failure: None };
+        let state = State { queues: HashMap::new(), peers, failure: None, told: false };
         Inbox { state: Mutex::new(state), changed: Condvar::new(), bell: Bell::default() }
     }
 
@@ -100,7 +109,7 @@ impl Inbox {
         match key.part {
             Part::Beat => state.peers[from].last = Some(notice::text(&message)),
             Part::Leave => state.peers[from].leaves = true,
-            Part::Notice => _ = state.fail(notice::read(from, &message)),
+            Part::Notice => state.told |= state.fail(notice::read(from, &message)),
             _ => {
                 let arrived = Arrived { message: message.arrived(from, key), at };
                 state.queues.entry((from, key)).or_default().push_back(arrived);
@@ -177,6 +186,17 @@ impl Inbox {
         self.state().failure.clone()
     }
 
+    /// Whether the failure was first known elsewhere.
+    pub fn was_told(&self) -> bool {
+        self.state().told
+    }
+
+    /// Where a rank that has not left was heard of last.
+    pub fn last_of(&self, rank: usize) -> Option<String> {
+        let peer = &self.state().peers[rank];
+        (!peer.leaves).then(|| peer.last())
+    }
+
     /// Who has been silent for longer than `deadline`. Ranks that left may be silent.
     pub fn silent(&self, me: usize, deadline: Duration) -> Option<Silent> {
         let now = Instant::now();
@@ -185,8 +205,7 @@ impl Inbox {
         let lost = |(rank, peer): &(usize, &Peer)| *rank != me && !peer.leaves && silence(peer) > deadline;
         // Who has been silent longest fell silent first: the others may only be waiting for it.
         let (rank, peer) = state.peers.iter().enumerate().filter(lost).max_by_key(|(_, p)| silence(p))?;
-        let last = peer.last.clone().unwrap_or_else(|| "its start, before any sign of life".to_string());
-        Some(Silent { rank, seconds: silence(peer).as_secs(), last })
+        Some(Silent { rank, seconds: silence(peer).as_secs(), last: peer.last() })
     }
 
     /// Begins to count everybody's silence anew: after this process itself was away.

@@ -30,6 +30,7 @@ pub(crate) fn write(error: &Error, rank: usize, host: &str) -> Message {
         Error::Lost { rank, host, silent_seconds, last, .. } => {
             format!("lost\n{rank}\n{host}\n{silent_seconds}\n{last}")
         }
+        Error::Gone { rank, host, last } => format!("gone\n{rank}\n{host}\n{last}"),
         Error::Failed { rank, host, cause } => format!("failed\n{rank}\n{host}\n{cause}"),
         other => format!("failed\n{rank}\n{host}\n{other}"),
     };
@@ -50,6 +51,7 @@ fn parse(text: &str) -> Option<Error> {
     let (rank, host) = (rank.parse().ok()?, host.to_string());
     match kind {
         "failed" => Some(Error::Failed { rank, host, cause: rest.to_string() }),
+        "gone" => Some(Error::Gone { rank, host, last: rest.to_string() }),
         "lost" => {
             let (silent, last) = rest.split_once('\n')?;
             let (silent_seconds, last) = (silent.parse().ok()?, last.to_string());
@@ -67,10 +69,11 @@ mod tests {
     fn others_read_what_was_written() {
         let host = || "node7".to_string();
         let last = "epoch 3, layer 1, forward".to_string();
+        let gone = Error::Gone { rank: 3, host: host(), last: last.clone() };
         let lost = Error::Lost { rank: 2, host: host(), silent_seconds: 31, last, waiting_for: None };
         let failed =
             Error::Failed { rank: 1, host: host(), cause: "disk full\n  help: free some".to_string() };
-        for error in [lost, failed] {
+        for error in [gone, lost, failed] {
             assert_eq!(read(5, &write(&error, 0, "here")), error);
         }
         let size = Error::Size { message: "x".into(), bytes: 1, wanted: "2".into() };

@@ -22,7 +22,7 @@ impl Default for Options {
 
 impl Options {
     /// Time between two heartbeats: several fit into the deadline, or one late beat would be a loss.
-    pub(crate) fn beat(&self) -> Duration {
-        self.heartbeat.min(self.deadline / 4)
+    pub(crate) fn beat(&self, deadline: Duration) -> Duration {
+        self.heartbeat.min(deadline / 4)
     }
 }

@@ -10,6 +10,9 @@ use crate::shared::{End, Orders, Shared};
 use crate::tag::{Key, Part};
 use crate::transport::{Transport, Trouble};
 
+/// Time between two looks at the processes of others: a launcher that misses one soon ends all.
+const WATCH: Duration = Duration::from_millis(50);
+
 /// Moves messages, advances sums, gives signs of life and looks for those of others.
 pub(crate) struct Progress {
     shared: Arc<Shared>,
@@ -18,6 +21,8 @@ pub(crate) struct Progress {
     beat: Instant,
     /// When this thread last looked around.
     looked: Instant,
+    /// When the processes of others are looked at next.
+    watch: Instant,
     /// Whether the others know that this rank leaves.
     left: bool,
 }
@@ -25,7 +30,7 @@ pub(crate) struct Progress {
 impl Progress {
     pub fn new(shared: Arc<Shared>, transport: Box<dyn Transport>) -> Self {
         let now = Instant::now();
-        Progress { shared, transport, beat: now, looked: now, left: false }
+        Progress { shared, transport, beat: now, looked: now, watch: now, left: false }
     }
 
     /// Runs until it is told to end. Whatever happens, the rank's waits end.
@@ -78,19 +83,26 @@ impl Progress {
         let now = Instant::now();
         let away = now - self.looked;
         self.looked = now;
-        if away > self.shared.options.deadline / 2 {
+        if away > self.shared.deadline() / 2 {
             // It was this process that slept: what others have sent meanwhile comes first.
             self.shared.inbox.forgive();
+            self.watch = now + WATCH;
+        }
+        if now >= self.watch {
+            self.watch = now + WATCH;
+            if let Some((rank, last)) = self.shared.gone() {
+                self.shared.fail(Error::Gone { rank, host: self.shared.host(rank), last });
+            }
         }
         if now < self.beat {
             return;
         }
-        self.beat = now + self.shared.options.beat();
+        self.beat = now + self.shared.options.beat(self.shared.deadline());
         // Who has left needs no signs of life; but word of that may be behind long messages.
         if !self.left || self.transport.pending(false) {
             self.tell_all(Part::Beat, &self.shared.place().to_message());
         }
-        if let Some(silent) = self.shared.inbox.silent(self.shared.rank, self.shared.options.deadline) {
+        if let Some(silent) = self.shared.inbox.silent(self.shared.rank, self.shared.deadline()) {
             self.shared.fail(Error::Lost {
                 rank: silent.rank,
                 host: self.shared.host(silent.rank),

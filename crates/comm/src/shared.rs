@@ -4,6 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
+
 use crate::counters::Counting;
 use crate::error::{Error, Result};
 use crate::inbox::{Inbox, State};
@@ -39,6 +42,8 @@ pub(crate) struct Shared {
     pub rank: usize,
     pub size: usize,
     pub options: Options,
+    /// Nanoseconds of silence after which a rank is lost.
+    deadline: AtomicU64,
     pub inbox: Arc<Inbox>,
     pub sent: Counting,
     pub recorder: Recorder,
@@ -46,6 +51,8 @@ pub(crate) struct Shared {
     pub one_clock: bool,
     sender: Box<dyn Sender>,
     hosts: OnceLock<Vec<String>>,
+    /// Processes of other ranks that this one can see, by rank.
+    processes: OnceLock<Vec<Option<Pid>>>,
     place: Mutex<Place>,
     orders: Mutex<Orders>,
     reductions: Mutex<Vec<Box<dyn Reduction>>>,
@@ -57,12 +64,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether a process is no more; one that only may not be asked is.
+fn has_ended(process: Pid) -> bool {
+    test_kill_process(process) == Err(Errno::SRCH)
+}
+
 impl Shared {
     /// A rank as its transport opened it, and the transport.
     pub fn open(link: Link, options: Options) -> (Arc<Self>, Box<dyn Transport>) {
         let shared = Shared {
             rank: link.rank,
             size: link.inbox.ranks(),
+            deadline: AtomicU64::new(options.deadline.as_nanos() as u64),
             options,
             inbox: link.inbox,
             sent: Counting::default(),
@@ -70,6 +83,7 @@ impl Shared {
             one_clock: link.began.is_some(),
             sender: link.sender,
             hosts: link.hosts.map_or_else(OnceLock::new, OnceLock::from),
+            processes: OnceLock::new(),
             place: Mutex::new(Place { epoch: 0, layer: 0, phase: "start" }),
             orders: Mutex::default(),
             reductions: Mutex::default(),
@@ -96,6 +110,26 @@ impl Shared {
     pub fn set_hosts(&self, hosts: Vec<String>) {
         // Whoever sets them does so once, before the rank is handed out.
         let _ = self.hosts.set(hosts);
+    }
+
+    #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "threads share a process"))]
+    pub fn set_processes(&self, processes: Vec<Option<Pid>>) {
+        let _ = self.processes.set(processes);
+    }
+
+    /// A rank of this machine whose process has ended though it had not left, and where it was last.
+    pub fn gone(&self) -> Option<(usize, String)> {
+        let processes = self.processes.get()?.iter().enumerate();
+        let mut ended = processes.filter(|(_, process)| process.is_some_and(|process| has_ended(process)));
+        ended.find_map(|(rank, _)| Some((rank, self.inbox.last_of(rank)?)))
+    }
+
+    pub fn deadline(&self) -> Duration {
+        Duration::from_nanos(self.deadline.load(Ordering::Relaxed))
+    }
+
+    pub fn set_deadline(&self, deadline: Duration) {
+        self.deadline.store(deadline.as_nanos() as u64, Ordering::Relaxed);
     }
 
     pub fn place(&self) -> Place {

@@ -85,13 +85,21 @@ impl Exchange {
     pub fn start_back<T: Real>(&self, comm: &Comm, tag: Tag, grad: &Matrix<T>) -> Result<Returning<'_>> {
         let mut first = 0;
         for (rank, &count) in self.receive.iter().enumerate().filter(|(_, count)| **count > 0) {
-            comm.send(rank, tag, Message::of(grad.run(first..first + count)))?;
+            let mut message = Message::new::<T>(count * grad.cols());
+            copy(grad.run(first..first + count), message.as_mut_slice());
+            comm.send(rank, tag, message)?;
             first += count;
         }
         let from = |(rank, rows): (usize, &'_ Vec<u32>)| (!rows.is_empty()).then(|| comm.receive(rank, tag));
         let parts = self.send.iter().enumerate().map(from).collect();
         Ok(Returning { exchange: self, parts, flight: Flight::begin() })
     }
+}
+
+/// Copies on all threads: one alone would hold up the others.
+fn copy<E: Pod + Send + Sync>(from: &[E], to: &mut [E]) {
+    const CHUNK: usize = 1 << 16;
+    to.par_chunks_mut(CHUNK).zip(from.par_chunks(CHUNK)).for_each(|(to, from)| to.copy_from_slice(from));
 }
 
 /// Messages of halo rows under way.
@@ -147,7 +155,7 @@ impl Arriving {
         let mut first = 0;
         for (rows, receiving) in self.parts {
             let message = self.flight.wait(receiving)?;
-            all.run_mut(first..first + rows).copy_from_slice(message.expect::<E>(rows * self.columns)?);
+            copy(message.expect::<E>(rows * self.columns)?, all.run_mut(first..first + rows));
             first += rows;
         }
         Ok((all, self.flight.hidden()))

@@ -1,8 +1,8 @@
 //! Training on several ranks, each with its own part of the graph.
 //!
 //! Every rank runs the same trainer; what they must agree on (when to stop, what was best) follows from numbers that are
-//! the same on all of them, or is asked. Rank 0 alone writes the run and talks to the observer; a checkpoint holds a
-//! file of each rank.
+//! the same on all of them, or is asked. Rank 0 alone writes the run; a checkpoint holds a file of each rank, in the
+//! folder of the run or, where a rank does not see that, in one of its own.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use halograph_comm::{self as comm, Comm, Counters, Message, Options, Purpose, Tag, handshake};
 use halograph_graph::Dataset;
 use halograph_graph::dataset::Metric;
-use halograph_graph::io::npy::FileRecord;
 use halograph_graph::partition::{
     Assignment, Facts as Layout, Method, Objective, Recipe, Shard, assignment_for,
 };
@@ -22,6 +21,7 @@ use halograph_kernels::keyed::Key;
 use halograph_nn::metrics::{counts, score, share};
 use halograph_nn::state::State;
 use halograph_nn::{Matrix, Model};
+use rayon::prelude::*;
 
 use crate::config::{Config, Overlap, PartitionKind, Precision, TrainConfig};
 use crate::data::part::{Part, fit_scaling};
@@ -49,6 +49,14 @@ pub struct Leader<'a> {
     pub from: Option<Standing>,
     /// Who is told.
     pub observer: &'a mut dyn Observer,
+}
+
+/// What a rank does besides training.
+pub enum Role<'a> {
+    /// Rank 0.
+    Lead(Leader<'a>),
+    /// All others; whom to tell, and who may ask to stop.
+    Follow(&'a mut dyn Observer),
 }
 
 /// Where the parts of the ranks come from.
@@ -135,19 +143,17 @@ pub fn train_on_threads(source: Source, leader: Leader, extras: Extras) -> Resul
                 (None, Source::Shards(path)) => Shard::open(path, part)?,
                 (None, Source::Dataset(_)) => unreachable!("a dataset has a layout"),
             };
-            member.train(&shard, leader)
+            match leader {
+                Some(leader) => member.train(&shard, Role::Lead(leader)),
+                None => member.train(&shard, Role::Follow(&mut NoObserver)),
+            }
         })
     });
     Ok(all(results)?.into_iter().flatten().next().expect("rank 0 gives a summary"))
 }
 
-/// Trains as one of the ranks that a launcher started; rank 0 alone has a leader, and gives a summary.
-pub fn train_among(
-    comm: &Comm,
-    order: Order,
-    source: Source,
-    leader: Option<Leader>,
-) -> Result<Option<Summary>> {
+/// Trains as one of the ranks that a launcher started; rank 0 alone leads, and gives a summary.
+pub fn train_among(comm: &Comm, order: Order, source: Source, role: Role) -> Result<Option<Summary>> {
     let here = &comm.hosts()[comm.rank()];
     let neighbours = comm.hosts().iter().filter(|host| *host == here).count();
     let threads = match order.config.train.threads {
@@ -159,11 +165,13 @@ pub fn train_among(
         let shard = match source {
             Source::Shards(path) => Shard::open(path, comm.rank() as u32)?,
             Source::Dataset(dataset) => {
+                // Before it is cut: parts of another graph would not even fit.
+                handshake(comm, &[("dataset", dataset.manifest.fingerprint.clone())])?;
                 let assignment = shared_assignment(comm, dataset, &order.config.train)?;
                 Layout::of(dataset, &assignment)?.cut(comm.rank() as u32)?
             }
         };
-        member.train(&shard, leader)
+        member.train(&shard, role)
     })
 }
 
@@ -216,14 +224,14 @@ struct Member<'a> {
 }
 
 impl Member<'_> {
-    fn train(self, shard: &Shard, leader: Option<Leader>) -> Result<Option<Summary>> {
+    fn train(self, shard: &Shard, role: Role) -> Result<Option<Summary>> {
         match self.order.config.train.precision {
-            Precision::F32 => self.train_in::<f32>(shard, leader),
-            Precision::F64 => self.train_in::<f64>(shard, leader),
+            Precision::F32 => self.train_in::<f32>(shard, role),
+            Precision::F64 => self.train_in::<f64>(shard, role),
         }
     }
 
-    fn train_in<T: Real>(self, shard: &Shard, leader: Option<Leader>) -> Result<Option<Summary>> {
+    fn train_in<T: Real>(self, shard: &Shard, role: Role) -> Result<Option<Summary>> {
         self.shake_hands(shard)?;
         let (comm, config) = (self.comm, self.order.config);
         let model: Model<T> = new_model(self.order.data, config)?;
@@ -243,10 +251,9 @@ impl Member<'_> {
         let engine = Together { part: &part, plan, rank, metric, meter, fault };
         let mut trainer = Trainer::new(config, engine, model, optimizer);
 
-        let mut silent = NoObserver;
-        let (mut run, from, observer) = match leader {
-            Some(Leader { run, from, observer }) => (Some(run), from, observer),
-            None => (None, None, &mut silent as &mut dyn Observer),
+        let (mut run, from, observer) = match role {
+            Role::Lead(Leader { run, from, observer }) => (Some(run), from, observer),
+            Role::Follow(observer) => (None, None, observer),
         };
         if let (Some(run), Some(numbers)) = (&mut run, &numbers) {
             run.save_scaling(numbers)?;
@@ -254,22 +261,23 @@ impl Member<'_> {
         if let Some((checkpoint, history)) = self.agree_on_start(from)? {
             trainer.restore(checkpoint, history)?;
         }
-        let mut shelf = Shelf { comm, run: run.as_deref_mut(), path: self.order.path };
+        let mut shelf = Shelf::new(comm, run.as_deref_mut(), self.order.path)?;
         let (outcome, engine) = trainer.run(&mut shelf, observer)?;
         let mut traffic = Traffic { transport: self.transport, ..engine.meter.gather(comm)? };
         if self.transport == THREADS {
             // One process has them all.
             traffic.peak_rss_bytes = crate::memory::peak_rss();
         }
+        let facts = Facts { threads: self.threads, metric, outcome: &outcome, train: &config.train };
+        let summary = Summary::new(facts, traffic);
+        if let Some(run) = &mut run {
+            run.finish(&serde_json::to_value(&summary).expect("numbers and names always serialise"))?;
+        }
+        // Last: a run is whole without it.
         if let Some(file) = self.order.extras.trace {
             trace::gather(comm, file)?;
         }
-        let metric = shard.whole().dataset.metric;
-        let facts = Facts { threads: self.threads, metric, outcome: &outcome, train: &config.train };
-        let Some(run) = run else { return Ok(None) };
-        let summary = Summary::new(facts, traffic);
-        run.finish(&serde_json::to_value(&summary).expect("numbers and names always serialise"))?;
-        Ok(Some(summary))
+        Ok(run.map(|_| summary))
     }
 
     /// Ranks that were started with different things must not begin.
@@ -297,15 +305,25 @@ impl Member<'_> {
 
     /// The epoch that rank 0 goes on from, and what this rank needs for it.
     fn agree_on_start(self, from: Option<Standing>) -> Result<Option<Standing>> {
-        let tag = Tag::new(Purpose::Control);
+        let (comm, path, tag) = (self.comm, self.order.path, Tag::new(Purpose::Control));
         let said = from.as_ref().map_or(0, |(checkpoint, _)| checkpoint.epoch);
-        let root = (self.comm.rank() == 0).then(|| Message::of(&[said]));
-        let epoch = self.comm.broadcast(tag, 0, root)?.expect::<u64>(1)?[0];
-        if epoch == 0 || from.is_some() {
-            return Ok(from);
+        let root = |message: Message| (comm.rank() == 0).then_some(message);
+        let epoch = comm.broadcast(tag, 0, root(Message::of(&[said])))?.expect::<u64>(1)?[0];
+        if epoch == 0 {
+            return Ok(None);
         }
-        let checkpoint = run::read_rank(self.order.path, epoch, self.comm.rank(), self.comm.size())?;
-        Ok(Some((checkpoint, Vec::new())))
+        let manifest = if comm.rank() == 0 { run::read_manifest(path, epoch)? } else { Vec::new() };
+        let manifest = comm.broadcast(tag.step(1), 0, root(Message::of(&manifest)))?;
+        let standing = match from {
+            Some(standing) => standing,
+            None => {
+                let manifest = manifest.as_slice::<u8>()?;
+                (run::read_rank(path, epoch, comm.rank(), comm.size(), manifest)?, Vec::new())
+            }
+        };
+        // Nobody goes on, and replaces a checkpoint, before all have found theirs.
+        comm.barrier(tag.step(2))?;
+        Ok(Some(standing))
     }
 }
 
@@ -321,6 +339,18 @@ struct Shelf<'a> {
     /// Rank 0 alone.
     run: Option<&'a mut Run>,
     path: &'a Path,
+    /// Whether `path` is the folder that rank 0 writes, and not one of the same name on another host.
+    sees: bool,
+}
+
+impl<'a> Shelf<'a> {
+    fn new(comm: &'a Comm, run: Option<&'a mut Run>, path: &'a Path) -> Result<Self> {
+        let mark = run.as_ref().map(|run| run.mark()).transpose()?;
+        let mark = mark.map(|mark| Message::of(mark.as_bytes()));
+        let mark = comm.broadcast(Tag::new(Purpose::Control).step(3), 0, mark)?;
+        let sees = run::sees(path, &String::from_utf8_lossy(mark.as_slice::<u8>()?));
+        Ok(Shelf { comm, run, path, sees })
+    }
 }
 
 impl Keeper for Shelf<'_> {
@@ -332,7 +362,7 @@ impl Keeper for Shelf<'_> {
         self.run.as_mut().map_or(Ok(()), |run| Ok(run.save_weights(weights)?))
     }
 
-    /// Every rank writes its file; when all have, rank 0 makes the checkpoint whole.
+    /// Every rank writes its file; when all have, rank 0 makes the checkpoint whole, and only then older ones go.
     fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         let (comm, epoch) = (self.comm, checkpoint.epoch);
         comm.at(epoch as u32, 0, "checkpoint");
@@ -344,16 +374,31 @@ impl Keeper for Shelf<'_> {
         if comm.broadcast(tag, 0, begun)?.expect::<u8>(1)? == [0] {
             return Ok(());
         }
-        let record = run::write_rank(self.path, epoch, comm.rank(), &checkpoint.state)?;
-        let text = serde_json::to_vec(&record).expect("numbers and names always serialise");
-        let records = comm.all_gather(tag.step(1), Message::of(&text))?;
+        let written = self.write_ranks(checkpoint, tag.step(1)).inspect_err(|_| {
+            // A checkpoint that will not be whole only takes space.
+            self.run.iter().for_each(|run| run.abandon_checkpoint(epoch));
+        })?;
         if let Some(run) = &mut self.run {
             let read =
                 |m: &Message| Ok(serde_json::from_slice(m.as_slice::<u8>()?).expect("as it was written"));
-            let records = records.iter().map(read).collect::<Result<Vec<FileRecord>>>()?;
-            run.commit_checkpoint(checkpoint, records)?;
+            let written = written.iter().map(read).collect::<Result<Vec<run::Written>>>()?;
+            run.commit_checkpoint(checkpoint, written)?;
         }
-        Ok(comm.barrier(tag.step(2))?)
+        comm.barrier(tag.step(2))?;
+        if !self.sees {
+            run::prune_annex(self.path, epoch, comm.rank())?;
+        }
+        Ok(())
+    }
+}
+
+impl Shelf<'_> {
+    /// What all ranks have written for a checkpoint that was begun.
+    fn write_ranks(&self, checkpoint: &Checkpoint, tag: Tag) -> Result<Vec<Message>> {
+        let (comm, epoch) = (self.comm, checkpoint.epoch);
+        let written = run::write_rank(self.path, epoch, comm.rank(), &checkpoint.state, self.sees)?;
+        let text = serde_json::to_vec(&written).expect("numbers and names always serialise");
+        Ok(comm.all_gather(tag, Message::of(&text))?)
     }
 }
 
@@ -467,7 +512,7 @@ fn scores<T: Real>(
     let tag = Tag::new(Purpose::Evaluation).epoch(number as u32);
     part.each_view(rank, model, |graph, view, shared, scored| {
         let logits = partition::evaluate(model, view, shared, rank, tag.step(graph as u8))?.logits;
-        finite &= logits.data().iter().all(|x| x.is_finite());
+        finite &= logits.data().par_iter().all(|x| x.is_finite());
         for &which in scored {
             let (rows, count) = (&part.rows[which], part.counts[which]);
             found[which] = score_of(rank, metric, &logits, rows, count, tag.step(8 + which as u8))?;

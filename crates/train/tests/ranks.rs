@@ -341,7 +341,7 @@ fn every_byte_of_an_epoch_is_explained() {
                 assert_eq!(summary.bytes_per_epoch, sum, "{what}");
             }
         }
-        // All rows needed (every norm over a batch mixes them) and nothing projected before: the formula of PipeGCN.
+        // All rows needed (inductive: every row is trained on) and nothing projected before: the formula of PipeGCN.
         let mut config = config(Kind::Sage);
         config.model.layers = 3;
         config.model.hidden = hidden as usize;

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use halograph_kernels::buffer::Buffer;
+use rustix::process::Pid;
 
 use self::raw::{Arriving, Lane, Probed};
 use self::road::Road;
@@ -40,10 +41,27 @@ pub fn join(options: &Options) -> Result<Comm> {
     }
     let piece = options.piece;
     let comm = Comm::start(options, move || open(piece).map_err(|cause| Error::Start { cause }))?;
-    let name = Message::of(transport::host().as_bytes());
-    let names = comm.gather(Key::control(Part::Hosts), name)?;
-    comm.shared().set_hosts(names.iter().map(text).collect());
+    let name = [transport::host(), machine(), std::process::id().to_string()].join("\n");
+    let names = comm.gather(Key::control(Part::Hosts), Message::of(name.as_bytes()))?;
+    let names: Vec<String> = names.iter().map(text).collect();
+    comm.shared().set_hosts(names.iter().map(|name| name.lines().next().unwrap_or("").into()).collect());
+    comm.shared().set_processes(names.iter().map(|name| process(name)).collect());
     Ok(comm)
+}
+
+/// Where numbers of processes mean the same: the running kernel, and the name space in it.
+fn machine() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let space = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    format!("{} {}", boot.trim(), space.display())
+}
+
+/// The process that said this of itself, if it is another one of this machine.
+fn process(name: &str) -> Option<Pid> {
+    let [_, place, number] = name.lines().collect::<Vec<_>>().try_into().ok()?;
+    let number: i32 = number.parse().ok()?;
+    let other = number != std::process::id() as i32;
+    (other && place == machine() && place.trim().len() > 1).then(|| Pid::from_raw(number)).flatten()
 }
 
 fn open(piece: usize) -> Result<Link, String> {

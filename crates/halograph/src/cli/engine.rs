@@ -95,8 +95,11 @@ pub fn is_run(path: &Path) -> bool {
 /// Gives the bytes it will need.
 pub fn admit(source: &Source, config: &Config, force: bool) -> anyhow::Result<Option<u64>> {
     source.check()?;
-    // What the parts of a graph need was asked when it was partitioned.
+    // What is predicted is the need of one process that has all of the graph. Ranks on several hosts need not fit one.
     let Source::Dataset(dataset) = source else { return Ok(None) };
+    if halograph::comm::launched() {
+        return Ok(None);
+    }
     let predicted = memory::predict(dataset, config).map_err(plain)?;
     predicted.map_or(Ok(()), |bytes| memory::admit(bytes, force)).map_err(plain)?;
     Ok(predicted)

@@ -8,6 +8,7 @@ use super::say;
 
 static ASKED: AtomicBool = AtomicBool::new(false);
 static IMPATIENT: AtomicBool = AtomicBool::new(false);
+static SILENT: AtomicBool = AtomicBool::new(false);
 static FIRST: Mutex<Option<Instant>> = Mutex::new(None);
 
 /// Signals so close together are one: a launcher and a terminal may both send theirs.
@@ -27,16 +28,27 @@ pub fn watch() {
             return;
         }
         if again {
-            say("\ninterrupted twice; what the last checkpoint does not hold is lost");
+            tell("\ninterrupted twice; what the last checkpoint does not hold is lost");
             std::process::exit(EXIT_CODE.into());
         }
-        say("\ninterrupted: finishing this epoch, then saving; once more to quit without");
+        tell("\ninterrupted: finishing this epoch, then saving; once more to quit without");
     });
 }
 
 /// Lets a second signal end the process on the spot: for work whose files are whole at any moment.
 pub fn end_at_second() {
     IMPATIENT.store(true, Ordering::Relaxed);
+}
+
+/// Says nothing about signals from now on: for one of several processes that get the same.
+pub fn be_silent() {
+    SILENT.store(true, Ordering::Relaxed);
+}
+
+fn tell(line: &str) {
+    if !SILENT.load(Ordering::Relaxed) {
+        say(line);
+    }
 }
 
 /// Whether there was a signal.

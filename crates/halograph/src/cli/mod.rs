@@ -61,6 +61,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// Exit codes: 2 usage or bad input, 3 a rank was lost, 1 anything else (a full disk, a broken device), 130 interrupted.
 pub fn fail(error: &anyhow::Error) -> ExitCode {
     say(&format!("error: {error}"));
+    code(error)
+}
+
+/// The exit code of an error.
+pub fn code(error: &anyhow::Error) -> ExitCode {
     if let Some(training::Error::Ranks(error)) = error.downcast_ref() {
         return ExitCode::from(if matches!(error, comm::Error::Mismatch { .. }) { 2 } else { 3 });
     }

@@ -1,10 +1,10 @@
 //! One writer a run.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use halograph_graph::error::{Error, IoContext, Result};
 
@@ -50,6 +50,17 @@ impl Lock {
         Ok(lock)
     }
 
+    /// Writes what nobody else would into the lock, for those who see it.
+    pub(super) fn mark(&self) -> Result<String> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+        let mark = format!("process {} at {now}\n", std::process::id());
+        let mut file = &self.file;
+        let written = file.set_len(0).and_then(|()| io::Seek::rewind(&mut file));
+        let written = written.and_then(|()| file.write_all(mark.as_bytes())).and_then(|()| file.sync_all());
+        written.at(&self.folder.join(LOCK), "write")?;
+        Ok(mark)
+    }
+
     /// Fails when the folder is not the one that was locked: what is written then would go nowhere, or into
     /// somebody else's run.
     pub(super) fn check(&self) -> Result<()> {
@@ -68,6 +79,11 @@ impl Lock {
     }
 }
 
+/// Whether the lock of `folder` holds `mark`.
+pub(super) fn is_marked(folder: &Path, mark: &str) -> bool {
+    fs::read_to_string(folder.join(LOCK)).is_ok_and(|found| found == mark)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,6 +96,15 @@ mod tests {
         assert!(error.to_string().contains("another process is writing this run") && !error.is_environment());
         drop(first);
         Lock::take(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn a_mark_is_seen_where_it_was_made() {
+        let [one, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let lock = Lock::take(one.path()).unwrap();
+        let (first, second) = (lock.mark().unwrap(), lock.mark().unwrap());
+        let seen = [(&one, &first), (&one, &second), (&other, &second)];
+        assert_eq!(seen.map(|(folder, mark)| is_marked(folder.path(), mark)), [false, true, false]);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! model.safetensors   weights of the best evaluation
 //! scaling.safetensors what was done to features, if that has numbers
 //! ckpt-E/             all that is needed to go on after epoch E
+//! rank-R/ckpt-E/      the same on the host of rank R, if that does not see this folder
 //! demo-data/, tensorboard/   if the run was given no data, or was asked for event files
 //! ```
 //!
@@ -18,7 +19,6 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use halograph_graph::error::{Error, Result};
-use halograph_graph::io::npy::FileRecord;
 use halograph_nn::state::State;
 use serde_json::Value;
 
@@ -37,7 +37,7 @@ mod lock;
 #[cfg(test)]
 mod tests;
 
-pub use checkpoint::Checkpoint;
+pub use checkpoint::{Checkpoint, Written, annex};
 pub use header::{DataRef, Header};
 
 /// Folder inside a run for a graph that was made for it, if it was given none.
@@ -111,6 +111,12 @@ impl Run {
         &self.path
     }
 
+    /// Marks the folder, so that other processes can find out whether they see it ([`sees`]).
+    pub fn mark(&self) -> Result<String> {
+        self.lock.check()?;
+        self.lock.mark()
+    }
+
     /// Says in `run.json` that the run goes on, what it does from here on, and where its data are now.
     pub fn go_on(&mut self, header: Header) -> Result<()> {
         self.lock.check()?;
@@ -149,15 +155,20 @@ impl Run {
         Ok(true)
     }
 
-    /// Ends a checkpoint that was begun, when all ranks have written ([`write_rank`]) what `records` describe, in their
+    /// Ends a checkpoint that was begun, when all ranks have written ([`write_rank`]) what `written` describes, in their
     /// order; older ones go. As for [`Run::checkpoint`], epochs are recorded and weights saved before.
-    pub fn commit_checkpoint(&mut self, checkpoint: &Checkpoint, records: Vec<FileRecord>) -> Result<()> {
+    pub fn commit_checkpoint(&mut self, checkpoint: &Checkpoint, written: Vec<Written>) -> Result<()> {
         self.lock.check()?;
         let metrics_bytes = self.history.sync()?;
-        checkpoint::commit(&self.path, checkpoint, metrics_bytes, records)
+        checkpoint::commit(&self.path, checkpoint, metrics_bytes, written)
             .inspect_err(|_| checkpoint::abandon(&self.path, checkpoint.epoch))?;
         self.newest = Some(checkpoint.epoch);
         checkpoint::prune(&self.path, checkpoint.epoch)
+    }
+
+    /// Gives up a checkpoint that was begun and cannot be made whole.
+    pub fn abandon_checkpoint(&self, epoch: u64) {
+        checkpoint::abandon(&self.path, epoch);
     }
 
     /// Saves the weights of the best evaluation.
@@ -208,14 +219,31 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     files::write_whole(folder, name, bytes)
 }
 
-/// Writes what `rank` needs to go on into the checkpoint that [`Run::begin_checkpoint`] began in `path`.
-pub fn write_rank(path: &Path, epoch: u64, rank: usize, state: &State) -> Result<FileRecord> {
-    checkpoint::write_rank(path, epoch, rank, state)
+/// Whether this process sees the folder `path` of the run that gave this [`Run::mark`].
+pub fn sees(path: &Path, mark: &str) -> bool {
+    lock::is_marked(path, mark)
 }
 
-/// What `rank` of `ranks` needs to go on from the checkpoint after `epoch` of the run in `path`.
-pub fn read_rank(path: &Path, epoch: u64, rank: usize, ranks: usize) -> Result<Checkpoint> {
-    Ok(checkpoint::read(path, epoch, rank, ranks)?.checkpoint)
+/// Writes what `rank` needs to go on into the checkpoint that [`Run::begin_checkpoint`] began in `path`, or into a
+/// folder of its own if it does not see that one.
+pub fn write_rank(path: &Path, epoch: u64, rank: usize, state: &State, sees: bool) -> Result<Written> {
+    let write = if sees { checkpoint::write_rank } else { checkpoint::write_annex };
+    Ok(Written::new(write(path, epoch, rank, state)?, !sees))
+}
+
+/// Removes what `rank` keeps of older checkpoints in a folder of its own.
+pub fn prune_annex(path: &Path, epoch: u64, rank: usize) -> Result<()> {
+    checkpoint::prune(&annex(path, rank), epoch)
+}
+
+/// The manifest of the checkpoint after `epoch` of the run in `path`.
+pub fn read_manifest(path: &Path, epoch: u64) -> Result<Vec<u8>> {
+    checkpoint::read_manifest(path, epoch)
+}
+
+/// What `rank` of `ranks` needs to go on from the checkpoint after `epoch` of the run in `path`, which has this manifest.
+pub fn read_rank(path: &Path, epoch: u64, rank: usize, ranks: usize, manifest: &[u8]) -> Result<Checkpoint> {
+    checkpoint::read_rank(path, epoch, rank, ranks, manifest)
 }
 
 /// What the run in `path` is, whoever may be writing it.
@@ -294,7 +322,7 @@ fn may_create(path: &Path, overwrite: bool) -> Result<()> {
 fn newest_whole(path: &Path, ranks: usize) -> Result<(Option<Saved>, Vec<String>)> {
     let mut damage = Vec::new();
     for epoch in checkpoint::epochs(path)? {
-        match checkpoint::read(path, epoch, 0, ranks) {
+        match checkpoint::read(path, epoch, ranks) {
             Ok(found) => {
                 let instead = format!("going on from the checkpoint of epoch {epoch}");
                 let notes = damage.iter().map(|problem: &String| format!("{problem}; {instead}")).collect();

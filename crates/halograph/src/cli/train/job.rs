@@ -18,7 +18,8 @@ use crate::cli::source::Source;
 use crate::cli::trained::{data_path, open_source, own_data};
 
 /// What may change when a run goes on: the steps it has made are those it would have made.
-const CHANGEABLE: [&str; 4] = ["train.epochs", "train.patience", "train.threads", "train.checkpoint_seconds"];
+const CHANGEABLE: [&str; 5] =
+    ["train.epochs", "train.patience", "train.threads", "train.checkpoint_seconds", "train.deadline"];
 
 /// Where the scalars of a run go.
 pub fn scalars(run: &Path) -> PathBuf {
@@ -95,8 +96,11 @@ fn start(args: &Args, settings: &[Setting]) -> anyhow::Result<Job> {
 /// A graph in parts is trained on as many ranks, unless the user says otherwise.
 fn with_parts(settings: &[Setting], source: &Source) -> Vec<Setting> {
     let place = source.path().display().to_string();
-    let parts = source.parts().map(|parts| Setting::new(&place, "train.ranks", &parts.to_string()));
-    parts.into_iter().chain(settings.iter().cloned()).collect()
+    let implied = |parts: u32| {
+        let ranks = Setting::new(&place, "train.ranks", &parts.to_string());
+        [Setting::new(&place, "train.strategy", "partition"), ranks]
+    };
+    source.parts().map(implied).into_iter().flatten().chain(settings.iter().cloned()).collect()
 }
 
 /// Refuses to train parts on another number of ranks.

@@ -14,6 +14,8 @@ use std::process::ExitCode;
 use halograph::train::config::StrategyKind;
 use halograph::train::event::Ending;
 
+use halograph_graph::error::{Error, Result};
+
 use self::flags::Settings;
 use self::job::{Job, scalars};
 use self::watch::Watch;
@@ -64,6 +66,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let settings = args.settings.read()?;
+    may_trace(args)?;
     if let Some(comm) = world::join(&settings)? {
         return world::run(args, &settings, comm);
     }
@@ -80,6 +83,17 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let summary = job.train(args.trace.as_deref(), &mut watch)?;
     drop(watch);
     finish(args, &job, &summary)
+}
+
+/// Asked before anything is trained.
+fn may_trace(args: &Args) -> Result<()> {
+    let Some(file) = &args.trace else { return Ok(()) };
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if file.is_dir() || !folder.is_dir() {
+        let error = Error::input(file.display(), "a trace cannot be written there");
+        return Err(error.help("give --trace the name of a file in a folder that exists"));
+    }
+    Ok(())
 }
 
 /// Who shows a run while it goes on.

@@ -1,0 +1,352 @@
+//! Ranks as processes, as a user starts them: `mpirun -n N halograph train …`.
+#![cfg(all(feature = "mpi", target_os = "linux"))]
+#![expect(clippy::print_stderr, reason = "says what it skips")]
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Against hanging; nothing here takes nearly as long.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// A small model that is trained in no time, with everything random on.
+const QUICK: &str = "--hidden 8 --layers 2 --epochs 6 --threads 1 --set model.input_dropout=0.2";
+/// Epochs enough to be hit in the middle.
+const LONG: &str = "--hidden 8 --layers 2 --epochs 300 --threads 1 --checkpoint-seconds 0.05 --deadline 3 -q";
+
+/// A folder with a small dataset called `g`; one world at a time, or ranks would starve each other.
+struct Place {
+    folder: TempDir,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// What a command did.
+struct Done {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+/// The place, if there is an `mpirun`.
+fn place() -> Option<Place> {
+    static ONE: Mutex<()> = Mutex::new(());
+    if Command::new("mpirun").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no mpirun");
+        return None;
+    }
+    let _alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let place = Place { folder: tempfile::tempdir().unwrap(), _alone };
+    place.ok("data make --nodes 300 --edges 2400 --features 12 --classes 3 -o g -q");
+    Some(place)
+}
+
+impl Place {
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Starts `words` here; `H` stands for the binary.
+    fn start(&self, words: &str) -> Child {
+        let binary = env!("CARGO_BIN_EXE_halograph");
+        let words: Vec<&str> =
+            words.split_whitespace().map(|word| if word == "H" { binary } else { word }).collect();
+        let output = |name| Stdio::from(File::create(self.path(name)).unwrap());
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).current_dir(self.folder.path()).stdin(Stdio::null());
+        command.stdout(output("stdout")).stderr(output("stderr")).spawn().expect("it starts")
+    }
+
+    fn end(&self, mut child: Child) -> Done {
+        let end = Instant::now() + PATIENCE;
+        let status = loop {
+            match child.try_wait().unwrap() {
+                Some(status) => break status,
+                None if Instant::now() > end => {
+                    let _ = child.kill();
+                    panic!("not done in time: {}", self.read("stderr"));
+                }
+                None => sleep(Duration::from_millis(10)),
+            }
+        };
+        Done { code: status.code(), stdout: self.read("stdout"), stderr: self.read("stderr") }
+    }
+
+    fn read(&self, name: &str) -> String {
+        String::from_utf8_lossy(&fs::read(self.path(name)).unwrap()).into_owned()
+    }
+
+    fn run(&self, words: &str) -> Done {
+        self.end(self.start(words))
+    }
+
+    /// One process, which succeeds.
+    fn ok(&self, line: &str) -> String {
+        let done = self.run(&format!("H {line}"));
+        assert_eq!(done.code, Some(0), "{line}: {}", done.stderr);
+        done.stdout
+    }
+
+    /// So many ranks.
+    fn ranks(&self, ranks: usize, line: &str) -> Done {
+        self.run(&format!("{} {ranks} H train {line}", LAUNCH))
+    }
+
+    fn ranks_ok(&self, ranks: usize, line: &str) -> Done {
+        let done = self.ranks(ranks, line);
+        assert_eq!(done.code, Some(0), "{line}: {}", done.stderr);
+        done
+    }
+
+    /// Ranks that refuse; gives what they said, which is said once.
+    fn refused(&self, words: &str) -> String {
+        let done = self.run(&format!("{LAUNCH} {words}"));
+        assert!(done.code.is_some_and(|code| code != 0), "{words}: {}", done.stdout);
+        assert_eq!(done.stderr.matches("error: ").count(), 1, "{words}: {}", done.stderr);
+        assert!(!done.stderr.contains("panicked"), "{}", done.stderr);
+        done.stderr
+    }
+
+    /// What must not depend on who trained, or how often that was interrupted.
+    fn results(&self, run: &str) -> (Vec<u8>, Vec<Value>) {
+        let text = self.read(&format!("{run}/metrics.jsonl"));
+        let epochs = text.lines().map(|line| {
+            let mut epoch: Value = serde_json::from_str(line).unwrap();
+            epoch.as_object_mut().unwrap().remove("seconds");
+            epoch
+        });
+        (fs::read(self.path(run).join("model.safetensors")).unwrap(), epochs.collect())
+    }
+
+    #[track_caller]
+    fn same(&self, one: &str, other: &str) {
+        let (one, other) = (self.results(one), self.results(other));
+        assert_eq!(one.1, other.1);
+        assert!(one.0 == other.0, "weights differ");
+    }
+}
+
+const LAUNCH: &str = "mpirun --allow-run-as-root --oversubscribe -n";
+
+#[test]
+fn every_model_gets_the_bits_it_gets_on_threads() {
+    let Some(place) = place() else { return };
+    for model in ["sage", "gcn", "gat", "gcnii", "resgcn"] {
+        let most = if model == "sage" { 4 } else { 3 };
+        for ranks in (1..=most).rev() {
+            let line = format!("g --model {model} {QUICK} --overwrite -q");
+            // One process under a launcher is one process.
+            let threads = if ranks == 1 { String::new() } else { format!("--ranks {ranks}") };
+            place.ok(&format!("train {line} {threads} --out threads"));
+            let done = place.ranks_ok(ranks, &format!("{line} --out mpi"));
+            assert!(done.stdout.is_empty() && done.stderr.is_empty(), "{}{}", done.stdout, done.stderr);
+            place.same("mpi", "threads");
+        }
+    }
+}
+
+#[test]
+fn rank_0_alone_shows_the_run() {
+    let Some(place) = place() else { return };
+    let done = place.ranks_ok(3, &format!("{QUICK} --out demo"));
+    assert_eq!(done.stderr.lines().count(), 6, "{}", done.stderr);
+    assert_eq!(done.stdout.matches("ranks      3 (mpi), 1 thread each").count(), 1, "{}", done.stdout);
+    assert!(place.path("demo/demo-data").exists() && done.stdout.contains("demo: 4,000 nodes"));
+    let done = place.ranks_ok(2, &format!("g {QUICK} --out json --json"));
+    let line: Value = serde_json::from_str(&done.stdout).expect("one line of JSON");
+    assert_eq!((&line["ranks"], &line["transport"]), (&2.into(), &"mpi".into()));
+    assert_eq!(line["loss_history"].as_array().unwrap().len(), 6);
+    assert!(line["bytes_per_epoch"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn parts_on_disk_are_trained_and_continued() {
+    let Some(place) = place() else { return };
+    place.ok("partition g -k 3 -o shards -q");
+    place.ok(&format!("train shards {QUICK} --out threads -q"));
+    place.ranks_ok(3, &format!("shards {QUICK} --epochs 2 --out mpi -q"));
+    place.ranks_ok(3, "--resume --out mpi --epochs 6 -q");
+    place.same("mpi", "threads");
+    let message = place.refused(&format!("2 H train shards {QUICK} --out other"));
+    assert!(message.contains("3 parts, to be trained on 2 ranks"), "{message}");
+    let message = place.refused("2 H train --resume --out mpi --epochs 9");
+    assert!(message.contains("train.ranks = 2, but the run was started with 3"), "{message}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_by_all_and_said_once() {
+    let Some(place) = place() else { return };
+    let cases = [
+        ("3 H train g --lr -1 --out r", "--lr: train.lr: -1: must be a positive number"),
+        ("3 H train g --ranks 2 --out r", "train.ranks = 2, but the launcher started 3"),
+        ("3 H train g --strategy single --out r", "must be 1 with train.strategy"),
+        ("3 H train nowhere --out r", "nowhere"),
+        ("3 H train --resume --out r", "there is no run to resume"),
+        (
+            "2 H train g --out r : -n 1 H train g --lr 0.5 --out r",
+            "train.lr differs between ranks: \"0.01\" here, \"0.5\" on rank 2",
+        ),
+        ("2 H train g --out r : -n 1 H train g --lr -1 --out r", "--lr: train.lr: -1"),
+    ];
+    for (words, said) in cases {
+        let message = place.refused(words);
+        assert!(message.contains(said), "{words}: {message}");
+        assert!(!place.path("r").exists(), "{words}");
+    }
+}
+
+#[test]
+fn ranks_with_other_data_are_refused_by_name() {
+    let Some(place) = place() else { return };
+    place.ok("data make --nodes 310 --edges 2400 --features 12 --classes 3 -o h -q");
+    let message = place.refused("2 H train g --out r : -n 1 H train h --out r");
+    assert!(message.contains("dataset differs between ranks"), "{message}");
+    // The part of another partition, a damaged part, and none at all.
+    place.ok("partition g -k 3 -o shards -q");
+    place.ok("partition g -k 3 --method random -o others -q");
+    let train = |data: &str| {
+        place.refused(&format!(
+            "2 H train shards --out r --overwrite : -n 1 H train {data} --out r --overwrite"
+        ))
+    };
+    let message = train("others");
+    assert!(message.contains("layout of parts differs between ranks"), "{message}");
+    let file = place.path("others/part-0002/feat.npy");
+    let mut bytes = fs::read(&file).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&file, bytes).unwrap();
+    let message = train("others");
+    assert!(message.contains("others/part-0002/feat.npy: contents differ"), "{message}");
+    fs::remove_dir_all(place.path("others/part-0002")).unwrap();
+    let message = train("others");
+    assert!(message.contains("part 2 is not here"), "{message}");
+}
+
+#[test]
+fn hosts_need_no_common_folder() {
+    let Some(place) = place() else { return };
+    for host in ["a", "b"] {
+        fs::create_dir(place.path(host)).unwrap();
+    }
+    // Two hosts: a relative path is another folder on each.
+    let hosts = |line: &str| {
+        format!(
+            "mpirun --allow-run-as-root --oversubscribe -n 2 --wdir a H train {line} : -n 2 --wdir b H train {line}"
+        )
+    };
+    for (data, quick) in [("../g", QUICK), ("", "--hidden 8 --epochs 6")] {
+        let threads = data.trim_start_matches("../");
+        place.ok(&format!("train {threads} {quick} --ranks 4 --out threads --overwrite -q"));
+        let first = place.run(&hosts(&format!("{data} {quick} --epochs 3 --out run --overwrite -q")));
+        assert_eq!(first.code, Some(0), "{}", first.stderr);
+        for there in ["a/run/ckpt-3/rank-1", "b/run/rank-2/ckpt-3/rank-2", "b/run/rank-3/ckpt-3/rank-3"] {
+            assert!(place.path(&format!("{there}.safetensors")).exists(), "{there}");
+        }
+        assert!(!place.path("b/run/run.json").exists() && !place.path("a/run/rank-2").exists());
+        let second = place.run(&hosts("--resume --out run --epochs 6 -q"));
+        assert_eq!(second.code, Some(0), "{}", second.stderr);
+        place.same("a/run", "threads");
+        assert!(!place.path("b/run/rank-2/ckpt-3").exists() && place.path("b/run/rank-2/ckpt-6").exists());
+    }
+    let again = hosts("--resume --out run --epochs 9 -q");
+    let again = again.strip_prefix("mpirun --allow-run-as-root --oversubscribe -n ").unwrap();
+    let file = place.path("b/run/rank-3/ckpt-6/rank-3.safetensors");
+    let bytes = fs::read(&file).unwrap();
+    fs::write(&file, &bytes[1..]).unwrap();
+    assert!(place.refused(again).contains("rank-3.safetensors: contents differ"));
+    fs::remove_file(&file).unwrap();
+    assert!(place.refused(again).contains("what rank 3 saved is not on this host"));
+    fs::write(&file, bytes).unwrap();
+    assert_eq!(place.run(&hosts("--resume --out run --epochs 9 -q")).code, Some(0));
+}
+
+/// The processes of ranks under a launcher, by rank.
+fn processes(launcher: &Child) -> Vec<u32> {
+    let children = format!("/proc/{0}/task/{0}/children", launcher.id());
+    let children = fs::read_to_string(children).unwrap_or_default();
+    let is_rank = |id: &u32| {
+        fs::read_to_string(format!("/proc/{id}/comm")).is_ok_and(|name| name.trim() == "halograph")
+    };
+    let mut ranks: Vec<u32> =
+        children.split_whitespace().filter_map(|id| id.parse().ok()).filter(is_rank).collect();
+    ranks.sort();
+    ranks
+}
+
+/// Whether a process is there and not just unburied.
+fn lives(process: u32) -> bool {
+    let state = fs::read_to_string(format!("/proc/{process}/stat"));
+    state.is_ok_and(|text| !text.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')))
+}
+
+fn signal(name: &str, process: u32) {
+    let sent = Command::new("kill").args([name, &process.to_string()]).status();
+    assert!(sent.expect("there is a kill").success());
+}
+
+/// Waits until the run has a checkpoint; gives its ranks.
+fn at_work(launcher: &Child, run: &Path, ranks: usize) -> Vec<u32> {
+    let saved = || {
+        fs::read_dir(run)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .any(|e| e.file_name().to_string_lossy().starts_with("ckpt-"))
+    };
+    let end = Instant::now() + PATIENCE;
+    while !saved() {
+        assert!(Instant::now() < end, "there is no checkpoint");
+        sleep(Duration::from_millis(5));
+    }
+    let found = processes(launcher);
+    assert_eq!(found.len(), ranks);
+    found
+}
+
+#[test]
+fn a_signal_to_the_launcher_saves() {
+    let Some(place) = place() else { return };
+    place.ok(&format!("train g {LONG} --ranks 3 --out whole"));
+    let launcher = place.start(&format!("{LAUNCH} 3 H train g {LONG} --out r"));
+    at_work(&launcher, &place.path("r"), 3);
+    signal("-TERM", launcher.id());
+    let done = place.end(launcher);
+    assert_ne!(done.code, Some(0));
+    assert_eq!(done.stderr.matches("interrupted: finishing").count(), 1, "{}", done.stderr);
+    assert!(done.stderr.contains("saved. Resume with: halograph train --resume --out r"), "{}", done.stderr);
+    place.ranks_ok(3, "--resume --out r -q");
+    place.same("r", "whole");
+}
+
+/// A short form of `scripts/drill`.
+#[test]
+fn ranks_that_are_killed_or_stopped_end_all_and_cost_nothing() {
+    let Some(place) = place() else { return };
+    place.ok(&format!("train g {LONG} --ranks 3 --out whole"));
+    for (name, rank, cause) in
+        [("-KILL", 1, "is gone"), ("-STOP", 2, "was lost"), ("-KILL", 0, "is gone"), ("-STOP", 0, "was lost")]
+    {
+        let launcher = place.start(&format!("{LAUNCH} 3 H train g {LONG} --overwrite --out r"));
+        let ranks = at_work(&launcher, &place.path("r"), 3);
+        signal(name, ranks[rank]);
+        let hit = Instant::now();
+        let done = place.end(launcher);
+        assert!(done.code.is_some_and(|code| code != 0));
+        let lines: Vec<&str> = done.stderr.lines().filter(|line| line.starts_with("error: ")).collect();
+        let said = lines
+            .last()
+            .is_some_and(|line| line.contains(&format!("rank {rank} on ")) && line.contains(cause));
+        assert!(said, "{name} {rank}: {}", done.stderr);
+        // The deadline and 5 seconds, and as much again for a busy machine.
+        while ranks.iter().any(|&process| lives(process)) {
+            assert!(hit.elapsed() < Duration::from_secs(16), "{name} {rank}: processes are left");
+            sleep(Duration::from_millis(20));
+        }
+        place.ranks_ok(3, "--resume --out r -q");
+        place.same("r", "whole");
+    }
+}
