@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use halograph_graph::Dataset;
 use halograph_graph::error::Error as InputError;
-use halograph_kernels::Real;
 use halograph_kernels::keyed::Key;
+use halograph_kernels::{Real, buffer};
 use halograph_nn::Model;
 use halograph_nn::model::Kind;
 use halograph_nn::optimizer::{Method, Optimizer, clip_gradients};
@@ -210,6 +210,10 @@ impl<'c, T: Real, E: Engine<T>> Trainer<'c, T, E> {
         let seconds = start.elapsed().as_secs_f64();
         self.epoch = epoch;
         self.seconds += seconds;
+        if epoch == train.epochs {
+            // What training kept for its next epoch is of no use any more.
+            buffer::release();
+        }
         let scores = if epoch.is_multiple_of(train.eval_every) || epoch == train.epochs {
             Some(self.evaluate()?)
         } else {
