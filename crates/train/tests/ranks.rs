@@ -159,6 +159,7 @@ fn every_model_follows_one_process_on_any_number_of_ranks() {
 
 /// A real graph and a larger made one: shorter, in the precision that users train in.
 #[test]
+#[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
 fn cora_and_small_follow_too() {
     let temp = TempDir::new().unwrap();
     let small = temp.path().join("small");
