@@ -125,7 +125,8 @@ impl Staging {
         sync_folder(self.folder.path())?;
         // Others may have been here since we began.
         self.kind.may_write(&self.target, self.overwrite)?;
-        if self.target.join(self.kind.manifest).exists() {
+        // Only with leave: one that has appeared since we looked is somebody's.
+        if self.overwrite && self.target.join(self.kind.manifest).exists() {
             self.exchange()?
         } else {
             self.place()?
