@@ -8,6 +8,7 @@ use super::say;
 
 static ASKED: AtomicBool = AtomicBool::new(false);
 static IMPATIENT: AtomicBool = AtomicBool::new(false);
+static ALONE: AtomicBool = AtomicBool::new(false);
 static SILENT: AtomicBool = AtomicBool::new(false);
 static FIRST: Mutex<Option<Instant>> = Mutex::new(None);
 
@@ -21,6 +22,10 @@ pub const EXIT_CODE: u8 = 130;
 pub fn watch() {
     // Fails only where a handler is already set, which is this one.
     let _ = ctrlc::set_handler(|| {
+        if ALONE.load(Ordering::Relaxed) {
+            say("error: ended by a signal before all ranks had come together");
+            std::process::exit(EXIT_CODE.into());
+        }
         let mut first = FIRST.lock().unwrap_or_else(|e| e.into_inner());
         let since = *first.get_or_insert_with(Instant::now);
         let again = ASKED.swap(true, Ordering::Relaxed) && since.elapsed() > ONE;
@@ -38,6 +43,13 @@ pub fn watch() {
 /// Lets a second signal end the process on the spot: for work whose files are whole at any moment.
 pub fn end_at_second() {
     IMPATIENT.store(true, Ordering::Relaxed);
+}
+
+/// Whether this process still waits for the other ranks: then a signal ends it on the spot, and it says so.
+#[cfg(feature = "mpi")]
+pub fn end_at_first(alone: bool) {
+    watch();
+    ALONE.store(alone, Ordering::Relaxed);
 }
 
 /// Says nothing about signals from now on: for one of several processes that get the same.

@@ -26,7 +26,8 @@ Examples:
   halograph train cora --config run.toml --set train.clip=1
                                                           every key there is, in a file or one by one
   halograph train cora --out runs/mine --epochs 500       stop it with Ctrl-C …
-  halograph train --resume --out runs/mine                … and go on where it stopped";
+  halograph train --resume --out runs/mine                … and go on where it stopped
+  mpirun -n 4 halograph train cora                        four ranks, on one machine or more (feature mpi)";
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]

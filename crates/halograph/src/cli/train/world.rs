@@ -49,7 +49,9 @@ pub fn join(settings: &[Setting]) -> anyhow::Result<Option<Comm>> {
         config::resolve(settings).ok().map(|config| Duration::from_secs_f64(config.train.deadline));
     let options = comm::Options::default();
     let options = comm::Options { deadline: deadline.unwrap_or(options.deadline), ..options };
+    interrupt::end_at_first(true);
     let comm = comm::mpi::join(&options).map_err(train::Error::from)?;
+    interrupt::end_at_first(false);
     if comm.size() > 1 {
         return Ok(Some(comm));
     }
