@@ -218,10 +218,15 @@ impl Receiving {
 
     /// The message, when it is there.
     pub fn wait(self) -> Result<Message> {
+        Ok(self.wait_timed()?.0)
+    }
+
+    /// The message, when it is there, and when it came.
+    pub fn wait_timed(self) -> Result<(Message, Instant)> {
         let Receiving { shared, from, key, since } = self;
         let next = shared.wait(key.tag, |state| state.next(from, key))?;
         let arrived = next.map_err(|_| shared.never(from, key.tag))?;
         shared.recorder.add(Track::Receive, since, arrived.at, || format!("{} from {from}", key.tag));
-        Ok(arrived.message)
+        Ok((arrived.message, arrived.at))
     }
 }

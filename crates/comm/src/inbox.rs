@@ -124,6 +124,12 @@ impl Inbox {
         }
     }
 
+    /// Learns that rank `from` lives.
+    #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "between threads whole messages arrive"))]
+    pub fn heard(&self, from: usize) {
+        self.state().peers[from].heard = Instant::now();
+    }
+
     /// Makes everybody who waits look again.
     pub fn look_again(&self) {
         // Whoever has looked already, but does not sleep yet, holds the lock.

@@ -97,10 +97,14 @@ impl Message {
     expect(dead_code, reason = "threads hand messages over as they are")
 )]
 impl Message {
-    /// Payload and trailer, for a message sent as `key`.
-    pub(crate) fn sealed(&mut self, key: Key) -> &[u64] {
+    /// Writes the trailer of a message sent as `key`.
+    pub(crate) fn seal(&mut self, key: Key) {
         let end = self.words.len() - TRAILER;
         self.words[end..].copy_from_slice(&[key.to_u64(), self.bytes as u64]);
+    }
+
+    /// Payload and trailer, once that was written.
+    pub(crate) fn sealed(&self) -> &[u64] {
         &self.words
     }
 
@@ -151,7 +155,9 @@ mod tests {
     fn a_sealed_message_is_opened_and_damage_is_not() {
         let key = Key::user(Tag::new(Purpose::Features).epoch(9));
         for numbers in [&[][..], &[1u8], &[1, 2, 3, 4, 5, 6, 7, 8], &[7; 9]] {
-            let words = Buffer::from(Message::of(numbers).sealed(key));
+            let mut message = Message::of(numbers);
+            message.seal(key);
+            let words = Buffer::from(message.sealed());
             let (found, message) = Message::unsealed(words.clone()).unwrap();
             assert_eq!((found, message.as_slice::<u8>().unwrap()), (key, numbers));
             let mut damaged = words;

@@ -9,13 +9,14 @@ pub struct Options {
     pub deadline: Duration,
     /// How often a rank says that it lives, whatever it is doing.
     pub heartbeat: Duration,
-    /// The most bytes that travel between processes in one piece; longer messages are cut.
+    /// The most bytes that travel between processes in one piece. Longer messages are cut, so that signs of life are
+    /// not stuck behind them: a few pieces must take much less time than the deadline.
     pub piece: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { deadline: Duration::from_secs(30), heartbeat: Duration::from_secs(1), piece: 1 << 30 }
+        Options { deadline: Duration::from_secs(30), heartbeat: Duration::from_secs(1), piece: 4 << 20 }
     }
 }
 

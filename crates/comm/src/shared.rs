@@ -120,7 +120,7 @@ impl Shared {
     /// A rank of this machine whose process has ended though it had not left, and where it was last.
     pub fn gone(&self) -> Option<(usize, String)> {
         let processes = self.processes.get()?.iter().enumerate();
-        let mut ended = processes.filter(|(_, process)| process.is_some_and(|process| has_ended(process)));
+        let mut ended = processes.filter(|(_, process)| process.is_some_and(has_ended));
         ended.find_map(|(rank, _)| Some((rank, self.inbox.last_of(rank)?)))
     }
 

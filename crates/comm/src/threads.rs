@@ -136,7 +136,23 @@ impl Transport for Nothing {
 mod tests {
     use super::*;
     use crate::handshake::handshake;
+    use crate::tag::{Purpose, Tag};
     use crate::trace::Track;
+
+    #[test]
+    fn ranks_that_were_suspended_together_miss_nobody() {
+        let options = Options { deadline: Duration::from_secs(1), ..Options::default() };
+        let comms = world(2, &options).unwrap();
+        let suspend =
+            |stall| comms.iter().for_each(|comm| comm.shared().order(|orders| orders.stall = stall));
+        suspend(true);
+        thread::sleep(options.deadline * 2);
+        suspend(false);
+        thread::scope(|scope| {
+            let meet = |comm| scope.spawn(move || Comm::barrier(comm, Tag::new(Purpose::Control)).unwrap());
+            comms.iter().for_each(|comm| drop(meet(comm)));
+        });
+    }
 
     #[test]
     fn ranks_with_clocks_of_their_own_agree_on_that_of_rank_0() {

@@ -146,3 +146,19 @@ fn a_killed_rank_is_lost_where_the_launcher_does_not_care() {
     let Some((_, said)) = hit(Signal::KILL, &["--enable-recovery"]) else { return };
     assert!(said.contains("rank 1 on ") && said.contains("was lost"), "{said}");
 }
+
+#[test]
+fn a_job_that_was_suspended_goes_on() {
+    let _alone = alone();
+    let Some((mut launcher, lines, processes)) = at_work(3, &[]) else { return };
+    let all = |signal| processes.iter().for_each(|&p| kill_process(p, signal).expect("it is our own"));
+    all(Signal::STOP);
+    thread::sleep(DEADLINE + Duration::from_secs(1));
+    all(Signal::CONT);
+    // Long enough to miss somebody.
+    thread::sleep(DEADLINE + Duration::from_secs(1));
+    assert!(launcher.try_wait().expect("it is our own").is_none(), "it has ended");
+    all(Signal::KILL);
+    launcher.wait().expect("it is our own");
+    drop(lines);
+}

@@ -228,6 +228,7 @@ impl<'g> Block<'g> {
     /// an edge comes from a source that is left out.
     pub fn prefix(&self, destinations: usize, sources: usize) -> Block<'_> {
         let first = self.destinations.start;
+        assert!(self.halo.is_none(), "a halo has no prefix");
         assert!(
             destinations <= self.destinations.len() && sources <= self.sources(),
             "a prefix is no longer"

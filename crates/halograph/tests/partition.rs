@@ -137,7 +137,7 @@ fn what_cannot_be_done_is_explained() {
     let place = Place::new();
     assert!(place.refused("partition demo -k 0 -o s").contains("1..=65536"));
     assert!(place.refused("partition demo -k many -o s").contains("many"));
-    assert!(place.refused("partition demo -o s").contains("-k"));
+    assert!(place.refused("partition demo -o s").contains("--parts <K>"));
     assert!(place.refused("partition nowhere -k 2 -o s").contains("nowhere"));
     assert!(place.refused("partition demo -k 2 -o s --method mettis").contains("metis"));
     assert!(

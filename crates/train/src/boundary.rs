@@ -3,6 +3,8 @@
 //! An [`Exchange`] is what each rank reads of the others in one block. Both directions are started by one call and taken
 //! by another, so that a strategy decides what is computed in between.
 
+use std::time::{Duration, Instant};
+
 use bytemuck::Pod;
 use half::f16;
 use halograph_comm::{Comm, Message, Receiving, Tag};
@@ -64,7 +66,7 @@ impl Exchange {
         }
         let from = |(rank, &rows): (usize, &usize)| (rows > 0).then(|| (rows, comm.receive(rank, tag)));
         let parts = self.receive.iter().enumerate().filter_map(from).collect();
-        Ok(Arriving { parts, columns, is_half: matches!(messages, Input::Half(_)) })
+        Ok(Arriving { parts, columns, is_half: matches!(messages, Input::Half(_)), flight: Flight::begin() })
     }
 
     fn send_rows<E: Pod + Send + Sync>(&self, comm: &Comm, tag: Tag, x: &Matrix<E>) -> Result<()> {
@@ -83,13 +85,21 @@ impl Exchange {
     pub fn start_back<T: Real>(&self, comm: &Comm, tag: Tag, grad: &Matrix<T>) -> Result<Returning<'_>> {
         let mut first = 0;
         for (rank, &count) in self.receive.iter().enumerate().filter(|(_, count)| **count > 0) {
-            comm.send(rank, tag, Message::of(grad.run(first..first + count)))?;
+            let mut message = Message::new::<T>(count * grad.cols());
+            copy(grad.run(first..first + count), message.as_mut_slice());
+            comm.send(rank, tag, message)?;
             first += count;
         }
         let from = |(rank, rows): (usize, &'_ Vec<u32>)| (!rows.is_empty()).then(|| comm.receive(rank, tag));
         let parts = self.send.iter().enumerate().map(from).collect();
-        Ok(Returning { exchange: self, parts })
+        Ok(Returning { exchange: self, parts, flight: Flight::begin() })
     }
+}
+
+/// Copies on all threads: one alone would hold up the others.
+fn copy<E: Pod + Send + Sync>(from: &[E], to: &mut [E]) {
+    const CHUNK: usize = 1 << 16;
+    to.par_chunks_mut(CHUNK).zip(from.par_chunks(CHUNK)).for_each(|(to, from)| to.copy_from_slice(from));
 }
 
 /// Messages of halo rows under way.
@@ -98,27 +108,57 @@ pub struct Arriving {
     parts: Vec<(usize, Receiving)>,
     columns: usize,
     is_half: bool,
+    flight: Flight,
+}
+
+/// Messages from when they were asked for until the last of them came.
+struct Flight {
+    began: Instant,
+    waited: Duration,
+    last: Option<Instant>,
+}
+
+impl Flight {
+    fn begin() -> Self {
+        Flight { began: Instant::now(), waited: Duration::ZERO, last: None }
+    }
+
+    fn wait(&mut self, receiving: Receiving) -> Result<Message> {
+        let start = Instant::now();
+        let (message, at) = receiving.wait_timed()?;
+        self.waited += start.elapsed();
+        self.last = self.last.max(Some(at));
+        Ok(message)
+    }
+
+    /// How long they travelled while something was computed.
+    fn hidden(&self) -> Duration {
+        let whole = self.last.map_or(Duration::ZERO, |last| last.saturating_duration_since(self.began));
+        whole.saturating_sub(self.waited)
+    }
 }
 
 impl Arriving {
-    /// The messages of all halo rows.
-    pub fn wait<T: Real>(self) -> Result<Input<T>> {
+    /// The messages of all halo rows, and how long they travelled while something was computed.
+    pub fn wait<T: Real>(self) -> Result<(Input<T>, Duration)> {
         if self.is_half {
-            return Ok(Input::Half(std::sync::Arc::new(self.rows::<f16>()?)));
+            let (rows, hidden) = self.rows::<f16>()?;
+            return Ok((Input::Half(std::sync::Arc::new(rows)), hidden));
         }
-        Ok(self.rows::<T>()?.into())
+        let (rows, hidden) = self.rows::<T>()?;
+        Ok((rows.into(), hidden))
     }
 
-    fn rows<E: Pod + Send + Sync>(self) -> Result<Matrix<E>> {
+    fn rows<E: Pod + Send + Sync>(mut self) -> Result<(Matrix<E>, Duration)> {
         let total = self.parts.iter().map(|(rows, _)| rows).sum();
         let mut all = Matrix::unspecified(total, self.columns);
         let mut first = 0;
         for (rows, receiving) in self.parts {
-            let message = receiving.wait()?;
-            all.run_mut(first..first + rows).copy_from_slice(message.expect::<E>(rows * self.columns)?);
+            let message = self.flight.wait(receiving)?;
+            copy(message.expect::<E>(rows * self.columns)?, all.run_mut(first..first + rows));
             first += rows;
         }
-        Ok(all)
+        Ok((all, self.flight.hidden()))
     }
 }
 
@@ -126,13 +166,17 @@ impl Arriving {
 pub struct Returning<'e> {
     exchange: &'e Exchange,
     parts: Vec<Option<Receiving>>,
+    flight: Flight,
 }
 
 impl<'e> Returning<'e> {
-    /// Waits for all of them.
-    pub fn wait(self) -> Result<Returned<'e>> {
-        let taken = self.parts.into_iter().map(|part| part.map(Receiving::wait).transpose());
-        Ok(Returned { exchange: self.exchange, messages: taken.collect::<std::result::Result<_, _>>()? })
+    /// Waits for all of them; gives also how long they travelled while something was computed.
+    pub fn wait(mut self) -> Result<(Returned<'e>, Duration)> {
+        let mut messages = Vec::new();
+        for part in self.parts {
+            messages.push(part.map(|part| self.flight.wait(part)).transpose()?);
+        }
+        Ok((Returned { exchange: self.exchange, messages }, self.flight.hidden()))
     }
 }
 

@@ -11,7 +11,7 @@ use halograph_nn::state::State;
 use halograph_nn::{Matrix, Model};
 use rayon::prelude::*;
 
-use crate::config::{Config, Normalize, Precision};
+use crate::config::{Config, Normalize, Precision, TrainConfig};
 use crate::data::{Data, Scaling};
 use crate::error::Result;
 use crate::event::Scores;
@@ -141,7 +141,7 @@ pub fn evaluate<'a>(trained: &Trained, source: impl Into<Source<'a>>) -> Result<
     trained.check_features(&place, &manifest)?;
     trained.check_classes(&place, &manifest)?;
     let train = &trained.header.config.train;
-    in_pool(threads(train), || match train.precision {
+    in_pool(alone(train), || match train.precision {
         Precision::F32 => evaluate_in::<f32>(trained, source),
         Precision::F64 => evaluate_in::<f64>(trained, source),
     })
@@ -167,7 +167,7 @@ pub fn predict<'a>(trained: &Trained, source: impl Into<Source<'a>>, output: Out
     let (place, manifest) = described(source)?;
     trained.check_features(&place, &manifest)?;
     let train = &trained.header.config.train;
-    in_pool(threads(train), || match train.precision {
+    in_pool(alone(train), || match train.precision {
         Precision::F32 => predict_in::<f32>(trained, source, output),
         Precision::F64 => predict_in::<f64>(trained, source, output),
     })
@@ -198,6 +198,11 @@ fn predict_in<T: Real>(trained: &Trained, source: Source, output: Output) -> Res
         }
     }
     Ok(narrow.unwrap_or_default())
+}
+
+/// Threads of one process, however many ranks trained.
+fn alone(train: &TrainConfig) -> usize {
+    threads(&TrainConfig { ranks: 1, ..train.clone() })
 }
 
 /// Where data are and what they say of themselves.

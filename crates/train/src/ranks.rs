@@ -4,10 +4,10 @@
 //! the same on all of them, or is asked. Rank 0 alone writes the run; a checkpoint holds a file of each rank, in the
 //! folder of the run or, where a rank does not see that, in one of its own.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use halograph_comm::{self as comm, Comm, Counters, Message, Options, Purpose, Tag, handshake};
 use halograph_graph::Dataset;
@@ -21,6 +21,7 @@ use halograph_kernels::keyed::Key;
 use halograph_nn::metrics::{counts, score, share};
 use halograph_nn::state::State;
 use halograph_nn::{Matrix, Model};
+use rayon::prelude::*;
 
 use crate::config::{Config, Overlap, PartitionKind, Precision, TrainConfig};
 use crate::data::part::{Part, fit_scaling};
@@ -34,7 +35,11 @@ use crate::strategy::engine::Engine;
 use crate::strategy::partition::{self, Plan, Rank};
 use crate::strategy::single::Output;
 use crate::summary::{Facts, Summary, Traffic};
-use crate::trainer::{Keeper, Outcome, Standing, Trainer, in_pool, new_optimizer, threads};
+use crate::trace;
+use crate::trainer::{Keeper, Standing, Trainer, in_pool, new_optimizer, threads};
+
+/// The name of the transport within this process.
+const THREADS: &str = "threads";
 
 /// What rank 0 has and the others have not.
 pub struct Leader<'a> {
@@ -78,13 +83,45 @@ pub struct Order<'a> {
     pub data: &'a DataRef,
     /// The folder of the run.
     pub path: &'a Path,
+    /// What else is wanted.
+    pub extras: Extras<'a>,
+}
+
+/// What a run may be asked for besides training.
+#[derive(Clone, Copy, Default)]
+pub struct Extras<'a> {
+    /// The file that shall say what every rank did when.
+    pub trace: Option<&'a Path>,
+    /// What shall go wrong: for tests.
+    #[doc(hidden)]
+    pub fault: Option<Fault>,
+}
+
+/// Something that happens to a rank when it begins an epoch.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy)]
+pub struct Fault {
+    pub rank: usize,
+    pub epoch: u64,
+    /// It falls silent instead of panicking.
+    pub stalls: bool,
+}
+
+impl Fault {
+    fn strike(self, comm: &Comm, epoch: u64) -> Result<()> {
+        if (self.rank, self.epoch) != (comm.rank(), epoch) {
+            return Ok(());
+        }
+        assert!(self.stalls, "this rank was told to panic");
+        comm.stall().map_or(Ok(()), |error| Err(error.into()))
+    }
 }
 
 /// Trains what the header of `run` says, on ranks that are threads of this process.
-pub fn train_on_threads(source: Source, leader: Leader) -> Result<Summary> {
+pub fn train_on_threads(source: Source, leader: Leader, extras: Extras) -> Result<Summary> {
     let Header { config, data } = leader.run.header().clone();
     let path = leader.run.path().to_path_buf();
-    let order = Order { config: &config, data: &data, path: &path };
+    let order = Order { config: &config, data: &data, path: &path, extras };
     let threads = threads(&config.train);
     let assignment = match source {
         Source::Dataset(dataset) => Some(assignment_for(dataset, &recipe(&config.train), &Silent)?),
@@ -98,7 +135,7 @@ pub fn train_on_threads(source: Source, leader: Leader) -> Result<Summary> {
     let leader = Mutex::new(Some(leader));
     let results = comm::threads::run(config.train.ranks, &options(&config.train), |comm| {
         let leader = (comm.rank() == 0).then(|| leader.lock().ok()?.take()).flatten();
-        let member = Member { comm, order, threads, transport: "threads" };
+        let member = Member { comm, order, threads, transport: THREADS };
         in_pool(threads, || {
             let part = comm.rank() as u32;
             let shard = match (&layout, source) {
@@ -199,19 +236,19 @@ impl Member<'_> {
         let (comm, config) = (self.comm, self.order.config);
         let model: Model<T> = new_model(self.order.data, config)?;
         let optimizer = new_optimizer(&config.train, &model)?;
-        let rank = Rank { comm: comm.clone(), overlap: config.train.overlap == Overlap::On };
+        let rank = Rank::new(comm, config.train.overlap == Overlap::On);
+        if self.order.extras.trace.is_some() {
+            comm.trace();
+        }
         let scaling = fit_scaling(shard, &rank, config.data.normalize)?;
         let numbers = scaling.to_state();
         let part = Part::load(shard, &rank, config.data.inductive, scaling, model.hops())?;
         part.make_sums(&rank, &model)?;
         let plan = part.plan(&rank, &model)?;
-        let engine = Together {
-            part: &part,
-            plan,
-            rank,
-            metric: shard.whole().dataset.metric,
-            meter: Meter::new(comm),
-        };
+        let meter = Meter::new(&rank);
+        let metric = shard.whole().dataset.metric;
+        let fault = self.order.extras.fault;
+        let engine = Together { part: &part, plan, rank, metric, meter, fault };
         let mut trainer = Trainer::new(config, engine, model, optimizer);
 
         let (mut run, from, observer) = match role {
@@ -226,13 +263,21 @@ impl Member<'_> {
         }
         let mut shelf = Shelf::new(comm, run.as_deref_mut(), self.order.path)?;
         let (outcome, engine) = trainer.run(&mut shelf, observer)?;
-        let traffic = Traffic { transport: self.transport, ..engine.meter.gather(comm, &outcome)? };
-        let metric = shard.whole().dataset.metric;
+        let mut traffic = Traffic { transport: self.transport, ..engine.meter.gather(comm)? };
+        if self.transport == THREADS {
+            // One process has them all.
+            traffic.peak_rss_bytes = crate::memory::peak_rss();
+        }
         let facts = Facts { threads: self.threads, metric, outcome: &outcome, train: &config.train };
-        let Some(run) = run else { return Ok(None) };
         let summary = Summary::new(facts, traffic);
-        run.finish(&serde_json::to_value(&summary).expect("numbers and names always serialise"))?;
-        Ok(Some(summary))
+        if let Some(run) = &mut run {
+            run.finish(&serde_json::to_value(&summary).expect("numbers and names always serialise"))?;
+        }
+        // Last: a run is whole without it.
+        if let Some(file) = self.order.extras.trace {
+            trace::gather(comm, file)?;
+        }
+        Ok(run.map(|_| summary))
     }
 
     /// Ranks that were started with different things must not begin.
@@ -329,9 +374,10 @@ impl Keeper for Shelf<'_> {
         if comm.broadcast(tag, 0, begun)?.expect::<u8>(1)? == [0] {
             return Ok(());
         }
-        let written = run::write_rank(self.path, epoch, comm.rank(), &checkpoint.state, self.sees)?;
-        let text = serde_json::to_vec(&written).expect("numbers and names always serialise");
-        let written = comm.all_gather(tag.step(1), Message::of(&text))?;
+        let written = self.write_ranks(checkpoint, tag.step(1)).inspect_err(|_| {
+            // A checkpoint that will not be whole only takes space.
+            self.run.iter().for_each(|run| run.abandon_checkpoint(epoch));
+        })?;
         if let Some(run) = &mut self.run {
             let read =
                 |m: &Message| Ok(serde_json::from_slice(m.as_slice::<u8>()?).expect("as it was written"));
@@ -346,57 +392,80 @@ impl Keeper for Shelf<'_> {
     }
 }
 
+impl Shelf<'_> {
+    /// What all ranks have written for a checkpoint that was begun.
+    fn write_ranks(&self, checkpoint: &Checkpoint, tag: Tag) -> Result<Vec<Message>> {
+        let (comm, epoch) = (self.comm, checkpoint.epoch);
+        let written = run::write_rank(self.path, epoch, comm.rank(), &checkpoint.state, self.sees)?;
+        let text = serde_json::to_vec(&written).expect("numbers and names always serialise");
+        Ok(comm.all_gather(tag, Message::of(&text))?)
+    }
+}
+
 /// What a rank sent and waited for in its epochs.
 struct Meter {
-    comm: Comm,
+    rank: Rank,
     /// Sent in the last epoch.
     last: Counters,
+    seconds: Duration,
     waited: Duration,
+    hidden: Duration,
 }
 
 impl Meter {
-    fn new(comm: &Comm) -> Self {
-        Meter { comm: comm.clone(), last: Counters::default(), waited: Duration::ZERO }
+    fn new(rank: &Rank) -> Self {
+        Meter {
+            rank: rank.clone(),
+            last: Counters::default(),
+            seconds: Duration::ZERO,
+            waited: Duration::ZERO,
+            hidden: Duration::ZERO,
+        }
     }
 
     fn measure<R>(&mut self, work: impl FnOnce() -> Result<R>) -> Result<R> {
-        let (sent, waited) = (self.comm.sent(), self.comm.waited());
+        let hidden = || Duration::from_nanos(self.rank.hidden.load(Ordering::Relaxed));
+        let comm = &self.rank.comm;
+        let (before, start) = ((comm.sent(), comm.waited(), hidden()), Instant::now());
         let result = work()?;
-        self.last = self.comm.sent().since(&sent);
-        self.waited += self.comm.waited() - waited;
+        self.seconds += start.elapsed();
+        let after = (comm.sent(), comm.waited(), hidden());
+        self.last = after.0.since(&before.0);
+        self.waited += after.1 - before.1;
+        self.hidden += after.2 - before.2;
         Ok(result)
     }
 
     /// The numbers of all ranks together.
-    fn gather(&self, comm: &Comm, outcome: &Outcome) -> Result<Traffic> {
-        let (total, waited) = (comm.sent(), self.waited.as_secs_f64());
-        let seconds: f64 = outcome.history.iter().map(|e| e.seconds).sum();
-        let mut numbers = vec![waited, seconds - waited, self.last.payload_messages() as f64];
-        numbers.push(crate::memory::peak_rss().unwrap_or(0) as f64);
-        numbers.extend(Purpose::ALL.map(|purpose| self.last.bytes(purpose) as f64));
-        numbers.extend(Purpose::ALL.map(|purpose| total.bytes(purpose) as f64));
-        comm.all_reduce(Tag::new(Purpose::Control).step(7), &mut numbers)?;
-        let (head, by_tag) = numbers.split_at(4);
-        let (last, total) = by_tag.split_at(Purpose::ALL.len());
-        let mut bytes_by_tag = BTreeMap::new();
-        for (i, purpose) in Purpose::ALL.into_iter().enumerate() {
-            let once = matches!(purpose, Purpose::Evaluation | Purpose::Setup);
-            let bytes = if once { total[i] } else { last[i] };
-            if purpose != Purpose::Control {
-                bytes_by_tag.insert(purpose.name().to_string(), bytes as u64);
-            }
-        }
-        let in_epoch = |p: &Purpose| !matches!(p, Purpose::Evaluation | Purpose::Setup | Purpose::Control);
-        let bytes = Purpose::ALL.iter().zip(last).filter(|(p, _)| in_epoch(p)).map(|(_, b)| *b as u64).sum();
+    fn gather(&self, comm: &Comm) -> Result<Traffic> {
         let ranks = comm.size() as f64;
+        let waited = self.waited.as_secs_f64();
+        let computed = self.seconds.as_secs_f64() - waited;
+        let mut slowest = vec![0.0; comm.size()];
+        slowest[comm.rank()] = computed;
+        let memory = crate::memory::peak_rss().unwrap_or(0) as f64;
+        let mut numbers =
+            vec![waited, self.hidden.as_secs_f64(), self.last.payload_messages() as f64, memory];
+        for sent in [&self.last, &comm.sent()] {
+            numbers.extend(Purpose::ALL.map(|purpose| sent.bytes(purpose) as f64));
+        }
+        comm.all_reduce(Tag::new(Purpose::Control).step(7), &mut numbers)?;
+        comm.all_reduce(Tag::new(Purpose::Control).step(8), &mut slowest)?;
+        let compute = slowest.iter().sum::<f64>() / ranks;
+        let (last, total) = numbers[4..].split_at(Purpose::ALL.len());
+        let once = |p: Purpose| matches!(p, Purpose::Evaluation | Purpose::Setup);
+        let counted = Purpose::ALL.into_iter().filter(|&p| p != Purpose::Control);
+        let bytes = |p: Purpose| if once(p) { total } else { last }[p as usize] as u64;
         Ok(Traffic {
             transport: "",
-            wait_seconds: head[0] / ranks,
-            compute_seconds: head[1] / ranks,
-            messages_per_epoch: head[2] as u64,
-            bytes_per_epoch: bytes,
-            bytes_by_tag,
-            peak_rss_bytes: Some(head[3] as u64),
+            wait_seconds: numbers[0] / ranks,
+            hidden_seconds: numbers[1] / ranks,
+            compute_seconds: compute,
+            balance: slowest.into_iter().fold(0.0, f64::max) / compute.max(f64::MIN_POSITIVE),
+            messages_per_epoch: numbers[2] as u64,
+            bytes_per_epoch: counted.clone().filter(|&p| !once(p)).map(bytes).sum(),
+            bytes_by_tag: counted.map(|p| (p.name().to_string(), bytes(p))).collect(),
+            peak_rss_bytes: Some(numbers[3] as u64),
         })
     }
 }
@@ -408,11 +477,13 @@ struct Together<'p, T: Real> {
     rank: Rank,
     metric: Metric,
     meter: Meter,
+    fault: Option<Fault>,
 }
 
 impl<T: Real> Engine<T> for Together<'_, T> {
     fn epoch(&mut self, model: &mut Model<T>, number: u64, key: Key) -> Result<f64> {
-        let Together { part, plan, rank, meter, .. } = self;
+        let Together { part, plan, rank, meter, fault, .. } = self;
+        fault.map_or(Ok(()), |fault| fault.strike(&rank.comm, number))?;
         let epoch =
             partition::Epoch { rank, rows: &part.rows[0], count: part.counts[0], key, number: number as u32 };
         meter.measure(|| partition::epoch(model, plan, &epoch))
@@ -441,7 +512,7 @@ fn scores<T: Real>(
     let tag = Tag::new(Purpose::Evaluation).epoch(number as u32);
     part.each_view(rank, model, |graph, view, shared, scored| {
         let logits = partition::evaluate(model, view, shared, rank, tag.step(graph as u8))?.logits;
-        finite &= logits.data().iter().all(|x| x.is_finite());
+        finite &= logits.data().par_iter().all(|x| x.is_finite());
         for &which in scored {
             let (rows, count) = (&part.rows[which], part.counts[which]);
             found[which] = score_of(rank, metric, &logits, rows, count, tag.step(8 + which as u8))?;
@@ -498,7 +569,7 @@ impl Use<'_> {
             in_pool(threads, || {
                 let shard = Shard::open(self.shards, comm.rank() as u32)?;
                 handshake(comm, &[("layout of parts", shard.whole().layout.clone())])?;
-                work(&Rank { comm: comm.clone(), overlap: true }, &shard)
+                work(&Rank::new(comm, true), &shard)
             })
         });
         all(results)

@@ -51,6 +51,11 @@ pub struct Summary {
     pub compute_seconds: f64,
     /// Seconds of all epochs together in which a rank waited for others and did nothing else: the mean of all ranks.
     pub wait_seconds: f64,
+    /// Seconds of all epochs together in which boundary rows travelled while something was computed: the mean of all
+    /// ranks.
+    pub hidden_seconds: f64,
+    /// Compute seconds of the rank that has most, by the mean.
+    pub balance: f64,
     /// Payload sent in an epoch by all ranks.
     pub bytes_per_epoch: u64,
     /// The same by what it was for. Beside it, and not in the sum, what the whole run took for `evaluation` and `setup`.
@@ -69,6 +74,8 @@ pub(crate) struct Traffic {
     pub transport: &'static str,
     pub compute_seconds: f64,
     pub wait_seconds: f64,
+    pub hidden_seconds: f64,
+    pub balance: f64,
     pub bytes_per_epoch: u64,
     pub bytes_by_tag: BTreeMap<String, u64>,
     pub messages_per_epoch: u64,
@@ -81,6 +88,7 @@ impl Traffic {
     pub(crate) fn none(outcome: &Outcome) -> Self {
         Traffic {
             transport: "none",
+            balance: 1.0,
             compute_seconds: outcome.history.iter().map(|e| e.seconds).sum(),
             peak_rss_bytes: crate::memory::peak_rss(),
             ..Traffic::default()
@@ -121,6 +129,8 @@ impl Summary {
             epoch_seconds,
             compute_seconds: traffic.compute_seconds,
             wait_seconds: traffic.wait_seconds,
+            hidden_seconds: traffic.hidden_seconds,
+            balance: traffic.balance,
             bytes_per_epoch: traffic.bytes_per_epoch,
             bytes_by_tag: traffic.bytes_by_tag,
             messages_per_epoch: traffic.messages_per_epoch,

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use halograph_graph::Dataset;
 use halograph_graph::error::Error as InputError;
-use halograph_kernels::Real;
 use halograph_kernels::keyed::Key;
+use halograph_kernels::{Real, buffer};
 use halograph_nn::Model;
 use halograph_nn::model::Kind;
 use halograph_nn::optimizer::{Method, Optimizer, clip_gradients};
@@ -16,7 +16,7 @@ use crate::data::{self, Data, Scaling};
 use crate::error::{Error, Result};
 use crate::evaluation::new_model;
 use crate::event::{Best, Ending, Epoch, Event, Observer, Scores};
-use crate::ranks::{self, Leader, Source};
+use crate::ranks::{self, Extras, Leader, Source};
 use crate::run::{Checkpoint, Run};
 use crate::schedule::learning_rate;
 use crate::strategy::engine::{Alone, Engine};
@@ -42,7 +42,7 @@ pub fn train(
     if config.train.strategy == StrategyKind::Partition {
         data::check(dataset)?;
         let leader = Leader { run, from, observer };
-        return ranks::train_on_threads(Source::Dataset(dataset), leader);
+        return ranks::train_on_threads(Source::Dataset(dataset), leader, Extras::default());
     }
     in_pool(threads, || match config.train.precision {
         Precision::F32 => train_in::<f32>(dataset, &config, run, from, observer, threads),
@@ -210,6 +210,10 @@ impl<'c, T: Real, E: Engine<T>> Trainer<'c, T, E> {
         let seconds = start.elapsed().as_secs_f64();
         self.epoch = epoch;
         self.seconds += seconds;
+        if epoch == train.epochs {
+            // What training kept for its next epoch is of no use any more.
+            buffer::release();
+        }
         let scores = if epoch.is_multiple_of(train.eval_every) || epoch == train.epochs {
             Some(self.evaluate()?)
         } else {

@@ -3,11 +3,18 @@
 use std::path::Path;
 
 use halograph_graph::Dataset;
+use halograph_graph::build::{EdgeInput, EdgeList, EdgeOptions, build};
+use halograph_graph::dataset::Metric;
+use halograph_graph::dataset::write::{Contents, FeatureSource, FeatureType, Labels, write};
 use halograph_graph::generate::{self, Spec, presets};
+use halograph_graph::import::{Format, Options, import};
+use halograph_graph::partition::{Method, Recipe, assignment_for};
 use halograph_graph::progress::Silent;
+use halograph_kernels::keyed::Key;
 use halograph_nn::model::{Kind, NormKind};
 use halograph_train::config::{Normalize, Overlap, PartitionKind, Precision, StrategyKind};
 use halograph_train::event::{Ending, Epoch};
+use halograph_train::ranks::{Extras, Fault, Leader, train_on_threads};
 use halograph_train::run::{DataRef, Header, Run, read_weights};
 use halograph_train::{Config, Event, Observer, Summary, train};
 use tempfile::TempDir;
@@ -18,6 +25,48 @@ fn dataset(folder: &Path, change: impl FnOnce(Spec) -> Spec) -> Dataset {
     let path = folder.join("data");
     generate::make(&spec, "tiny", &path, false, &Silent).unwrap();
     Dataset::open(&path).unwrap()
+}
+
+struct Noise(usize);
+
+impl FeatureSource for Noise {
+    fn cols(&self) -> usize {
+        8
+    }
+    fn stream(
+        &self,
+        sink: &mut dyn FnMut(&[f32]) -> Result<(), halograph_graph::Error>,
+    ) -> Result<(), halograph_graph::Error> {
+        let key = Key::new(1, "noise");
+        (0..self.0 as u64).try_for_each(|v| sink(&[0, 1, 2, 3, 4, 5, 6, 7].map(|c| key.bell(8 * v + c))))
+    }
+    fn place(&self, row: usize, column: usize) -> String {
+        format!("row {row}, column {column}")
+    }
+}
+
+/// An undirected graph of these edges with three classes; every third node is trained on.
+fn from_edges(path: &Path, nodes: usize, edges: &[(u32, u32)]) -> Dataset {
+    let edges = edges.iter().map(|&(u, v)| [u as i64, v as i64]).collect();
+    let source = EdgeInput::Source(Box::new(EdgeList { name: "edges".into(), edges }));
+    let (csr, _) = build(nodes, source, EdgeOptions::default(), &Silent).unwrap();
+    let split: Vec<u8> = (0..nodes).map(|v| 1 + v as u8 % 3).collect();
+    let contents = Contents {
+        name: "edges".into(),
+        csr: &csr,
+        directed: false,
+        features: &Noise(nodes),
+        feature_type: FeatureType::F32,
+        labels: &Labels::Single((0..nodes as i64).map(|v| v * v % 3).collect()),
+        classes: 3,
+        class_names: Vec::new(),
+        split: &split,
+        ids: None,
+        metric: Metric::Accuracy,
+        source: "test".into(),
+    };
+    write(path, false, &contents, &Silent).unwrap();
+    Dataset::open(path).unwrap()
 }
 
 /// Everything on that can differ between ranks.
@@ -108,6 +157,39 @@ fn every_model_follows_one_process_on_any_number_of_ranks() {
     }
 }
 
+/// A real graph and a larger made one: shorter, in the precision that users train in.
+#[test]
+fn cora_and_small_follow_too() {
+    let temp = TempDir::new().unwrap();
+    let small = temp.path().join("small");
+    let preset = presets::find("small").unwrap();
+    generate::make(&preset.spec, "small", &small, false, &Silent).unwrap();
+    let mut graphs = vec![Dataset::open(&small).unwrap()];
+    match std::env::var_os("HALOGRAPH_TEST_DATA") {
+        None => eprintln!("skipped for Cora: HALOGRAPH_TEST_DATA is not set"),
+        Some(folder) => {
+            let cora = temp.path().join("cora");
+            let source = Path::new(&folder).join("cora");
+            import(&Format::Planetoid, &source, &cora, &Options::default(), &Silent).unwrap();
+            graphs.push(Dataset::open(&cora).unwrap());
+        }
+    }
+    for data in &graphs {
+        for kind in Kind::ALL {
+            let mut config = config(kind);
+            config.model.hidden = 16;
+            config.train.eval_every = 20;
+            config.train.precision = Precision::F32;
+            let (_, alone, _) = run(data, &config);
+            for ranks in 2..=4 {
+                let what = format!("{} on {} with {ranks} ranks", kind.name(), data.manifest.name);
+                let (_, together, _) = run(data, &on_ranks(&config, ranks));
+                assert_follows(&together.epochs, &alone.epochs, 1e-4, &what);
+            }
+        }
+    }
+}
+
 #[test]
 fn norms_over_batches_fixed_sums_scaled_columns_and_inductive_graphs_follow_too() {
     let temp = TempDir::new().unwrap();
@@ -184,4 +266,148 @@ fn an_interrupted_run_of_ranks_ends_as_if_it_had_not_been() {
     let summary = train(&data, &mut resumed.run, from, &mut Watch::default()).unwrap();
     assert_eq!(summary.loss_history, whole.loss_history);
     assert_eq!(read_weights(&path).unwrap().to_bytes(), weights);
+}
+
+/// Rows that ranks read of each other: for each part, how many in-neighbours of its vertices others own.
+fn halo_rows(data: &Dataset, parts: &[u32], is_needed: impl Fn(usize) -> bool) -> u64 {
+    let graph = data.graph();
+    let mut read = std::collections::BTreeSet::new();
+    for v in (0..graph.nodes()).filter(|&v| is_needed(v)) {
+        read.extend(graph.row(v).iter().filter(|&&u| parts[u as usize] != parts[v]).map(|&u| (parts[v], u)));
+    }
+    read.len() as u64
+}
+
+/// A set of vertices and those they read; all there are if hardly any is missing.
+fn reached(data: &Dataset, set: &[bool]) -> Vec<bool> {
+    let graph = data.graph();
+    let mut more = set.to_vec();
+    for v in (0..set.len()).filter(|&v| set[v]) {
+        graph.row(v).iter().for_each(|&u| more[u as usize] = true);
+    }
+    let count = more.iter().filter(|&&is| is).count();
+    if count >= set.len() - set.len() / 32 { vec![true; set.len()] } else { more }
+}
+
+fn weights_bytes(summary: &Summary, ranks: u64, size: u64) -> u64 {
+    2 * (ranks - 1) * summary.parameters * size
+}
+
+#[test]
+fn every_byte_of_an_epoch_is_explained() {
+    let temp = TempDir::new().unwrap();
+    let data = dataset(temp.path(), |spec| Spec { train: 0.1, ..spec });
+    let training = |v: usize| data.split()[v] == 1;
+    for ranks in 2..=8u64 {
+        let recipe =
+            Recipe { parts: ranks as u32, method: Method::Random, balance: Default::default(), seed: 0 };
+        let parts = assignment_for(&data, &recipe, &Silent).unwrap().of().to_vec();
+        // Of the last layer only rows of training nodes are computed, of those before also what these read.
+        let near = reached(&data, &(0..data.graph().nodes()).map(training).collect::<Vec<bool>>());
+        let far = reached(&data, &near);
+        let last = halo_rows(&data, &parts, training);
+        let [middle, all] = [near, far].map(|set| halo_rows(&data, &parts, |v| set[v]));
+        let (inputs, hidden, classes) = (8, 16, 3);
+        for kind in [Kind::Sage, Kind::Gcn, Kind::Gat] {
+            for is_cached in [true, false] {
+                let mut config = config(kind);
+                config.model.layers = 3;
+                config.model.hidden = hidden as usize;
+                config.model.heads = 4;
+                config.model.norm = NormKind::None;
+                config.model.input_dropout = if is_cached { 0.0 } else { 0.2 };
+                config.train.epochs = 2;
+                config.train.partition = PartitionKind::Random;
+                let (summary, ..) = run(&data, &on_ranks(&config, ranks as usize));
+                let tag = |tag: &str| summary.bytes_by_tag[tag];
+                // What travels in each layer: the narrower side; with attention what is projected, and scores.
+                let widths = match kind {
+                    Kind::Gat => [hidden + 4, hidden + 4, 4 * classes + 4],
+                    _ => [inputs, hidden, classes],
+                };
+                let cached = is_cached && kind != Kind::Gat;
+                let first = if cached { 0 } else { all * widths[0] };
+                // Below the first aggregation there is a parameter only where rows are projected before.
+                let first_back = if kind == Kind::Gat { all * widths[0] } else { 0 };
+                let later = middle * widths[1] + last * widths[2];
+                let what = format!("{} on {ranks} ranks, cached {is_cached}", kind.name());
+                assert_eq!(tag("features"), 4 * (first + later), "{what}");
+                assert_eq!(tag("gradients"), 4 * (first_back + later), "{what}");
+                assert_eq!(tag("weights"), weights_bytes(&summary, ranks, 4), "{what}");
+                // The loss.
+                assert_eq!(tag("statistics"), 2 * (ranks - 1) * 8, "{what}");
+                assert!(tag("setup") > 0, "{what}");
+                let sum: u64 = ["features", "gradients", "weights", "statistics"].map(tag).iter().sum();
+                assert_eq!(summary.bytes_per_epoch, sum, "{what}");
+            }
+        }
+        // All rows needed (inductive: every row is trained on) and nothing projected before: the formula of PipeGCN.
+        let mut config = config(Kind::Sage);
+        config.model.layers = 3;
+        config.model.hidden = hidden as usize;
+        config.model.project = halograph_nn::Project::Last;
+        config.model.input_dropout = 0.0;
+        config.train.epochs = 2;
+        config.train.partition = PartitionKind::Random;
+        config.data.inductive = true;
+        let (summary, ..) = run(&data, &on_ranks(&config, ranks as usize));
+        let between = |v: usize, u: u32| training(v) && training(u as usize);
+        let graph = data.graph();
+        let mut read = std::collections::BTreeSet::new();
+        for v in 0..graph.nodes() {
+            let others = graph.row(v).iter().filter(|&&u| between(v, u) && parts[u as usize] != parts[v]);
+            read.extend(others.map(|&u| (parts[v], u)));
+        }
+        let boundary = read.len() as u64;
+        let volume = summary.bytes_by_tag["features"] + summary.bytes_by_tag["gradients"];
+        assert_eq!(volume, 4 * boundary * 2 * (hidden + hidden), "{ranks} ranks");
+        assert_eq!(summary.bytes_by_tag["weights"], 8 * (ranks - 1) * summary.parameters);
+    }
+}
+
+#[test]
+fn stars_and_islands_train() {
+    let temp = TempDir::new().unwrap();
+    // A star around node 0, a pair apart, and nodes without any edge.
+    let mut edges: Vec<(u32, u32)> = (1..20).map(|v| (0, v)).collect();
+    edges.push((20, 21));
+    let data = from_edges(&temp.path().join("star"), 26, &edges);
+    for kind in Kind::ALL {
+        let mut config = config(kind);
+        config.train.precision = Precision::F64;
+        let (_, alone, _) = run(&data, &config);
+        for partition in [PartitionKind::Metis, PartitionKind::Stream, PartitionKind::Random] {
+            config.train.partition = partition;
+            let (_, together, _) = run(&data, &on_ranks(&config, 5));
+            assert_follows(&together.epochs, &alone.epochs, 1e-9, &format!("{} {partition:?}", kind.name()));
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_panics_or_falls_silent_ends_all_and_loses_nothing() {
+    let temp = TempDir::new().unwrap();
+    let data = dataset(temp.path(), |spec| spec);
+    let mut config = on_ranks(&config(Kind::Sage), 3);
+    config.train.checkpoint_seconds = 0.0;
+    config.train.deadline = 1.0;
+    let (whole, _, weights) = run(&data, &config);
+    for (rank, stalls) in [(0, false), (2, false), (0, true), (1, true)] {
+        let path = temp.path().join(format!("broken-{rank}-{stalls}"));
+        let header = Header { data: DataRef::new(&data, &data.path).unwrap(), config: config.clone() };
+        let mut first = Run::create(&path, header, false).unwrap();
+        let mut watch = Watch::default();
+        let leader = Leader { run: &mut first, from: None, observer: &mut watch };
+        let extras = Extras { fault: Some(Fault { rank, epoch: 6, stalls }), ..Extras::default() };
+        let error = train_on_threads((&data).into(), leader, extras).unwrap_err().to_string();
+        let cause = if stalls { "was lost" } else { "told to panic" };
+        assert!(error.contains(&format!("rank {rank}")) && error.contains(cause), "{error}");
+        drop(first);
+        let mut resumed = Run::resume(&path).unwrap();
+        let from = resumed.checkpoint.map(|c| (c, resumed.history));
+        assert_eq!(from.as_ref().unwrap().0.epoch, 5);
+        let summary = train(&data, &mut resumed.run, from, &mut Watch::default()).unwrap();
+        assert_eq!(summary.loss_history, whole.loss_history);
+        assert_eq!(read_weights(&path).unwrap().to_bytes(), weights);
+    }
 }

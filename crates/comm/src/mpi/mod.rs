@@ -4,6 +4,7 @@
 //! tested in turn. Collectives and error handlers of MPI are not used; ours end in time and name who is missing.
 
 mod raw;
+mod road;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +14,8 @@ use std::time::Duration;
 use halograph_kernels::buffer::Buffer;
 use rustix::process::Pid;
 
-use self::raw::{Arriving, Departing, Lane, Probed};
+use self::raw::{Arriving, Lane, Probed};
+use self::road::Road;
 use crate::comm::Comm;
 use crate::error::{Error, Result};
 use crate::inbox::Inbox;
@@ -69,7 +71,7 @@ fn open(piece: usize) -> Result<Link, String> {
     let lanes = || [VecDeque::new(), VecDeque::new()];
     let transport = Mpi {
         queue: queue.clone(),
-        departing: Vec::new(),
+        roads: (0..size).map(|_| Road::default()).collect(),
         arriving: (0..size).map(|_| lanes()).collect(),
         pieces: vec![Vec::new(); size],
         piece: (piece / size_of::<u64>()).max(1),
@@ -103,7 +105,8 @@ impl Sender for Waiting {
 
 struct Mpi {
     queue: Arc<Queue>,
-    departing: Vec<Departing>,
+    /// What is being sent, by receiver.
+    roads: Vec<Road>,
     /// What is being received, by sender and lane, in the order it was sent.
     arriving: Vec<[VecDeque<Arriving>; 2]>,
     /// Pieces of a long message from each sender, until its last one is there.
@@ -113,35 +116,20 @@ struct Mpi {
 }
 
 impl Mpi {
-    /// Hands over to MPI what waits. What cannot be sent to one rank must not keep notices from the others.
-    fn depart(&mut self) -> Result<bool, Trouble> {
+    /// Sends what waits and lets go of what has left. What fails for one rank must not keep notices from the others.
+    fn depart(&mut self, shared: &Shared) -> Result<bool, Trouble> {
         let waiting = std::mem::take(&mut *self.queue.waiting());
-        let mut result = Ok(!waiting.is_empty());
-        for outgoing in waiting {
-            let rank = outgoing.to;
-            match Departing::start(outgoing, self.piece) {
-                Ok(departing) => self.departing.push(departing),
-                Err(cause) => result = Err(Trouble { rank, cause }),
+        waiting.into_iter().for_each(|outgoing| self.roads[outgoing.to].push(outgoing));
+        let mut result = Ok(false);
+        for road in &mut self.roads {
+            for happened in [road.let_go(shared), road.post(self.piece)] {
+                result = match (result, happened) {
+                    (Ok(before), Ok(now)) => Ok(before | now),
+                    (Err(trouble), _) | (_, Err(trouble)) => Err(trouble),
+                };
             }
         }
         result
-    }
-
-    /// Lets go of what has left, or cannot leave.
-    fn let_go(&mut self, shared: &Shared) -> Result<bool, Trouble> {
-        let before = self.departing.len();
-        let mut trouble = None;
-        self.departing.retain_mut(|departing| {
-            let done = departing.is_done();
-            let Outgoing { to, key, since, .. } = *departing.outgoing();
-            match done {
-                Ok(true) => shared.left(to, key, since),
-                Ok(false) => return true,
-                Err(cause) => trouble = Some(Trouble { rank: to, cause }),
-            }
-            false
-        });
-        trouble.map_or(Ok(self.departing.len() < before), Err)
     }
 
     /// Begins to receive what is announced.
@@ -176,6 +164,8 @@ impl Mpi {
         let lane = arrived.lane;
         let mut words = arrived.into_words();
         if lane == Lane::Piece {
+            // A long message is a sign of life too.
+            shared.inbox.heard(from);
             self.pieces[from].push(words);
             return Ok(());
         }
@@ -190,7 +180,8 @@ impl Mpi {
     }
 
     fn is_busy(&self) -> bool {
-        !self.departing.is_empty() || self.arriving.iter().flatten().any(|queue| !queue.is_empty())
+        self.roads.iter().any(|road| !road.is_empty(false))
+            || self.arriving.iter().flatten().any(|queue| !queue.is_empty())
     }
 }
 
@@ -208,8 +199,7 @@ fn joined(pieces: Vec<Buffer<u64>>) -> Buffer<u64> {
 
 impl Transport for Mpi {
     fn poll(&mut self, shared: &Shared) -> Result<bool, Trouble> {
-        let mut happened = self.depart()?;
-        happened |= self.let_go(shared)?;
+        let mut happened = self.depart(shared)?;
         happened |= self.announce(shared.rank)?;
         happened |= self.deliver(shared)?;
         Ok(happened)
@@ -217,7 +207,7 @@ impl Transport for Mpi {
 
     fn pending(&self, notices_only: bool) -> bool {
         let matters = |outgoing: &Outgoing| !notices_only || Lane::of(outgoing.key) == Lane::Notice;
-        self.queue.waiting().iter().any(matters) || self.departing.iter().any(|d| matters(d.outgoing()))
+        self.queue.waiting().iter().any(matters) || self.roads.iter().any(|road| !road.is_empty(notices_only))
     }
 
     fn nap(&self) -> Duration {

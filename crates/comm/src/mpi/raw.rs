@@ -2,6 +2,7 @@
 //!
 //! Only the thread that called [`init`] may call the rest: MPI was asked for no more.
 
+use std::collections::VecDeque;
 use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;
 
@@ -86,41 +87,57 @@ fn test(request: &mut ffi::MPI_Request) -> Result<bool> {
     Ok(done != 0)
 }
 
-/// A message that MPI reads until it has left.
+/// A message that MPI reads until it has left, piece by piece.
 pub struct Departing {
     /// Always there, until dropped.
     outgoing: Option<Outgoing>,
-    requests: Vec<ffi::MPI_Request>,
+    /// Words that MPI was given.
+    posted: usize,
+    /// Pieces that are with MPI, and their words.
+    requests: VecDeque<(ffi::MPI_Request, usize)>,
 }
 
 impl Departing {
-    /// Sends in pieces of at most `piece` words.
-    pub fn start(outgoing: Outgoing, piece: usize) -> Result<Self> {
-        let mut departing = Departing { outgoing: Some(outgoing), requests: Vec::new() };
-        let Departing { outgoing: Some(Outgoing { to, key, message, .. }), requests } = &mut departing else {
-            unreachable!("it was just put there")
-        };
-        let words = message.sealed(*key);
-        let last = words.len().div_ceil(piece) - 1;
-        for (i, words) in words.chunks(piece).enumerate() {
-            let lane = if i < last { Lane::Piece } else { Lane::of(*key) };
-            requests.push(send(words, *to, lane)?);
-        }
-        Ok(departing)
+    /// A message that MPI knows nothing of yet.
+    pub fn new(mut outgoing: Outgoing) -> Self {
+        outgoing.message.seal(outgoing.key);
+        Departing { outgoing: Some(outgoing), posted: 0, requests: VecDeque::new() }
     }
 
     pub fn outgoing(&self) -> &Outgoing {
         self.outgoing.as_ref().expect("it is taken only when dropped")
     }
 
+    pub fn is_posted(&self) -> bool {
+        self.posted >= self.outgoing().message.sealed().len()
+    }
+
+    /// Words that are with MPI.
+    pub fn travelling(&self) -> usize {
+        self.requests.iter().map(|(_, words)| words).sum()
+    }
+
+    /// Gives MPI the next piece, of at most `piece` words: how many these are. After an error nothing more is posted.
+    pub fn post(&mut self, piece: usize) -> Result<usize> {
+        let Outgoing { to, key, message, .. } = self.outgoing();
+        let rest = &message.sealed()[self.posted..];
+        let lane = if rest.len() > piece { Lane::Piece } else { Lane::of(*key) };
+        let words = rest.len().min(piece);
+        let sent = send(&rest[..words], *to, lane);
+        self.posted = if sent.is_ok() { self.posted + words } else { usize::MAX };
+        self.requests.push_back((sent?, words));
+        Ok(words)
+    }
+
+    /// Whether all of it has left.
     pub fn is_done(&mut self) -> Result<bool> {
-        while let Some(request) = self.requests.last_mut() {
+        while let Some((request, _)) = self.requests.front_mut() {
             if !test(request)? {
                 return Ok(false);
             }
-            self.requests.pop();
+            self.requests.pop_front();
         }
-        Ok(true)
+        Ok(self.is_posted())
     }
 }
 

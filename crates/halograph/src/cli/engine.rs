@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use halograph::train::ranks::{self, Leader};
+use halograph::train::config::StrategyKind;
+use halograph::train::ranks::{self, Extras, Leader};
 use halograph::train::run::{Resumed, Run};
 use halograph::train::trainer::Standing;
 use halograph::train::{self, Config, Observer, memory};
@@ -54,10 +55,20 @@ impl Progressing {
     }
 
     /// Trains to the end, or until `observer` asks to stop.
-    pub fn train(&mut self, source: &Source, observer: &mut dyn Observer) -> anyhow::Result<Summary> {
+    pub fn train(
+        &mut self,
+        source: &Source,
+        trace: Option<&Path>,
+        observer: &mut dyn Observer,
+    ) -> anyhow::Result<Summary> {
         let trained = match source {
-            Source::Dataset(dataset) => train::train(dataset, &mut self.run, self.from.take(), observer),
-            Source::Shards { .. } => ranks::train_on_threads(source.for_ranks(), self.lead(observer)),
+            Source::Dataset(dataset) if self.config().train.strategy == StrategyKind::Single => {
+                train::train(dataset, &mut self.run, self.from.take(), observer)
+            }
+            _ => {
+                let extras = Extras { trace, ..Extras::default() };
+                ranks::train_on_threads(source.for_ranks(), self.lead(observer), extras)
+            }
         };
         trained.map_err(plain)
     }
@@ -84,8 +95,11 @@ pub fn is_run(path: &Path) -> bool {
 /// Gives the bytes it will need.
 pub fn admit(source: &Source, config: &Config, force: bool) -> anyhow::Result<Option<u64>> {
     source.check()?;
-    // What the parts of a graph need was asked when it was partitioned.
+    // What is predicted is the need of one process that has all of the graph. Ranks on several hosts need not fit one.
     let Source::Dataset(dataset) = source else { return Ok(None) };
+    if halograph::comm::launched() {
+        return Ok(None);
+    }
     let predicted = memory::predict(dataset, config).map_err(plain)?;
     predicted.map_or(Ok(()), |bytes| memory::admit(bytes, force)).map_err(plain)?;
     Ok(predicted)

@@ -166,6 +166,11 @@ impl Run {
         checkpoint::prune(&self.path, checkpoint.epoch)
     }
 
+    /// Gives up a checkpoint that was begun and cannot be made whole.
+    pub fn abandon_checkpoint(&self, epoch: u64) {
+        checkpoint::abandon(&self.path, epoch);
+    }
+
     /// Saves the weights of the best evaluation.
     pub fn save_weights(&mut self, weights: &State) -> Result<()> {
         self.lock.check()?;
@@ -204,6 +209,14 @@ fn begin(path: &Path, header: &Header) -> Result<History> {
     new.place()?;
     files::clean(path)?;
     History::create(path)
+}
+
+/// Writes a file that stands beside a run: whole, or not at all.
+pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let name = path.file_name().and_then(|name| name.to_str());
+    let name = name.ok_or_else(|| Error::input(path.display(), "not the name of a file"))?;
+    files::write_whole(folder, name, bytes)
 }
 
 /// Whether this process sees the folder `path` of the run that gave this [`Run::mark`].

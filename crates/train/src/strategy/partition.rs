@@ -11,6 +11,8 @@
 //! measured against. Both give the same bits. Ranks end an epoch with the same gradients to the bit.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use halograph_comm::{Comm, Message, Purpose, Reducing, Tag};
 use halograph_graph::block::Block;
@@ -36,6 +38,25 @@ pub struct Rank {
     pub comm: Comm,
     /// Whether something is computed while messages travel.
     pub overlap: bool,
+    /// Nanoseconds that messages travelled while something was computed.
+    pub hidden: Arc<AtomicU64>,
+}
+
+impl Rank {
+    /// A rank that nothing is known of yet.
+    pub fn new(comm: &Comm, overlap: bool) -> Self {
+        Rank { comm: comm.clone(), overlap, hidden: Arc::default() }
+    }
+
+    fn hide(&self, time: Duration) {
+        self.hidden.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Does some work that is worth a name in a trace.
+    fn doing<R>(&self, name: &'static str, work: impl FnOnce() -> R) -> R {
+        let _span = self.comm.span(name);
+        work()
+    }
 }
 
 /// A block and what is read of other ranks in it.
@@ -89,7 +110,7 @@ impl Epoch<'_> {
 /// Forward, loss and backward: the gradients of all ranks are added to those of the parameters; gives the loss of all.
 pub fn epoch<T: Real>(model: &mut Model<T>, plan: &Plan<T>, epoch: &Epoch) -> Result<f64> {
     let (forward, logits) = Forward::run(model, plan, epoch)?;
-    let (own_loss, grad) = loss(&logits, epoch.rows, epoch.count);
+    let (own_loss, grad) = epoch.rank.doing("loss", || loss(&logits, epoch.rows, epoch.count));
     drop(logits);
     let tag = epoch.tag(Purpose::Statistics, model.stages.len());
     let total = epoch.rank.comm.start_all_reduce(tag, Buffer::from(&[own_loss][..]));
@@ -118,13 +139,14 @@ impl<T: Real> Forward<T> {
             let (stage, shared) = (&mut model.stages[l], &plan.stages[l]);
             let pass = plan.pass(key, l, forward.initial.as_deref());
             let mut cache = StageCache::default();
-            let messages = Layer::prepare(&stage.layer, x, &pass, &mut cache.layer);
+            let messages = rank.doing("prepare", || Layer::prepare(&stage.layer, x, &pass, &mut cache.layer));
             let sums = if l == 0 && sums_are_fixed(stage) {
                 plan.view.fixed_sums()
             } else {
                 let tag = epoch.tag(Purpose::Features, l);
                 aggregate(rank, stage, shared, messages, &pass, &mut cache, tag)?
             };
+            let span = rank.comm.span("finish");
             let finished = Layer::finish(&stage.layer, &shared.block, sums, &pass, &mut cache.layer);
             let mut merged = Ok(());
             let tag = epoch.tag(Purpose::Statistics, l);
@@ -140,6 +162,7 @@ impl<T: Real> Forward<T> {
                 x = out.clone().into();
             }
             merged?;
+            drop(span);
             forward.caches.push(cache);
         }
         Ok((forward, out))
@@ -166,6 +189,7 @@ impl<T: Real> Forward<T> {
                 mask.take().iter().for_each(|&mask| dropout_in_place(grad.data_mut(), width, mask));
                 initial_grad.take().iter().for_each(|more| grad.add_at(0, T::one(), more));
             }
+            let span = rank.comm.span("backward of finish");
             let mut summed = Ok(());
             // Not the tag of the forward: both may be under way.
             let tag = Tag { step: 1, ..epoch.tag(Purpose::Statistics, l) };
@@ -174,6 +198,7 @@ impl<T: Real> Forward<T> {
             summed?;
             let finished =
                 Layer::finish_backward(&mut stage.layer, &shared.block, out, &pass, &mut cache.layer);
+            drop(span);
             let below = match finished.aggregated {
                 None => None,
                 Some(sums) => {
@@ -184,7 +209,9 @@ impl<T: Real> Forward<T> {
                     }
                     let tag = epoch.tag(Purpose::Gradients, l);
                     let messages = aggregate_backward(rank, stage, shared, sums, &pass, &mut cache, tag)?;
-                    Layer::prepare_backward(&mut stage.layer, messages, &pass, &mut cache.layer)
+                    rank.doing("backward of prepare", || {
+                        Layer::prepare_backward(&mut stage.layer, messages, &pass, &mut cache.layer)
+                    })
                 }
             };
             reducing.push((l, start_sum(&rank.comm, epoch.tag(Purpose::Weights, l), stage)));
@@ -216,14 +243,18 @@ fn aggregate<T: Real>(
         return Ok(Layer::aggregate(layer, block, messages, pass, cache));
     };
     let arriving = exchange.start(&rank.comm, tag, &messages)?;
-    let (sums, halo) = if rank.overlap {
-        let sums = Layer::aggregate(layer, block, messages, pass, cache);
+    let mut own =
+        || rank.doing("aggregate own rows", || Layer::aggregate(layer, block, messages.clone(), pass, cache));
+    let (sums, (halo, hidden)) = if rank.overlap {
+        let sums = own();
         (sums, arriving.wait()?)
     } else {
-        let halo = arriving.wait()?;
-        (Layer::aggregate(layer, block, messages, pass, cache), halo)
+        let arrived = arriving.wait()?;
+        (own(), arrived)
     };
-    Ok(Layer::add_halo(layer, block, halo, sums, pass, cache))
+    rank.hide(hidden);
+    drop(messages);
+    Ok(rank.doing("add halo rows", || Layer::add_halo(layer, block, halo, sums, pass, cache)))
 }
 
 /// Gradients of halo rows first; those of own rows while they travel back.
@@ -240,17 +271,21 @@ fn aggregate_backward<T: Real>(
     let Some(exchange) = &shared.exchange else {
         return Ok(Layer::aggregate_backward(layer, block, sums, pass, cache));
     };
-    let halo = Layer::halo_backward(layer, block, &sums, pass, cache);
+    let halo =
+        rank.doing("gradients of halo rows", || Layer::halo_backward(layer, block, &sums, pass, cache));
     let returning = exchange.start_back(&rank.comm, tag, &halo)?;
     drop(halo);
-    let (mut grad, returned) = if rank.overlap {
-        let grad = Layer::aggregate_backward(layer, block, sums, pass, cache);
+    let own =
+        || rank.doing("gradients of own rows", || Layer::aggregate_backward(layer, block, sums, pass, cache));
+    let (mut grad, (returned, hidden)) = if rank.overlap {
+        let grad = own();
         (grad, returning.wait()?)
     } else {
         let returned = returning.wait()?;
-        (Layer::aggregate_backward(layer, block, sums, pass, cache), returned)
+        (own(), returned)
     };
-    returned.add_to(&mut grad)?;
+    rank.hide(hidden);
+    rank.doing("add gradients of others", || returned.add_to(&mut grad))?;
     Ok(grad)
 }
 

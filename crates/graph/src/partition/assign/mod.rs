@@ -120,7 +120,7 @@ impl Recipe {
         match self.method {
             Method::Random => 4 * dataset.manifest.nodes,
             Method::Stream => stream::peak_bytes(&dataset.manifest, weights),
-            Method::Metis(objective) => metis::peak_bytes(&dataset.manifest, weights, objective),
+            Method::Metis(_) => metis::peak_bytes(&dataset.manifest, weights),
         }
     }
 }

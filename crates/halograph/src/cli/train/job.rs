@@ -58,8 +58,8 @@ impl Job {
     }
 
     /// Trains to the end, or until `observer` asks to stop.
-    pub fn train(&mut self, observer: &mut dyn Observer) -> anyhow::Result<Summary> {
-        self.run.train(&self.source, observer)
+    pub fn train(&mut self, trace: Option<&Path>, observer: &mut dyn Observer) -> anyhow::Result<Summary> {
+        self.run.train(&self.source, trace, observer)
     }
 
     /// The run, for ranks that train it together.
@@ -96,8 +96,11 @@ fn start(args: &Args, settings: &[Setting]) -> anyhow::Result<Job> {
 /// A graph in parts is trained on as many ranks, unless the user says otherwise.
 fn with_parts(settings: &[Setting], source: &Source) -> Vec<Setting> {
     let place = source.path().display().to_string();
-    let parts = source.parts().map(|parts| Setting::new(&place, "train.ranks", &parts.to_string()));
-    parts.into_iter().chain(settings.iter().cloned()).collect()
+    let implied = |parts: u32| {
+        let ranks = Setting::new(&place, "train.ranks", &parts.to_string());
+        [Setting::new(&place, "train.strategy", "partition"), ranks]
+    };
+    source.parts().map(implied).into_iter().flatten().chain(settings.iter().cloned()).collect()
 }
 
 /// Refuses to train parts on another number of ranks.

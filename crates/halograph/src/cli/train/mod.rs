@@ -11,7 +11,10 @@ mod world;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use halograph::train::config::StrategyKind;
 use halograph::train::event::Ending;
+
+use halograph_graph::error::{Error, Result};
 
 use self::flags::Settings;
 use self::job::{Job, scalars};
@@ -45,6 +48,9 @@ pub struct Args {
     /// Replace an existing run.
     #[arg(long, conflicts_with = "resume")]
     overwrite: bool,
+    /// Write what every rank did when to this file, for Perfetto or Chrome's about:tracing.
+    #[arg(long, value_name = "F.json")]
+    trace: Option<PathBuf>,
     /// Write scalars for TensorBoard to RUN/tensorboard.
     #[arg(long)]
     tensorboard: bool,
@@ -61,19 +67,34 @@ pub struct Args {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let settings = args.settings.read()?;
+    may_trace(args)?;
     if let Some(comm) = world::join(&settings)? {
         return world::run(args, &settings, comm);
     }
     let mut job = Job::open(args, &settings)?;
+    if args.trace.is_some() && job.config().train.strategy == StrategyKind::Single {
+        say("note: --trace shows what ranks send each other; there is one process and nothing to show");
+    }
     // Not before: until here a signal ends the process at once, as it should.
     interrupt::watch();
     job.notes.iter().for_each(|note| say(&format!("note: {note}")));
     // From here on, whatever is on disk is whole.
     interrupt::end_at_second();
     let mut watch = show(args, job.path());
-    let summary = job.train(&mut watch)?;
+    let summary = job.train(args.trace.as_deref(), &mut watch)?;
     drop(watch);
     finish(args, &job, &summary)
+}
+
+/// Asked before anything is trained.
+fn may_trace(args: &Args) -> Result<()> {
+    let Some(file) = &args.trace else { return Ok(()) };
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if file.is_dir() || !folder.is_dir() {
+        let error = Error::input(file.display(), "a trace cannot be written there");
+        return Err(error.help("give --trace the name of a file in a folder that exists"));
+    }
+    Ok(())
 }
 
 /// Who shows a run while it goes on.

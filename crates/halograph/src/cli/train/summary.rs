@@ -76,7 +76,7 @@ fn ranks(summary: &Summary) -> String {
     let (compute, wait) = (summary.compute_seconds, summary.wait_seconds);
     let share = 100.0 * wait / (compute + wait).max(1e-9);
     format!(
-        "{} ({}), {}; {} of waiting for others, {share:.0} % of the time (mean of all ranks)",
+        "{} ({}), {}; waiting {}, {share:.0} % of the time; {} of transfers hidden; slowest rank {:.2} of the mean",
         summary.ranks,
         summary.transport,
         if summary.threads == 1 {
@@ -84,7 +84,9 @@ fn ranks(summary: &Summary) -> String {
         } else {
             format!("{} threads each", summary.threads)
         },
-        seconds(wait)
+        seconds(wait),
+        seconds(summary.hidden_seconds),
+        summary.balance,
     )
 }
 

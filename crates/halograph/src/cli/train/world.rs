@@ -14,7 +14,7 @@ use halograph::comm::{self, Comm, Message, Purpose, Tag};
 use halograph::config::{self, Setting};
 use halograph::train;
 use halograph::train::event::{Event, Observer};
-use halograph::train::ranks::{self, Order, Role};
+use halograph::train::ranks::{self, Extras, Order, Role};
 use halograph::train::run::{Header, annex};
 use halograph_graph::error::Result as InputResult;
 use serde::{Deserialize, Serialize};
@@ -36,6 +36,7 @@ const COURTESY: Duration = Duration::from_millis(200);
 struct Plan {
     header: Header,
     run: PathBuf,
+    trace: Option<PathBuf>,
 }
 
 /// The ranks that a launcher started, if it started several.
@@ -159,7 +160,11 @@ fn lead(args: &Args, settings: &[Setting], comm: &Comm) -> anyhow::Result<ExitCo
     let mut job = Job::open(args, settings)?;
     job.notes.iter().for_each(|note| crate::cli::say(&format!("note: {note}")));
     let (source, run) = job.parts();
-    let plan = Plan { header: run.header().clone(), run: std::path::absolute(run.path())? };
+    let plan = Plan {
+        header: run.header().clone(),
+        run: std::path::absolute(run.path())?,
+        trace: args.trace.clone(),
+    };
     tell(comm, Some(&plan))?;
     let mut watch: Watch = show(args, run.path());
     let order = plan.order(&plan.run);
@@ -187,7 +192,8 @@ fn follow(args: &Args, comm: &Comm) -> anyhow::Result<ExitCode> {
 
 impl Plan {
     fn order<'a>(&'a self, path: &'a Path) -> Order<'a> {
-        Order { config: &self.header.config, data: &self.header.data, path }
+        let extras = Extras { trace: self.trace.as_deref(), ..Extras::default() };
+        Order { config: &self.header.config, data: &self.header.data, path, extras }
     }
 
     /// Where the data are. The built-in graph is made in `home` where that of rank 0 is not to be seen.

@@ -1,0 +1,81 @@
+//! Messages on their way to one rank.
+//!
+//! What MPI was given stands in line, and a sign of life behind gigabytes would come too late. So only a little is with
+//! MPI at a time, in pieces; notices are handed over at once.
+
+use std::collections::VecDeque;
+
+use super::raw::{Departing, Lane};
+use crate::shared::Shared;
+use crate::transport::{Outgoing, Trouble};
+
+/// Pieces that are with MPI before the next has to wait: one travels while another is made ready.
+const PIECES: usize = 2;
+
+/// What is on its way to one rank.
+#[derive(Default)]
+pub(super) struct Road {
+    /// In the order they were handed over.
+    messages: VecDeque<Departing>,
+    notices: VecDeque<Departing>,
+}
+
+impl Road {
+    pub fn push(&mut self, outgoing: Outgoing) {
+        let notice = Lane::of(outgoing.key) == Lane::Notice;
+        let queue = if notice { &mut self.notices } else { &mut self.messages };
+        queue.push_back(Departing::new(outgoing));
+    }
+
+    /// Hands over to MPI what there is room for, in pieces of at most `piece` words. Whether that was anything.
+    pub fn post(&mut self, piece: usize) -> Result<bool, Trouble> {
+        let room = piece.saturating_mul(PIECES);
+        let notices = post(&mut self.notices, usize::MAX, piece);
+        let messages = post(&mut self.messages, room, piece);
+        Ok(notices? | messages?)
+    }
+
+    /// Lets go of what has left, or cannot leave. Whether that was anything.
+    pub fn let_go(&mut self, shared: &Shared) -> Result<bool, Trouble> {
+        let notices = let_go(&mut self.notices, shared);
+        let messages = let_go(&mut self.messages, shared);
+        Ok(notices? | messages?)
+    }
+
+    pub fn is_empty(&self, notices_only: bool) -> bool {
+        self.notices.is_empty() && (notices_only || self.messages.is_empty())
+    }
+}
+
+fn post(queue: &mut VecDeque<Departing>, room: usize, piece: usize) -> Result<bool, Trouble> {
+    let mut travelling: usize = queue.iter().map(Departing::travelling).sum();
+    let mut happened = false;
+    for departing in queue {
+        while !departing.is_posted() {
+            if travelling >= room {
+                return Ok(happened);
+            }
+            let rank = departing.outgoing().to;
+            travelling += departing.post(piece).map_err(|cause| Trouble { rank, cause })?;
+            happened = true;
+        }
+    }
+    Ok(happened)
+}
+
+fn let_go(queue: &mut VecDeque<Departing>, shared: &Shared) -> Result<bool, Trouble> {
+    let before: usize = queue.iter().map(Departing::travelling).sum();
+    let mut result = Ok(());
+    queue.retain_mut(|departing| {
+        let done = departing.is_done();
+        let Outgoing { to, key, since, .. } = *departing.outgoing();
+        match done {
+            Ok(true) => shared.left(to, key, since),
+            Ok(false) => return true,
+            Err(cause) => result = Err(Trouble { rank: to, cause }),
+        }
+        false
+    });
+    result?;
+    Ok(queue.iter().map(Departing::travelling).sum::<usize>() < before)
+}
