@@ -7,7 +7,6 @@
 //! - [`trainer`]: epochs, evaluations, checkpoints, and when to stop; [`schedule`]: the learning rate;
 //! - [`evaluation`]: scores and predictions; [`loss`];
 //! - [`run`]: what a run leaves on disk; [`summary`]: what is said of it when it is over;
-//! - [`trace`]: what ranks did when;
 //! - [`event`]: what it tells while it goes on;
 //! - [`memory`]: how much it will need; [`bench`](mod@bench): where the time of an epoch goes.
 
@@ -25,7 +24,7 @@ pub mod run;
 pub mod schedule;
 pub mod strategy;
 pub mod summary;
-pub mod trace;
+mod trace;
 pub mod trainer;
 
 pub use config::Config;

@@ -120,6 +120,7 @@ impl Fault {
 /// Trains what the header of `run` says, on ranks that are threads of this process.
 pub fn train_on_threads(source: Source, leader: Leader, extras: Extras) -> Result<Summary> {
     let Header { config, data } = leader.run.header().clone();
+    config.check()?;
     let path = leader.run.path().to_path_buf();
     let order = Order { config: &config, data: &data, path: &path, extras };
     let threads = threads(&config.train);

@@ -47,22 +47,35 @@ impl FeatureSource for Noise {
 
 /// An undirected graph of these edges with three classes; every third node is trained on.
 fn from_edges(path: &Path, nodes: usize, edges: &[(u32, u32)]) -> Dataset {
+    make(path, nodes, edges, false, FeatureType::F32, Metric::Accuracy)
+}
+
+/// The same, of any kind; edges with a direction may be self-loops.
+fn make(
+    path: &Path,
+    nodes: usize,
+    edges: &[(u32, u32)],
+    directed: bool,
+    feature_type: FeatureType,
+    metric: Metric,
+) -> Dataset {
     let edges = edges.iter().map(|&(u, v)| [u as i64, v as i64]).collect();
     let source = EdgeInput::Source(Box::new(EdgeList { name: "edges".into(), edges }));
-    let (csr, _) = build(nodes, source, EdgeOptions::default(), &Silent).unwrap();
+    let options = EdgeOptions { directed, keep_self_loops: directed };
+    let (csr, _) = build(nodes, source, options, &Silent).unwrap();
     let split: Vec<u8> = (0..nodes).map(|v| 1 + v as u8 % 3).collect();
     let contents = Contents {
         name: "edges".into(),
         csr: &csr,
-        directed: false,
+        directed,
         features: &Noise(nodes),
-        feature_type: FeatureType::F32,
+        feature_type,
         labels: &Labels::Single((0..nodes as i64).map(|v| v * v % 3).collect()),
         classes: 3,
         class_names: Vec::new(),
         split: &split,
         ids: None,
-        metric: Metric::Accuracy,
+        metric,
         source: "test".into(),
     };
     write(path, false, &contents, &Silent).unwrap();
@@ -159,6 +172,7 @@ fn every_model_follows_one_process_on_any_number_of_ranks() {
 
 /// A real graph and a larger made one: shorter, in the precision that users train in.
 #[test]
+#[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
 fn cora_and_small_follow_too() {
     let temp = TempDir::new().unwrap();
     let small = temp.path().join("small");
@@ -213,6 +227,38 @@ fn norms_over_batches_fixed_sums_scaled_columns_and_inductive_graphs_follow_too(
             let (_, alone, _) = run(&data, &config);
             let (_, together, _) = run(&data, &on_ranks(&config, 3));
             assert_follows(&together.epochs, &alone.epochs, 1e-9, &format!("{} with {name}", kind.name()));
+        }
+    }
+}
+
+#[test]
+fn directed_graphs_self_loops_halves_several_labels_and_auc_follow_too() {
+    let temp = TempDir::new().unwrap();
+    let key = Key::new(2, "edges");
+    // Every ninth edge is a self-loop.
+    let end = |i: u64| key.below(2 * i, 90) as u32;
+    let other = |i: u64| if i.is_multiple_of(9) { end(i) } else { key.below(2 * i + 1, 90) as u32 };
+    let edges: Vec<(u32, u32)> = (0..600).map(|i| (end(i), other(i))).collect();
+    let directed = make(&temp.path().join("directed"), 90, &edges, true, FeatureType::F32, Metric::Auc);
+    let halves = make(&temp.path().join("halves"), 90, &edges, false, FeatureType::F16, Metric::Accuracy);
+    let several = dataset(&temp.path().join("several"), |spec| Spec { multi_label: true, ..spec });
+    for (data, precision, tolerance) in
+        [(&directed, Precision::F64, 1e-9), (&halves, Precision::F32, 1e-4), (&several, Precision::F64, 1e-9)]
+    {
+        for kind in Kind::ALL {
+            for input_dropout in [0.0, 0.2] {
+                let mut config = config(kind);
+                config.train.precision = precision;
+                config.model.input_dropout = input_dropout;
+                let (alone, all, _) = run(data, &config);
+                let (together, some, _) = run(data, &on_ranks(&config, 3));
+                let what = format!("{} on {}", kind.name(), data.path.display());
+                assert_follows(&some.epochs, &all.epochs, tolerance, &what);
+                if precision == Precision::F64 {
+                    let apart = |a: Option<f64>, b: Option<f64>| (a.unwrap() - b.unwrap()).abs();
+                    assert!(apart(together.test, alone.test) < 1e-9, "{what}");
+                }
+            }
         }
     }
 }

@@ -164,6 +164,8 @@ fn unknown_key(known: &Table, setting: &Setting) -> Error {
     let name = setting.name();
     let mut keys = Vec::new();
     flatten_into(&mut keys, "", known);
+    // Empty, it has no keys that could be listed.
+    keys.push((FREE.join("."), Value::Boolean(true)));
     let likenesses = keys.iter().map(|(key, _)| (key_likeness(key, &name), key));
     let best = likenesses.max_by(|a, b| a.0.total_cmp(&b.0));
     let error = Error::input(&setting.place, format!("unknown key {name}"));

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use halograph::config;
 use halograph::train::bench::{self, Comparison, Length, Report};
+use halograph::train::config::StrategyKind;
 use halograph::train::{Config, trainer};
 use halograph_graph::Dataset;
 use halograph_graph::error::{Error, Result};
@@ -55,6 +56,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let settings = args.settings.read()?;
     let config = config::resolve(&settings)?;
     check_scaling(args, &config)?;
+    check_alone(&config)?;
     let bar = Bar::new(args.quiet || args.json);
     let demo = if args.data.is_none() { Some(Demo::make(&std::env::temp_dir())?) } else { None };
     let path = demo.as_ref().map(Demo::path).or(args.data.clone()).unwrap_or_default();
@@ -78,6 +80,16 @@ fn check_scaling(args: &Args, config: &Config) -> Result<()> {
         return Err(Error::input("--scaling", "there is one thread only").help("give more with --threads"));
     }
     Ok(())
+}
+
+/// What is held to the machine is one process.
+fn check_alone(config: &Config) -> Result<()> {
+    if config.train.strategy == StrategyKind::Single {
+        return Ok(());
+    }
+    let problem = format!("train.ranks = {}: an epoch of one process is measured", config.train.ranks);
+    Err(Error::input("bench", problem)
+        .help("leave out ranks and strategy; `train --trace` shows what ranks do"))
 }
 
 fn measure(
