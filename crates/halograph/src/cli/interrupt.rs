@@ -9,11 +9,16 @@ use super::say;
 static ASKED: AtomicBool = AtomicBool::new(false);
 static IMPATIENT: AtomicBool = AtomicBool::new(false);
 static ALONE: AtomicBool = AtomicBool::new(false);
+static RANK: AtomicBool = AtomicBool::new(false);
 static SILENT: AtomicBool = AtomicBool::new(false);
 static FIRST: Mutex<Option<Instant>> = Mutex::new(None);
 
 /// Signals so close together are one: a launcher and a terminal may both send theirs.
 const ONE: Duration = Duration::from_millis(500);
+
+/// How long one of several ranks waits before it speaks of a signal: a launcher sends one when another rank has failed,
+/// and then that is what is to be said.
+const HESITATION: Duration = Duration::from_millis(300);
 
 /// The exit code of an interrupted command.
 pub const EXIT_CODE: u8 = 130;
@@ -36,6 +41,9 @@ pub fn watch() {
             tell("\ninterrupted twice; what the last checkpoint does not hold is lost");
             std::process::exit(EXIT_CODE.into());
         }
+        if RANK.load(Ordering::Relaxed) {
+            std::thread::sleep(HESITATION);
+        }
         tell("\ninterrupted: finishing this epoch, then saving; once more to quit without");
     });
 }
@@ -50,6 +58,11 @@ pub fn end_at_second() {
 pub fn end_at_first(alone: bool) {
     watch();
     ALONE.store(alone, Ordering::Relaxed);
+}
+
+/// Says from now on that there was a signal only if nothing else is wrong.
+pub fn hesitate() {
+    RANK.store(true, Ordering::Relaxed);
 }
 
 /// Says nothing about signals from now on: for one of several processes that get the same.

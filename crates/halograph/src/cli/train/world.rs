@@ -78,6 +78,7 @@ pub fn join(_: &[Setting]) -> anyhow::Result<Option<Comm>> {
 pub fn run(args: &Args, settings: &[Setting], comm: Comm) -> anyhow::Result<ExitCode> {
     interrupt::watch();
     interrupt::end_at_second();
+    interrupt::hesitate();
     if comm.rank() > 0 {
         interrupt::be_silent();
     }
@@ -88,6 +89,7 @@ pub fn run(args: &Args, settings: &[Setting], comm: Comm) -> anyhow::Result<Exit
         },
         Err(error) => error,
     };
+    interrupt::be_silent();
     comm.fail(&error.to_string());
     if is_for_this_rank(&error, &comm) {
         // Before the others are waited for: the launcher ends all when one has ended.
@@ -170,6 +172,8 @@ fn lead(args: &Args, settings: &[Setting], comm: &Comm) -> anyhow::Result<ExitCo
     let order = plan.order(&plan.run);
     let summary = ranks::train_among(comm, order, source.for_ranks(), Role::Lead(run.lead(&mut watch)));
     drop(watch);
+    // Too late for that: what is said now is how it ended.
+    interrupt::be_silent();
     let summary = summary.map_err(plain)?.expect("rank 0 gives a summary");
     finish(args, &job, &summary)
 }
