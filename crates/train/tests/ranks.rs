@@ -70,7 +70,7 @@ fn make(
         directed,
         features: &Noise(nodes),
         feature_type,
-        labels: &Labels::Single((0..nodes as i64).map(|v| v * v % 3).collect()),
+        labels: &Labels::Single((0..nodes as i64).map(|v| v / 3 % 3).collect()),
         classes: 3,
         class_names: Vec::new(),
         split: &split,
