@@ -90,13 +90,13 @@ pub fn run(args: &Args, settings: &[Setting], comm: Comm) -> anyhow::Result<Exit
         Err(error) => error,
     };
     interrupt::be_silent();
+    // Said before the others are told: the launcher ends all when one of them has ended.
+    let said = is_for_this_rank(&error, &comm).then(|| fail(&error));
     comm.fail(&error.to_string());
-    if is_for_this_rank(&error, &comm) {
-        // Before the others are waited for: the launcher ends all when one has ended.
-        return Ok(fail(&error));
-    }
-    std::thread::sleep(COURTESY);
-    Ok(code(&error))
+    Ok(said.unwrap_or_else(|| {
+        std::thread::sleep(COURTESY);
+        code(&error)
+    }))
 }
 
 /// Whether it is this rank that says what went wrong: not if another one knows it better, or just as well.
