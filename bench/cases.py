@@ -85,9 +85,9 @@ def chosen(args):
     return [(graph, model) for graph in graphs for model in CASES.get(graph, MODELS) if model in models]
 
 
-def names(known=None):
+def names(known=None, comma=","):
     def split(text):
-        parts = [part for part in text.split(",") if part]
+        parts = [part for part in text.split(comma) if part]
         unknown = [part for part in parts if known and part not in known]
         if unknown:
             raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: not among {', '.join(known)}")

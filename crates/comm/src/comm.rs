@@ -13,7 +13,7 @@ use crate::progress::Progress;
 use crate::shared::{End, Shared};
 use crate::tag::{Key, Purpose, Tag};
 use crate::trace::{Span, SpanGuard, Track};
-use crate::transport::Link;
+use crate::transport::{Link, Turn};
 
 /// How long a rank that gives up goes on telling others why.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -96,12 +96,21 @@ impl Comm {
         self.send_as(to, Key::user(tag), message)
     }
 
+    /// As [`Comm::send`], for what nobody will wait for soon: everything else that is sent goes first.
+    pub fn send_behind(&self, to: usize, tag: Tag, message: Message) -> Result<()> {
+        self.send_in(to, Key::user(tag), Turn::Behind, message)
+    }
+
     pub(crate) fn send_as(&self, to: usize, key: Key, message: Message) -> Result<()> {
+        self.send_in(to, key, Turn::Next, message)
+    }
+
+    fn send_in(&self, to: usize, key: Key, turn: Turn, message: Message) -> Result<()> {
         assert!(to < self.size(), "rank {to} is one of {}", self.size());
         match self.shared().inbox.failure() {
             Some(failure) => Err(failure),
             None => {
-                self.shared().send(to, key, message);
+                self.shared().send_in(to, key, turn, message);
                 Ok(())
             }
         }

@@ -16,7 +16,7 @@ use crate::options::Options;
 use crate::reduce::Reduction;
 use crate::tag::{Key, Part, Purpose, Tag};
 use crate::trace::{Recorder, Track};
-use crate::transport::{Arrival, Link, Outgoing, Sender, Transport};
+use crate::transport::{Arrival, Link, Outgoing, Sender, Transport, Turn};
 
 /// What the progress thread is asked to do.
 #[derive(Debug, Clone, Copy, Default)]
@@ -151,12 +151,16 @@ impl Shared {
 
     /// Sends without waiting and counts it; what goes to this rank itself is not sent.
     pub fn send(&self, to: usize, key: Key, message: Message) {
+        self.send_in(to, key, Turn::Next, message);
+    }
+
+    pub fn send_in(&self, to: usize, key: Key, turn: Turn, message: Message) {
         if to == self.rank {
             return self.inbox.deliver(to, key, message);
         }
         self.sent.add(key.tag.purpose, message.bytes());
         let since = self.recorder.now().filter(|_| key.tag.purpose != Purpose::Control);
-        if let Arrival::Here = self.sender.send(Outgoing { to, key, message, since }) {
+        if let Arrival::Here = self.sender.send(Outgoing { to, key, turn, message, since }) {
             self.left(to, key, since);
         }
     }

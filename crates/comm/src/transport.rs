@@ -8,10 +8,21 @@ use crate::message::Message;
 use crate::shared::Shared;
 use crate::tag::Key;
 
+/// When a message is sent among those that wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// After those that were handed over before.
+    Next,
+    /// When nothing else waits.
+    Behind,
+}
+
 /// A message that was handed over.
 pub(crate) struct Outgoing {
     pub to: usize,
     pub key: Key,
+    #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "between threads nothing waits"))]
+    pub turn: Turn,
     pub message: Message,
     /// When, if anybody wants to know how long it takes.
     #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "between threads it takes no time"))]

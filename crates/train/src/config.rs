@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 
 const MOST_THREADS: usize = 1024;
 const MOST_RANKS: usize = 4096;
+/// Every epoch is kept until it is read.
+const MOST_STALE: u64 = 100;
 
 /// What a run does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -87,6 +89,22 @@ pub enum StrategyKind {
     Single,
     /// Each rank computes the rows that it owns, and reads those of others fresh.
     Partition,
+    /// As `partition`, but reads rows of others as they were some epochs ago: messages travel behind whole epochs.
+    Pipelined,
+}
+
+/// What is averaged over epochs of what is read of other ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Smooth {
+    /// Nothing.
+    None,
+    /// Features.
+    F,
+    /// Gradients.
+    G,
+    /// Both.
+    Gf,
 }
 
 /// How nodes are dealt out to ranks.
@@ -123,6 +141,20 @@ pub struct TrainConfig {
     pub partition: PartitionKind,
     /// Whether something is computed while messages travel.
     pub overlap: Overlap,
+    /// How many epochs old the rows of others are (pipelined); 0 is `partition`.
+    pub staleness: u64,
+    /// First epochs that read fresh rows (pipelined).
+    pub warmup_epochs: u64,
+    /// Last epochs that read fresh rows (pipelined).
+    pub cooldown_epochs: u64,
+    /// What is averaged over epochs of what is read of others (pipelined).
+    pub smooth: Smooth,
+    /// What is left of an epoch in such an average when the next one comes.
+    pub gamma: f64,
+    /// Whether the weights of the epochs in such an average add up to 1; if not, it begins near zero.
+    pub smooth_correction: bool,
+    /// Whether every epoch compares what it reads of others with what is fresh, and waits for that (pipelined).
+    pub measure_staleness: bool,
     /// Seconds of silence after which a rank is lost.
     pub deadline: f64,
     /// Passes over the training nodes.
@@ -170,6 +202,13 @@ impl Config {
                 ranks: 1,
                 partition: PartitionKind::Metis,
                 overlap: Overlap::On,
+                staleness: 1,
+                warmup_epochs: 1,
+                cooldown_epochs: 0,
+                smooth: Smooth::None,
+                gamma: 0.95,
+                smooth_correction: true,
+                measure_staleness: false,
                 deadline: 30.0,
                 epochs: 100,
                 optimizer: OptimizerKind::Adam,
@@ -203,6 +242,8 @@ impl Config {
         require((1..=MOST_RANKS).contains(&train.ranks), "ranks", train.ranks, "from 1 to 4096")?;
         let alone = train.strategy == StrategyKind::Single;
         require(!alone || train.ranks == 1, "ranks", train.ranks, "1 with train.strategy = \"single\"")?;
+        require(train.staleness <= MOST_STALE, "staleness", train.staleness, "at most 100 epochs")?;
+        require((0.0..1.0).contains(&train.gamma), "gamma", train.gamma, "from 0 up to 1")?;
         let deadline = train.deadline.is_finite() && train.deadline >= 1.0;
         require(deadline, "deadline", train.deadline, "at least 1 second")?;
         // More threads than any machine has cores would only keep it busy making them.

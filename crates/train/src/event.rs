@@ -14,9 +14,22 @@ pub struct Epoch {
     pub lr: f64,
     /// Seconds of forward, backward and step; evaluation and checkpoints not counted.
     pub seconds: f64,
+    /// How far rows of other ranks were from fresh ones, in epochs that measured it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub staleness: Option<Staleness>,
     /// Scores after the step, in epochs that evaluate.
     #[serde(default, skip_serializing_if = "Option::is_none", flatten)]
     pub scores: Option<Scores>,
+}
+
+/// How far what an epoch read of other ranks was from what it would have read a moment later: the norm of the difference
+/// by the norm of what was fresh, for each layer; nothing where a layer reads nothing of others.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Staleness {
+    /// Messages of halo rows.
+    pub features: Vec<Option<f64>>,
+    /// Gradients of own rows.
+    pub gradients: Vec<Option<f64>>,
 }
 
 /// Scores of one evaluation; an absent one has no nodes.

@@ -23,16 +23,18 @@ use halograph_nn::state::State;
 use halograph_nn::{Matrix, Model};
 use rayon::prelude::*;
 
+use crate::boundary::Deviation;
 use crate::config::{Config, Overlap, PartitionKind, Precision, TrainConfig};
 use crate::data::part::{Part, fit_scaling};
 use crate::data::{Rows, Scaling};
 use crate::error::{Error, Result};
 use crate::evaluation::new_model;
-use crate::event::{Epoch, Event, Observer, Scores};
+use crate::event::{Epoch, Event, Observer, Scores, Staleness};
 use crate::loss::loss;
 use crate::run::{self, Checkpoint, DataRef, Header, Run};
 use crate::strategy::engine::Engine;
 use crate::strategy::partition::{self, Plan, Rank};
+use crate::strategy::pipelined::{Boundary, Schedule};
 use crate::strategy::single::Output;
 use crate::summary::{Facts, Summary, Traffic};
 use crate::trace;
@@ -249,7 +251,9 @@ impl Member<'_> {
         let meter = Meter::new(&rank);
         let metric = shard.whole().dataset.metric;
         let fault = self.order.extras.fault;
-        let engine = Together { part: &part, plan, rank, metric, meter, fault };
+        let measures = config.train.measure_staleness;
+        let boundary = Boundary::new(Schedule::of(&config.train), model.stages.len(), measures);
+        let engine = Together { part: &part, plan, boundary, rank, metric, meter, fault };
         let mut trainer = Trainer::new(config, engine, model, optimizer);
 
         let (mut run, from, observer) = match role {
@@ -475,6 +479,7 @@ impl Meter {
 struct Together<'p, T: Real> {
     part: &'p Part<'p, T>,
     plan: Plan<'p, T>,
+    boundary: Boundary<T>,
     rank: Rank,
     metric: Metric,
     meter: Meter,
@@ -483,11 +488,11 @@ struct Together<'p, T: Real> {
 
 impl<T: Real> Engine<T> for Together<'_, T> {
     fn epoch(&mut self, model: &mut Model<T>, number: u64, key: Key) -> Result<f64> {
-        let Together { part, plan, rank, meter, fault, .. } = self;
+        let Together { part, plan, boundary, rank, meter, fault, .. } = self;
         fault.map_or(Ok(()), |fault| fault.strike(&rank.comm, number))?;
         let epoch =
             partition::Epoch { rank, rows: &part.rows[0], count: part.counts[0], key, number: number as u32 };
-        meter.measure(|| partition::epoch(model, plan, &epoch))
+        meter.measure(|| partition::epoch(model, plan, boundary, &epoch))
     }
 
     fn scores(&mut self, model: &Model<T>, number: u64) -> Result<Option<Scores>> {
@@ -498,6 +503,31 @@ impl<T: Real> Engine<T> for Together<'_, T> {
         let tag = Tag::new(Purpose::Control).step(6);
         let all = self.rank.comm.all_gather(tag, Message::of(&[flags]))?;
         all.iter().try_fold(0, |so_far, message| Ok(so_far | message.expect::<u8>(1)?[0]))
+    }
+
+    fn staleness(&mut self) -> Result<Option<Staleness>> {
+        let found = self.boundary.deviations();
+        if found.iter().flatten().all(Option::is_none) {
+            return Ok(None);
+        }
+        let mut sums: Vec<f64> =
+            found.iter().flatten().flatten().flat_map(|found| [found.difference, found.whole]).collect();
+        self.rank.comm.all_reduce(Tag::new(Purpose::Control).step(10), &mut sums)?;
+        let mut pairs = sums.chunks_exact(2);
+        let mut of = |found: Option<Deviation>| {
+            let pair = found.and_then(|_| pairs.next())?;
+            Some((pair[0] / pair[1].max(f64::MIN_POSITIVE)).sqrt())
+        };
+        let (features, gradients) = found.into_iter().map(|[f, g]| (of(f), of(g))).unzip();
+        Ok(Some(Staleness { features, gradients }))
+    }
+
+    fn save(&mut self) -> Result<State> {
+        self.boundary.save()
+    }
+
+    fn load(&mut self, place: &str, state: &State) -> Result<()> {
+        Ok(self.boundary.load(place, state, &self.plan)?)
     }
 }
 

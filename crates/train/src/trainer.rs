@@ -39,7 +39,7 @@ pub fn train(
     let config = run.header().config.clone();
     config.check()?;
     let threads = threads(&config.train);
-    if config.train.strategy == StrategyKind::Partition {
+    if config.train.strategy != StrategyKind::Single {
         data::check(dataset)?;
         let leader = Leader { run, from, observer };
         return ranks::train_on_threads(Source::Dataset(dataset), leader, Extras::default());
@@ -208,6 +208,7 @@ impl<'c, T: Real, E: Engine<T>> Trainer<'c, T, E> {
         let start = Instant::now();
         let (loss, lr) = step(&mut self.model, &mut self.optimizer, &mut self.engine, train, epoch)?;
         let seconds = start.elapsed().as_secs_f64();
+        let staleness = self.engine.staleness()?;
         self.epoch = epoch;
         self.seconds += seconds;
         if epoch == train.epochs {
@@ -219,7 +220,7 @@ impl<'c, T: Real, E: Engine<T>> Trainer<'c, T, E> {
         } else {
             None
         };
-        Ok(Epoch { epoch, loss, lr, seconds, scores })
+        Ok(Epoch { epoch, loss, lr, seconds, staleness, scores })
     }
 
     /// Scores the weights as they are, and keeps them if they are the best so far.
@@ -249,9 +250,10 @@ impl<'c, T: Real, E: Engine<T>> Trainer<'c, T, E> {
         error
     }
 
-    fn save(&self, run: &mut dyn Keeper, observer: &mut dyn Observer) -> Result<()> {
-        let state = checkpoint_state(&self.model, &self.optimizer, &self.best_weights);
-        let &Trainer { epoch, seconds, best, .. } = self;
+    fn save(&mut self, run: &mut dyn Keeper, observer: &mut dyn Observer) -> Result<()> {
+        let mut state = checkpoint_state(&self.model, &self.optimizer, &self.best_weights);
+        state.insert_all("boundary.", self.engine.save()?);
+        let &mut Trainer { epoch, seconds, best, .. } = self;
         // Before the first evaluation the newest weights are the best known.
         let newest = best.is_none().then(|| self.model.state());
         run.save_weights(newest.as_ref().unwrap_or(&self.best_weights))?;
@@ -265,6 +267,7 @@ impl<'c, T: Real, E: Engine<T>> Trainer<'c, T, E> {
         let place = format!("checkpoint of epoch {}", checkpoint.epoch);
         self.model.load(&place, &checkpoint.state.part("model."))?;
         self.optimizer.load(&place, &checkpoint.state.part("optimizer."))?;
+        self.engine.load(&place, &checkpoint.state.part("boundary."))?;
         self.best_weights = checkpoint.state.part("best.");
         self.epoch = checkpoint.epoch;
         self.seconds = checkpoint.seconds;

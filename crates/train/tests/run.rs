@@ -28,7 +28,7 @@ fn header() -> Header {
 }
 
 fn epoch(epoch: u64) -> Epoch {
-    Epoch { epoch, loss: 0.5, lr: 0.1, seconds: 0.01, scores: None }
+    Epoch { epoch, loss: 0.5, lr: 0.1, seconds: 0.01, staleness: None, scores: None }
 }
 
 /// A checkpoint of 400 kB.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use halograph_kernels::buffer::Buffer;
 use rustix::process::Pid;
 
-use self::raw::{Arriving, Lane, Probed};
+use self::raw::{Arriving, Lane, Probed, QUEUES};
 use self::road::Road;
 use crate::comm::Comm;
 use crate::error::{Error, Result};
@@ -68,12 +68,12 @@ fn open(piece: usize) -> Result<Link, String> {
     let (rank, size) = raw::init()?;
     let inbox = Arc::new(Inbox::new(size));
     let queue = Arc::new(Queue { waiting: Mutex::default(), inbox: inbox.clone() });
-    let lanes = || [VecDeque::new(), VecDeque::new()];
+    let lanes = || [const { VecDeque::new() }; QUEUES];
     let transport = Mpi {
         queue: queue.clone(),
         roads: (0..size).map(|_| Road::default()).collect(),
         arriving: (0..size).map(|_| lanes()).collect(),
-        pieces: vec![Vec::new(); size],
+        pieces: (0..size).map(|_| [const { Vec::new() }; QUEUES]).collect(),
         piece: (piece / size_of::<u64>()).max(1),
     };
     let (sender, transport) = (Box::new(Waiting(queue)), Box::new(transport));
@@ -108,9 +108,9 @@ struct Mpi {
     /// What is being sent, by receiver.
     roads: Vec<Road>,
     /// What is being received, by sender and lane, in the order it was sent.
-    arriving: Vec<[VecDeque<Arriving>; 2]>,
-    /// Pieces of a long message from each sender, until its last one is there.
-    pieces: Vec<Vec<Buffer<u64>>>,
+    arriving: Vec<[VecDeque<Arriving>; QUEUES]>,
+    /// Pieces of a long message of each sender and lane, until its last one is there.
+    pieces: Vec<[Vec<Buffer<u64>>; QUEUES]>,
     /// Words of the longest piece.
     piece: usize,
 }
@@ -147,7 +147,9 @@ impl Mpi {
     /// Delivers what has arrived, in the order it was sent.
     fn deliver(&mut self, shared: &Shared) -> Result<bool, Trouble> {
         let mut happened = false;
-        for (from, queue) in (0..self.arriving.len()).flat_map(|from| [(from, 0), (from, 1)]) {
+        for (from, queue) in
+            (0..self.arriving.len()).flat_map(|from| (0..QUEUES).map(move |queue| (from, queue)))
+        {
             let trouble = |cause| Trouble { rank: from, cause };
             while let Some(first) = self.arriving[from][queue].front_mut()
                 && first.is_done().map_err(trouble)?
@@ -163,15 +165,16 @@ impl Mpi {
     fn take_in(&mut self, from: usize, arrived: Arriving, shared: &Shared) -> Result<(), String> {
         let lane = arrived.lane;
         let mut words = arrived.into_words();
-        if lane == Lane::Piece {
+        let pieces = &mut self.pieces[from][lane.queue()];
+        if lane.is_piece() {
             // A long message is a sign of life too.
             shared.inbox.heard(from);
-            self.pieces[from].push(words);
+            pieces.push(words);
             return Ok(());
         }
-        if lane == Lane::Message && !self.pieces[from].is_empty() {
-            self.pieces[from].push(words);
-            words = joined(std::mem::take(&mut self.pieces[from]));
+        if !pieces.is_empty() {
+            pieces.push(words);
+            words = joined(std::mem::take(pieces));
         }
         let (key, message) =
             Message::unsealed(words).ok_or("it sent something that is no message of ours")?;
@@ -206,7 +209,7 @@ impl Transport for Mpi {
     }
 
     fn pending(&self, notices_only: bool) -> bool {
-        let matters = |outgoing: &Outgoing| !notices_only || Lane::of(outgoing.key) == Lane::Notice;
+        let matters = |outgoing: &Outgoing| !notices_only || Lane::of(outgoing) == Lane::Notice;
         self.queue.waiting().iter().any(matters) || self.roads.iter().any(|road| !road.is_empty(notices_only))
     }
 

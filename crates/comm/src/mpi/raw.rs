@@ -9,10 +9,13 @@ use std::ptr::null_mut;
 use ::mpi::ffi;
 use halograph_kernels::buffer::Buffer;
 
-use crate::tag::{Key, Part};
-use crate::transport::Outgoing;
+use crate::tag::Part;
+use crate::transport::{Outgoing, Turn};
 
 type Result<T, E = String> = std::result::Result<T, E>;
+
+/// Queues of a sender: what is in one keeps its order.
+pub const QUEUES: usize = 3;
 
 /// What MPI's own tag says. Messages of one sender keep their order, but notices overtake the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,20 +26,42 @@ pub enum Lane {
     Piece,
     /// A sign of life or of failure: never behind anything long.
     Notice,
+    /// As the first two, of messages that all others overtake.
+    Behind,
+    BehindPiece,
 }
 
 impl Lane {
-    pub fn of(key: Key) -> Self {
-        if matches!(key.part, Part::Beat | Part::Notice) { Lane::Notice } else { Lane::Message }
+    /// That of a message, or of its last piece.
+    pub fn of(outgoing: &Outgoing) -> Self {
+        match (outgoing.key.part, outgoing.turn) {
+            (Part::Beat | Part::Notice, _) => Lane::Notice,
+            (_, Turn::Next) => Lane::Message,
+            (_, Turn::Behind) => Lane::Behind,
+        }
+    }
+
+    /// That of a piece which others of its message follow.
+    fn of_piece(self) -> Self {
+        if self == Lane::Behind { Lane::BehindPiece } else { Lane::Piece }
+    }
+
+    pub fn is_piece(self) -> bool {
+        matches!(self, Lane::Piece | Lane::BehindPiece)
     }
 
     fn from_tag(tag: c_int) -> Option<Self> {
-        [Lane::Message, Lane::Piece, Lane::Notice].into_iter().find(|&lane| lane as c_int == tag)
+        let all = [Lane::Message, Lane::Piece, Lane::Notice, Lane::Behind, Lane::BehindPiece];
+        all.into_iter().find(|&lane| lane as c_int == tag)
     }
 
-    /// Which of a sender's queues it belongs to.
+    /// Which of a sender's [`QUEUES`] it belongs to.
     pub fn queue(self) -> usize {
-        (self == Lane::Notice) as usize
+        match self {
+            Lane::Message | Lane::Piece => 0,
+            Lane::Notice => 1,
+            Lane::Behind | Lane::BehindPiece => 2,
+        }
     }
 }
 
@@ -119,9 +144,10 @@ impl Departing {
 
     /// Gives MPI the next piece, of at most `piece` words: how many these are. After an error nothing more is posted.
     pub fn post(&mut self, piece: usize) -> Result<usize> {
-        let Outgoing { to, key, message, .. } = self.outgoing();
+        let lane = Lane::of(self.outgoing());
+        let Outgoing { to, message, .. } = self.outgoing();
         let rest = &message.sealed()[self.posted..];
-        let lane = if rest.len() > piece { Lane::Piece } else { Lane::of(*key) };
+        let lane = if rest.len() > piece { lane.of_piece() } else { lane };
         let words = rest.len().min(piece);
         let sent = send(&rest[..words], *to, lane);
         self.posted = if sent.is_ok() { self.posted + words } else { usize::MAX };

@@ -11,6 +11,9 @@ use crate::transport::{Outgoing, Trouble};
 
 /// Pieces that are with MPI before the next has to wait: one travels while another is made ready.
 const PIECES: usize = 2;
+/// The same for what all else overtakes, and how much smaller its pieces are.
+const BEHIND: usize = 4;
+const SMALLER: usize = 16;
 
 /// What is on its way to one rank.
 #[derive(Default)]
@@ -18,12 +21,17 @@ pub(super) struct Road {
     /// In the order they were handed over.
     messages: VecDeque<Departing>,
     notices: VecDeque<Departing>,
+    /// Those that all others overtake.
+    behind: VecDeque<Departing>,
 }
 
 impl Road {
     pub fn push(&mut self, outgoing: Outgoing) {
-        let notice = Lane::of(outgoing.key) == Lane::Notice;
-        let queue = if notice { &mut self.notices } else { &mut self.messages };
+        let queue = match Lane::of(&outgoing) {
+            Lane::Notice => &mut self.notices,
+            Lane::Behind | Lane::BehindPiece => &mut self.behind,
+            Lane::Message | Lane::Piece => &mut self.messages,
+        };
         queue.push_back(Departing::new(outgoing));
     }
 
@@ -32,18 +40,23 @@ impl Road {
         let room = piece.saturating_mul(PIECES);
         let notices = post(&mut self.notices, usize::MAX, piece);
         let messages = post(&mut self.messages, room, piece);
-        Ok(notices? | messages?)
+        // What is with MPI cannot be overtaken: little of it, in small pieces.
+        let small = (piece / SMALLER).max(1);
+        let room = if self.messages.is_empty() { small.saturating_mul(BEHIND) } else { 0 };
+        let behind = post(&mut self.behind, room, small);
+        Ok(notices? | messages? | behind?)
     }
 
     /// Lets go of what has left, or cannot leave. Whether that was anything.
     pub fn let_go(&mut self, shared: &Shared) -> Result<bool, Trouble> {
         let notices = let_go(&mut self.notices, shared);
         let messages = let_go(&mut self.messages, shared);
-        Ok(notices? | messages?)
+        let behind = let_go(&mut self.behind, shared);
+        Ok(notices? | messages? | behind?)
     }
 
     pub fn is_empty(&self, notices_only: bool) -> bool {
-        self.notices.is_empty() && (notices_only || self.messages.is_empty())
+        self.notices.is_empty() && (notices_only || self.messages.is_empty() && self.behind.is_empty())
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use halograph_nn::Project;
 use halograph_nn::model::{ActivationKind, Kind, NormKind};
 use halograph_train::config::{
-    Normalize, OptimizerKind, Overlap, PartitionKind, Precision, ScheduleKind, StrategyKind,
+    Normalize, OptimizerKind, Overlap, PartitionKind, Precision, ScheduleKind, Smooth, StrategyKind,
 };
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
@@ -19,6 +19,7 @@ pub fn choices(key: &str) -> &'static [&'static str] {
         "model.project" => variants::<Project>(),
         "train.strategy" => variants::<StrategyKind>(),
         "train.partition" => variants::<PartitionKind>(),
+        "train.smooth" => variants::<Smooth>(),
         "train.overlap" => variants::<Overlap>(),
         "train.optimizer" => variants::<OptimizerKind>(),
         "train.schedule" => variants::<ScheduleKind>(),

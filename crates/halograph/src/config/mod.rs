@@ -10,7 +10,7 @@ mod setting;
 use halograph_graph::error::{Error, Result};
 use halograph_nn::model::Kind;
 use halograph_train::Config;
-use halograph_train::config::{OptimizerKind, ScheduleKind, StrategyKind};
+use halograph_train::config::{OptimizerKind, ScheduleKind, Smooth, StrategyKind};
 use toml::{Table, Value};
 
 pub use choices::choices;
@@ -69,6 +69,14 @@ pub fn idle(settings: &[Setting], config: &Config) -> Vec<String> {
         "model.alpha" | "model.theta" => kind == Kind::Gcnii,
         "model.project" => !matches!(kind, Kind::Gat | Kind::Gcnii),
         "train.partition" | "train.overlap" | "train.deadline" => train.strategy != StrategyKind::Single,
+        "train.staleness"
+        | "train.warmup_epochs"
+        | "train.cooldown_epochs"
+        | "train.smooth"
+        | "train.measure_staleness" => train.strategy == StrategyKind::Pipelined,
+        "train.gamma" | "train.smooth_correction" => {
+            train.strategy == StrategyKind::Pipelined && train.smooth != Smooth::None
+        }
         "train.momentum" => train.optimizer == OptimizerKind::Sgd,
         "train.step_epochs" | "train.step_factor" => train.schedule == ScheduleKind::Step,
         _ => true,

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     fn epoch(epoch: u64, scores: Option<Scores>) -> Epoch {
-        Epoch { epoch, loss: 0.5, lr: 0.01, seconds: 0.25, scores }
+        Epoch { epoch, loss: 0.5, lr: 0.01, seconds: 0.25, staleness: None, scores }
     }
 
     #[test]

@@ -119,7 +119,14 @@ mod tests {
 
     fn epoch(epoch: u64) -> Epoch {
         let scores = Scores { train: Some(0.1 + 0.2), val: None, test: Some(1.0 / 3.0), val_loss: None };
-        Epoch { epoch, loss: 1.0 / epoch as f64, lr: 0.1, seconds: 1e-3, scores: Some(scores) }
+        Epoch {
+            epoch,
+            loss: 1.0 / epoch as f64,
+            lr: 0.1,
+            seconds: 1e-3,
+            staleness: None,
+            scores: Some(scores),
+        }
     }
 
     /// A history of four epochs of which three belong to the checkpoint; the file, their length and they.

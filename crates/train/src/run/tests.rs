@@ -32,7 +32,7 @@ fn header(seed: u64) -> Header {
 fn epoch(epoch: u64) -> Epoch {
     let scores = Scores { train: Some(0.1 + 0.2), val: Some(1.0 / 3.0), test: None, val_loss: Some(1e-7) };
     let scores = epoch.is_multiple_of(2).then_some(scores);
-    Epoch { epoch, loss: 1.0 / epoch as f64, lr: 0.1, seconds: 1e-3 * epoch as f64, scores }
+    Epoch { epoch, loss: 1.0 / epoch as f64, lr: 0.1, seconds: 1e-3 * epoch as f64, staleness: None, scores }
 }
 
 fn checkpoint(epoch: u64) -> Checkpoint {

@@ -3,11 +3,12 @@
 use halograph_kernels::Real;
 use halograph_kernels::keyed::Key;
 use halograph_nn::Model;
+use halograph_nn::state::State;
 
 use crate::data::Data;
 use crate::error::Result;
 use crate::evaluation;
-use crate::event::Scores;
+use crate::event::{Scores, Staleness};
 use crate::strategy::single::{self, Plan};
 
 /// What a trainer needs of a strategy. On several ranks every call is made by all of them, and gives all the same.
@@ -20,6 +21,21 @@ pub(crate) trait Engine<T: Real> {
 
     /// The flags that any rank has set.
     fn agree(&mut self, flags: u8) -> Result<u8>;
+
+    /// How far what the last epoch read of other ranks was from what it should have been, where that was measured.
+    fn staleness(&mut self) -> Result<Option<Staleness>> {
+        Ok(None)
+    }
+
+    /// What its next epochs need besides model and optimiser.
+    fn save(&mut self) -> Result<State> {
+        Ok(State::default())
+    }
+
+    /// Takes what was saved; `place` names it in errors.
+    fn load(&mut self, _place: &str, _state: &State) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// One process that computes every row.

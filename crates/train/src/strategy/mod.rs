@@ -2,4 +2,5 @@
 
 pub(crate) mod engine;
 pub mod partition;
+pub mod pipelined;
 pub mod single;

@@ -25,8 +25,9 @@ use halograph_nn::model::{Stage, StageCache};
 use halograph_nn::norm::NormSums;
 use halograph_nn::{Input, Layer, Matrix, Model, Pass};
 
+use super::pipelined::Boundary;
 use super::single::{Output, sums_are_fixed};
-use crate::boundary::Exchange;
+use crate::boundary::{Arriving, Exchange, Haste, Journey, Returned, Returning};
 use crate::data::{Rows, View};
 use crate::error::Result;
 use crate::loss::loss;
@@ -108,13 +109,21 @@ impl Epoch<'_> {
 }
 
 /// Forward, loss and backward: the gradients of all ranks are added to those of the parameters; gives the loss of all.
-pub fn epoch<T: Real>(model: &mut Model<T>, plan: &Plan<T>, epoch: &Epoch) -> Result<f64> {
-    let (forward, logits) = Forward::run(model, plan, epoch)?;
+///
+/// `boundary` decides which version of the rows of others is read.
+pub fn epoch<T: Real>(
+    model: &mut Model<T>,
+    plan: &Plan<T>,
+    boundary: &mut Boundary<T>,
+    epoch: &Epoch,
+) -> Result<f64> {
+    boundary.begin(epoch.number.into());
+    let (forward, logits) = Forward::run(model, plan, boundary, epoch)?;
     let (own_loss, grad) = epoch.rank.doing("loss", || loss(&logits, epoch.rows, epoch.count));
     drop(logits);
     let tag = epoch.tag(Purpose::Statistics, model.stages.len());
     let total = epoch.rank.comm.start_all_reduce(tag, Buffer::from(&[own_loss][..]));
-    forward.backward(model, plan, epoch, grad)?;
+    forward.backward(model, plan, boundary, epoch, grad)?;
     Ok(total.wait()?[0])
 }
 
@@ -125,7 +134,12 @@ struct Forward<T: Real> {
 }
 
 impl<T: Real> Forward<T> {
-    fn run(model: &mut Model<T>, plan: &Plan<T>, epoch: &Epoch) -> Result<(Self, Arc<Matrix<T>>)> {
+    fn run(
+        model: &mut Model<T>,
+        plan: &Plan<T>,
+        boundary: &mut Boundary<T>,
+        epoch: &Epoch,
+    ) -> Result<(Self, Arc<Matrix<T>>)> {
         let (rank, key) = (epoch.rank, epoch.key);
         let mut forward = Forward { caches: Vec::new(), initial: None };
         let mut x = match plan.mask(&model.stages, key, 0) {
@@ -143,8 +157,9 @@ impl<T: Real> Forward<T> {
             let sums = if l == 0 && sums_are_fixed(stage) {
                 plan.view.fixed_sums()
             } else {
-                let tag = epoch.tag(Purpose::Features, l);
-                aggregate(rank, stage, shared, messages, &pass, &mut cache, tag)?
+                let line = (epoch.tag(Purpose::Features, l), boundary.haste());
+                let read = |arriving| boundary.features(l, arriving);
+                aggregate(rank, stage, shared, messages, &pass, &mut cache, line, read)?
             };
             let span = rank.comm.span("finish");
             let finished = Layer::finish(&stage.layer, &shared.block, sums, &pass, &mut cache.layer);
@@ -172,6 +187,7 @@ impl<T: Real> Forward<T> {
         mut self,
         model: &mut Model<T>,
         plan: &Plan<T>,
+        boundary: &mut Boundary<T>,
         epoch: &Epoch,
         mut grad: Matrix<T>,
     ) -> Result<()> {
@@ -207,8 +223,10 @@ impl<T: Real> Forward<T> {
                         let zeros = || Matrix::zeros(like.rows(), like.cols());
                         initial_grad.get_or_insert_with(zeros).add_at(0, share, &sums);
                     }
-                    let tag = epoch.tag(Purpose::Gradients, l);
-                    let messages = aggregate_backward(rank, stage, shared, sums, &pass, &mut cache, tag)?;
+                    let line = (epoch.tag(Purpose::Gradients, l), boundary.haste());
+                    let read = |returning| boundary.gradients(l, returning);
+                    let messages =
+                        aggregate_backward(rank, stage, shared, sums, &pass, &mut cache, line, read)?;
                     rank.doing("backward of prepare", || {
                         Layer::prepare_backward(&mut stage.layer, messages, &pass, &mut cache.layer)
                     })
@@ -228,7 +246,8 @@ impl<T: Real> Forward<T> {
     }
 }
 
-/// Own rows while boundary rows travel, then those.
+/// Own rows while boundary rows travel, then those that `read` takes for them.
+#[expect(clippy::too_many_arguments, reason = "all that a layer needs, in one place")]
 fn aggregate<T: Real>(
     rank: &Rank,
     stage: &Stage<T>,
@@ -236,20 +255,21 @@ fn aggregate<T: Real>(
     messages: Input<T>,
     pass: &Pass<T>,
     cache: &mut StageCache<T>,
-    tag: Tag,
+    (tag, haste): (Tag, Haste),
+    read: impl FnOnce(Arriving<T>) -> Result<(Input<T>, Duration)>,
 ) -> Result<Arc<Matrix<T>>> {
     let (layer, block, cache) = (&stage.layer, &*shared.block, &mut cache.layer);
     let Some(exchange) = &shared.exchange else {
         return Ok(Layer::aggregate(layer, block, messages, pass, cache));
     };
-    let arriving = exchange.start(&rank.comm, tag, &messages)?;
+    let arriving = exchange.start(&rank.comm, tag, haste, &messages)?;
     let mut own =
         || rank.doing("aggregate own rows", || Layer::aggregate(layer, block, messages.clone(), pass, cache));
     let (sums, (halo, hidden)) = if rank.overlap {
         let sums = own();
-        (sums, arriving.wait()?)
+        (sums, read(arriving)?)
     } else {
-        let arrived = arriving.wait()?;
+        let arrived = read(arriving)?;
         (own(), arrived)
     };
     rank.hide(hidden);
@@ -257,7 +277,8 @@ fn aggregate<T: Real>(
     Ok(rank.doing("add halo rows", || Layer::add_halo(layer, block, halo, sums, pass, cache)))
 }
 
-/// Gradients of halo rows first; those of own rows while they travel back.
+/// Gradients of halo rows first; those of own rows while they travel back; then what `read` takes for what came back.
+#[expect(clippy::too_many_arguments, reason = "all that a layer needs, in one place")]
 fn aggregate_backward<T: Real>(
     rank: &Rank,
     stage: &mut Stage<T>,
@@ -265,7 +286,8 @@ fn aggregate_backward<T: Real>(
     sums: Arc<Matrix<T>>,
     pass: &Pass<T>,
     cache: &mut StageCache<T>,
-    tag: Tag,
+    (tag, haste): (Tag, Haste),
+    read: impl FnOnce(Returning<T>) -> Result<(Option<Returned<T>>, Duration)>,
 ) -> Result<Matrix<T>> {
     let (layer, block, cache) = (&mut stage.layer, &*shared.block, &mut cache.layer);
     let Some(exchange) = &shared.exchange else {
@@ -273,19 +295,21 @@ fn aggregate_backward<T: Real>(
     };
     let halo =
         rank.doing("gradients of halo rows", || Layer::halo_backward(layer, block, &sums, pass, cache));
-    let returning = exchange.start_back(&rank.comm, tag, &halo)?;
+    let returning = exchange.start_back(&rank.comm, tag, haste, &halo)?;
     drop(halo);
     let own =
         || rank.doing("gradients of own rows", || Layer::aggregate_backward(layer, block, sums, pass, cache));
     let (mut grad, (returned, hidden)) = if rank.overlap {
         let grad = own();
-        (grad, returning.wait()?)
+        (grad, read(returning)?)
     } else {
-        let returned = returning.wait()?;
+        let returned = read(returning)?;
         (own(), returned)
     };
     rank.hide(hidden);
-    rank.doing("add gradients of others", || returned.add_to(&mut grad))?;
+    rank.doing("add gradients of others", || {
+        returned.map_or(Ok(()), |returned| exchange.add(&returned, &mut grad))
+    })?;
     Ok(grad)
 }
 
@@ -347,7 +371,8 @@ pub fn make_fixed_sums<T: Real>(
     tag: Tag,
 ) -> Result<Arc<Matrix<T>>> {
     let mut cache = StageCache::default();
-    aggregate(rank, stage, shared, features, &Pass::evaluation(), &mut cache, tag)
+    let line = (tag, Haste::Now);
+    aggregate(rank, stage, shared, features, &Pass::evaluation(), &mut cache, line, Arriving::end)
 }
 
 /// The forward of evaluation, for every owned row of a view: nothing is dropped, and rows of others are fresh.
@@ -374,7 +399,7 @@ pub fn evaluate<T: Real>(
             Layer::aggregate(&stage.layer, block, messages, &pass, &mut cache.layer)
         } else {
             let tag = Tag { layer: l as u16, ..tag };
-            aggregate(rank, stage, shared, messages, &pass, &mut cache, tag)?
+            aggregate(rank, stage, shared, messages, &pass, &mut cache, (tag, Haste::Now), Arriving::end)?
         };
         let out = stage.evaluate(Layer::finish(&stage.layer, block, sums, &pass, &mut cache.layer));
         if let Some(embeddings) = embeddings {

@@ -22,7 +22,7 @@ const MODEL: [Flag; 6] = [
     Flag("dropout", "model.dropout", "SHARE", "Probability of dropping an element of a layer's input"),
 ];
 
-const TRAINING: [Flag; 14] = [
+const TRAINING: [Flag; 21] = [
     Flag("lr", "train.lr", "RATE", "Learning rate"),
     Flag("weight-decay", "train.weight_decay", "RATE", "Weight decay"),
     Flag("epochs", "train.epochs", "N", "Passes over the training nodes"),
@@ -38,6 +38,28 @@ const TRAINING: [Flag; 14] = [
     Flag("ranks", "train.ranks", "N", "Ranks that share the work; more than 1 means --strategy partition"),
     Flag("partition", "train.partition", "HOW", "How nodes are dealt out to ranks"),
     Flag("overlap", "train.overlap", "SWITCH", "Whether something is computed while messages travel"),
+    Flag("staleness", "train.staleness", "K", "Epochs that rows of others are old (pipelined)"),
+    Flag("warmup-epochs", "train.warmup_epochs", "N", "First epochs that read fresh rows (pipelined)"),
+    Flag("cooldown-epochs", "train.cooldown_epochs", "N", "Last epochs that read fresh rows (pipelined)"),
+    Flag(
+        "smooth",
+        "train.smooth",
+        "WHAT",
+        "What is averaged over epochs of what is read of others (pipelined)",
+    ),
+    Flag("gamma", "train.gamma", "SHARE", "What is left of an epoch in such an average when the next comes"),
+    Flag(
+        "smooth-correction",
+        "train.smooth_correction",
+        "BOOL",
+        "Whether such an average is one from the beginning; if not, it begins near zero",
+    ),
+    Flag(
+        "measure-staleness",
+        "train.measure_staleness",
+        "BOOL",
+        "Compare what is read of others with what is fresh (pipelined; waits)",
+    ),
     Flag("deadline", "train.deadline", "S", "Seconds of silence after which a rank is lost"),
     Flag("threads", "train.threads", "N", "Threads of a rank; 0: all cores, shared by its ranks"),
     Flag("eval-every", "train.eval_every", "N", "Epochs between evaluations"),
@@ -52,6 +74,14 @@ impl Flag {
         let arg = Arg::new(name).long(name).value_name(value).help(help).help_heading(heading);
         // Said twice, the last counts, as with --set.
         let arg = arg.overrides_with(name);
+        if matches!(default_of(key).as_str(), "true" | "false") {
+            let words = PossibleValuesParser::new(["true", "false"]);
+            return arg
+                .num_args(0..=1)
+                .require_equals(true)
+                .default_missing_value("true")
+                .value_parser(words);
+        }
         match choices(key) {
             [] => arg.allow_negative_numbers(true),
             words => arg.value_parser(PossibleValuesParser::new(words)),

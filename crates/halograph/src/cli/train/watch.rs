@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_line_says_what_is_known() {
-        let record = Epoch { epoch: 3, loss: 0.5, lr: 0.01, seconds: 0.0123, scores: None };
+        let record = Epoch { epoch: 3, loss: 0.5, lr: 0.01, seconds: 0.0123, staleness: None, scores: None };
         assert_eq!(progress(&record, None, None), "loss 0.5000  12.3 ms/epoch");
         let scores = Scores { train: None, val: Some(0.75), test: None, val_loss: None };
         let best = Best { epoch: 2, scores, seconds: 1.0 };

@@ -1,0 +1,5 @@
+//! Training on several ranks.
+
+mod partition;
+mod pipelined;
+mod support;

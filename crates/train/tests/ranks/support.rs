@@ -1,0 +1,198 @@
+//! Small graphs, and runs on them that are watched.
+
+use std::path::Path;
+
+use halograph_graph::Dataset;
+use halograph_graph::build::{EdgeInput, EdgeList, EdgeOptions, build};
+use halograph_graph::dataset::Metric;
+use halograph_graph::dataset::write::{Contents, FeatureSource, FeatureType, Labels, write};
+use halograph_graph::generate::{self, Spec, presets};
+use halograph_graph::progress::Silent;
+use halograph_kernels::keyed::Key;
+use halograph_nn::model::Kind;
+use halograph_train::config::StrategyKind;
+use halograph_train::event::{Ending, Epoch};
+use halograph_train::ranks::{Extras, Fault, Leader, train_on_threads};
+use halograph_train::run::{DataRef, Header, Run, read_weights};
+use halograph_train::{Config, Event, Observer, Summary, train};
+use tempfile::TempDir;
+
+pub fn dataset(folder: &Path, change: impl FnOnce(Spec) -> Spec) -> Dataset {
+    let demo = presets::find("demo").unwrap().spec.clone();
+    let spec = change(Spec { nodes: 300, edges: 2400, features: 8, classes: 3, ..demo });
+    let path = folder.join("data");
+    generate::make(&spec, "tiny", &path, false, &Silent).unwrap();
+    Dataset::open(&path).unwrap()
+}
+
+struct Noise(usize);
+
+impl FeatureSource for Noise {
+    fn cols(&self) -> usize {
+        8
+    }
+    fn stream(
+        &self,
+        sink: &mut dyn FnMut(&[f32]) -> Result<(), halograph_graph::Error>,
+    ) -> Result<(), halograph_graph::Error> {
+        let key = Key::new(1, "noise");
+        (0..self.0 as u64).try_for_each(|v| sink(&[0, 1, 2, 3, 4, 5, 6, 7].map(|c| key.bell(8 * v + c))))
+    }
+    fn place(&self, row: usize, column: usize) -> String {
+        format!("row {row}, column {column}")
+    }
+}
+
+/// An undirected graph of these edges with three classes; every third node is trained on.
+pub fn from_edges(path: &Path, nodes: usize, edges: &[(u32, u32)]) -> Dataset {
+    make(path, nodes, edges, false, FeatureType::F32, Metric::Accuracy)
+}
+
+/// The same, of any kind; edges with a direction may be self-loops.
+pub fn make(
+    path: &Path,
+    nodes: usize,
+    edges: &[(u32, u32)],
+    directed: bool,
+    feature_type: FeatureType,
+    metric: Metric,
+) -> Dataset {
+    let edges = edges.iter().map(|&(u, v)| [u as i64, v as i64]).collect();
+    let source = EdgeInput::Source(Box::new(EdgeList { name: "edges".into(), edges }));
+    let options = EdgeOptions { directed, keep_self_loops: directed };
+    let (csr, _) = build(nodes, source, options, &Silent).unwrap();
+    let split: Vec<u8> = (0..nodes).map(|v| 1 + v as u8 % 3).collect();
+    let contents = Contents {
+        name: "edges".into(),
+        csr: &csr,
+        directed,
+        features: &Noise(nodes),
+        feature_type,
+        labels: &Labels::Single((0..nodes as i64).map(|v| v / 3 % 3).collect()),
+        classes: 3,
+        class_names: Vec::new(),
+        split: &split,
+        ids: None,
+        metric,
+        source: "test".into(),
+    };
+    write(path, false, &contents, &Silent).unwrap();
+    Dataset::open(path).unwrap()
+}
+
+/// Everything on that can differ between ranks.
+pub fn config(kind: Kind) -> Config {
+    let mut config = Config::new(kind);
+    config.model.hidden = 8;
+    config.model.dropout = 0.4;
+    config.model.input_dropout = 0.2;
+    config.model.attention_dropout = 0.2;
+    config.train.epochs = 20;
+    config.train.threads = 1;
+    config.train.weight_decay = 1e-3;
+    config
+}
+
+pub fn on_ranks(config: &Config, ranks: usize) -> Config {
+    let mut config = config.clone();
+    config.train.strategy = StrategyKind::Partition;
+    config.train.ranks = ranks;
+    config
+}
+
+#[derive(Default)]
+pub struct Watch {
+    pub epochs: Vec<Epoch>,
+    pub stop_after: Option<u64>,
+}
+
+impl Observer for Watch {
+    fn on(&mut self, event: &Event) {
+        if let Event::Epoch { record, .. } = event {
+            self.epochs.push((*record).clone());
+        }
+    }
+
+    fn interrupted(&self) -> bool {
+        self.stop_after.is_some_and(|stop| self.epochs.last().is_some_and(|e| e.epoch >= stop))
+    }
+}
+
+/// A run in a folder of its own, with all its epochs.
+pub fn run(data: &Dataset, config: &Config) -> (Summary, Watch, Vec<u8>) {
+    let temp = TempDir::new().unwrap();
+    let header = Header { data: DataRef::new(data, &data.path).unwrap(), config: config.clone() };
+    let mut run = Run::create(&temp.path().join("run"), header, false).unwrap();
+    let mut watch = Watch::default();
+    let summary = train(data, &mut run, None, &mut watch).unwrap();
+    let weights = read_weights(run.path()).unwrap().to_bytes();
+    (summary, watch, weights)
+}
+
+#[track_caller]
+pub fn assert_follows(ranks: &[Epoch], alone: &[Epoch], tolerance: f64, what: &str) {
+    assert_eq!(ranks.len(), alone.len());
+    for (a, b) in ranks.iter().zip(alone) {
+        let apart = (a.loss - b.loss).abs() / b.loss.abs().max(1e-3);
+        assert!(
+            apart <= tolerance,
+            "{what}, epoch {}: loss {} where one process has {}",
+            a.epoch,
+            a.loss,
+            b.loss
+        );
+    }
+}
+
+/// A run of these settings that somebody stops after an epoch, and then takes up again: it must end as if that had not
+/// been.
+#[track_caller]
+pub fn assert_resumes(data: &Dataset, config: &Config, epoch: u64) {
+    let (whole, _, weights) = run(data, config);
+    let temp = TempDir::new().unwrap();
+    let path = temp.path().join("run");
+    let header = Header { data: DataRef::new(data, &data.path).unwrap(), config: config.clone() };
+    let mut first = Run::create(&path, header, false).unwrap();
+    let mut watch = Watch { stop_after: Some(epoch), ..Watch::default() };
+    let half = train(data, &mut first, None, &mut watch).unwrap();
+    assert_eq!((half.ending, half.epochs), (Ending::Interrupted, epoch));
+    for rank in 0..config.train.ranks {
+        assert!(path.join(format!("ckpt-{epoch}/rank-{rank}.safetensors")).exists());
+    }
+    drop(first);
+    assert_ends_as(data, &path, &whole, &weights);
+}
+
+/// Takes up the run at `path`, which must then end like another one.
+#[track_caller]
+fn assert_ends_as(data: &Dataset, path: &Path, whole: &Summary, weights: &[u8]) {
+    let mut resumed = Run::resume(path).unwrap();
+    let from = resumed.checkpoint.map(|c| (c, resumed.history));
+    let summary = train(data, &mut resumed.run, from, &mut Watch::default()).unwrap();
+    assert_eq!(summary.loss_history, whole.loss_history);
+    assert!(read_weights(path).unwrap().to_bytes() == weights, "other weights");
+}
+
+/// A rank that panics, or falls silent, in epoch 6 ends all by name, and the run can be taken up again.
+#[track_caller]
+pub fn assert_survives(data: &Dataset, config: &Config) {
+    let mut config = config.clone();
+    config.train.checkpoint_seconds = 0.0;
+    config.train.deadline = 1.0;
+    let (whole, _, weights) = run(data, &config);
+    for (rank, stalls) in [(0, false), (2, false), (0, true), (1, true)] {
+        let temp = TempDir::new().unwrap();
+        let path = temp.path().join("run");
+        let header = Header { data: DataRef::new(data, &data.path).unwrap(), config: config.clone() };
+        let mut first = Run::create(&path, header, false).unwrap();
+        let mut watch = Watch::default();
+        let leader = Leader { run: &mut first, from: None, observer: &mut watch };
+        let extras = Extras { fault: Some(Fault { rank, epoch: 6, stalls }), ..Extras::default() };
+        let error = train_on_threads(data.into(), leader, extras).unwrap_err().to_string();
+        let cause = if stalls { "was lost" } else { "told to panic" };
+        assert!(error.contains(&format!("rank {rank}")) && error.contains(cause), "{error}");
+        drop(first);
+        assert_eq!(Run::resume(&path).unwrap().checkpoint.unwrap().epoch, 5);
+        assert_ends_as(data, &path, &whole, &weights);
+    }
+}
