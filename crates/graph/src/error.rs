@@ -32,7 +32,7 @@ pub enum Error {
         help: String,
     },
     /// The observer asked to stop.
-    #[error("stopped before it was done; nothing was written")]
+    #[error("interrupted: stopped before it was done; nothing was written")]
     Cancelled,
 }
 

@@ -563,7 +563,7 @@ pub(crate) struct Use<'a> {
 impl Use<'_> {
     /// Calls `work` on ranks that are threads of this process, one for each part.
     fn on_threads<R: Send>(&self, work: impl Fn(&Rank, &Shard) -> Result<R> + Sync) -> Result<Vec<R>> {
-        let parts = Shard::open(self.shards, 0)?.whole().parts as usize;
+        let parts = Shard::describe(self.shards, 0)?.whole.parts as usize;
         let train = TrainConfig { ranks: parts, ..self.config.train.clone() };
         let threads = threads(&train);
         let results = comm::threads::run(parts, &options(&train), |comm| {
