@@ -197,7 +197,10 @@ impl<'c, T: Real, E: Engine<T>> Trainer<'c, T, E> {
             observer.on(&Event::Epoch { record: &record, best: self.best.as_ref() });
             self.history.push(record);
         };
-        self.save(run, observer)?;
+        // Before the first epoch there is nothing to go on from.
+        if self.epoch > 0 {
+            self.save(run, observer)?;
+        }
         Ok(ending)
     }
 

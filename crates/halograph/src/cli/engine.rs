@@ -73,6 +73,11 @@ impl Progressing {
         trained.map_err(plain)
     }
 
+    /// Removes a new run that holds no epoch yet; gives whether it did.
+    pub fn take_back(&mut self) -> bool {
+        self.run.take_back()
+    }
+
     /// What rank 0 of several needs.
     pub fn lead<'a>(&'a mut self, observer: &'a mut dyn Observer) -> Leader<'a> {
         Leader { from: self.from.take(), run: &mut self.run, observer }

@@ -7,18 +7,18 @@ use halograph::train::ranks;
 use halograph_graph::Dataset;
 use halograph_graph::dataset::Manifest;
 use halograph_graph::error::{Error, Result};
-use halograph_graph::partition::{Shard, folder, shard};
+use halograph_graph::partition::{Shard, Whole, folder, shard};
 
 /// A dataset, or the parts that `halograph partition` made of one.
 pub enum Source {
     /// All of it.
     Dataset(Box<Dataset>),
-    /// A folder of parts, and one of them.
+    /// A folder of parts.
     Shards {
         /// The folder.
         path: PathBuf,
-        /// The part that was opened.
-        part: Box<Shard>,
+        /// What every part knows.
+        whole: Box<Whole>,
     },
 }
 
@@ -28,11 +28,11 @@ pub fn is_shards(path: &Path, part: u32) -> bool {
 }
 
 impl Source {
-    /// What is in `path`; of parts, `part` is opened.
+    /// What is in `path`. Of parts, `part` is asked what they are; ranks open their own.
     pub fn open(path: &Path, part: u32) -> Result<Self> {
         if is_shards(path, part) {
-            let part = Box::new(Shard::open(path, part)?);
-            return Ok(Source::Shards { path: path.to_path_buf(), part });
+            let whole = Box::new(Shard::describe(path, part)?.whole);
+            return Ok(Source::Shards { path: path.to_path_buf(), whole });
         }
         Ok(Source::Dataset(Box::new(Dataset::open(path)?)))
     }
@@ -41,7 +41,7 @@ impl Source {
     pub fn manifest(&self) -> &Manifest {
         match self {
             Source::Dataset(dataset) => &dataset.manifest,
-            Source::Shards { part, .. } => &part.whole().dataset,
+            Source::Shards { whole, .. } => &whole.dataset,
         }
     }
 
@@ -57,7 +57,7 @@ impl Source {
     pub fn parts(&self) -> Option<u32> {
         match self {
             Source::Dataset(_) => None,
-            Source::Shards { part, .. } => Some(part.whole().parts),
+            Source::Shards { whole, .. } => Some(whole.parts),
         }
     }
 
@@ -73,7 +73,7 @@ impl Source {
     pub fn check(&self) -> Result<()> {
         match self {
             Source::Dataset(dataset) => data::check(dataset),
-            Source::Shards { path, part } if part.whole().training == 0 => {
+            Source::Shards { path, whole } if whole.training == 0 => {
                 Err(Error::input(path.display(), "no training node has a label")
                     .help("partition a dataset that has labelled training nodes"))
             }

@@ -9,7 +9,8 @@ use halograph_graph::generate::{self, presets};
 use halograph_graph::progress::Silent;
 use tempfile::TempDir;
 
-const PRESET: &str = "demo";
+/// What the built-in graph is called.
+pub const PRESET: &str = "demo";
 
 /// The graph, made in a hidden folder beside a run that is not there yet.
 pub struct Demo {

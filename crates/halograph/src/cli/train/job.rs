@@ -6,13 +6,13 @@ use halograph::config::{self, Setting};
 use halograph::train::config::{ScheduleKind, StrategyKind};
 use halograph::train::run::TENSORBOARD;
 use halograph::train::{Config, Observer};
+use halograph_graph::dataset::Part;
 use halograph_graph::dataset::write::may_write;
-use halograph_graph::dataset::{Manifest, Part};
 use halograph_graph::error::{Error, Result};
 
 use super::Args;
-use super::demo::Demo;
-use super::place::{RUNS, default_out};
+use super::demo::{self, Demo};
+use super::place::Place;
 use crate::cli::engine::{self, DataRef, Header, Progressing, Summary};
 use crate::cli::source::Source;
 use crate::cli::trained::{data_path, open_source, own_data};
@@ -35,6 +35,8 @@ pub struct Job {
     /// Bytes it was said to need.
     pub predicted: Option<u64>,
     run: Progressing,
+    /// Last: empty folders are removed when the run has let go of its own.
+    _place: Option<Place>,
 }
 
 impl Job {
@@ -62,6 +64,11 @@ impl Job {
         self.run.train(&self.source, trace, observer)
     }
 
+    /// Removes a new run that holds no epoch yet; gives whether it did.
+    pub fn take_back(&mut self) -> bool {
+        self.run.take_back()
+    }
+
     /// The run, for ranks that train it together.
     pub fn parts(&mut self) -> (&Source, &mut Progressing) {
         (&self.source, &mut self.run)
@@ -86,11 +93,11 @@ fn start(args: &Args, settings: &[Setting]) -> anyhow::Result<Job> {
     check_ranks(&config, &source)?;
     let data = DataRef::of(source.manifest(), dir)?;
     let predicted = engine::admit(&source, &config, args.force)?;
-    let out = out(args, source.manifest(), &config)?;
-    keep_apart(&data.path, &out)?;
-    let run = Progressing::create(&out, Header { data, config }, args.overwrite)?;
+    let place = place(args, &source.manifest().name, &config)?;
+    keep_apart(&data.path, &place.path)?;
+    let run = Progressing::create(&place.path, Header { data, config }, args.overwrite)?;
     let notes = notes(settings, &run, &source);
-    Ok(Job { source, notes, predicted, run })
+    Ok(Job { source, notes, predicted, run, _place: Some(place) })
 }
 
 /// A graph in parts is trained on as many ranks, unless the user says otherwise.
@@ -122,17 +129,17 @@ fn start_demo(args: &Args, settings: &[Setting], config: Config) -> anyhow::Resu
         // Nothing but a dataset is ever replaced; whether the run around it may be is for the run to say.
         may_write(&own_data(out), true)?;
     }
-    let demo = Demo::make(args.out.as_deref().and_then(Path::parent).unwrap_or(Path::new(RUNS)))?;
+    let place = place(args, demo::PRESET, &config)?;
+    let demo = Demo::make(place.path.parent().unwrap_or(Path::new("")))?;
     let source = Source::open(&demo.path(), 0)?;
     let predicted = engine::admit(&source, &config, args.force)?;
-    let out = out(args, source.manifest(), &config)?;
-    let home = own_data(&out);
+    let home = own_data(&place.path);
     let data = DataRef::of(source.manifest(), &home)?;
-    let run = Progressing::create(&out, Header { data, config }, args.overwrite)?;
+    let run = Progressing::create(&place.path, Header { data, config }, args.overwrite)?;
     demo.settle(&home)?;
     let source = Source::open(&home, 0)?;
     let notes = notes(settings, &run, &source);
-    Ok(Job { source, notes, predicted, run })
+    Ok(Job { source, notes, predicted, run, _place: Some(place) })
 }
 
 /// What of the settings of a new run is without effect.
@@ -150,10 +157,10 @@ fn notes(settings: &[Setting], run: &Progressing, source: &Source) -> Vec<String
 }
 
 /// The folder of a new run: as told, or a free one, which is made to keep others from taking it.
-fn out(args: &Args, manifest: &Manifest, config: &Config) -> Result<PathBuf> {
+fn place(args: &Args, dataset: &str, config: &Config) -> Result<Place> {
     match &args.out {
-        Some(out) => Ok(out.clone()),
-        None => default_out(&manifest.name, config.model.kind.name()),
+        Some(out) => Ok(Place::given(out)),
+        None => Place::free(dataset, config.model.kind.name()),
     }
 }
 
@@ -184,7 +191,7 @@ fn resume(out: &Path, args: &Args, settings: &[Setting]) -> anyhow::Result<Job> 
     let predicted = engine::admit(&source, &config, args.force)?;
     let data = DataRef::of(source.manifest(), source.path())?;
     let (run, notes) = Progressing::resume(out, Header { data, config })?;
-    Ok(Job { source, notes, predicted, run })
+    Ok(Job { source, notes, predicted, run, _place: None })
 }
 
 /// The configuration of a run that goes on with `settings`.

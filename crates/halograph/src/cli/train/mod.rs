@@ -81,9 +81,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     // From here on, whatever is on disk is whole.
     interrupt::end_at_second();
     let mut watch = show(args, job.path());
-    let summary = job.train(args.trace.as_deref(), &mut watch)?;
+    let trained = job.train(args.trace.as_deref(), &mut watch);
     drop(watch);
-    finish(args, &job, &summary)
+    finish(args, &mut job, trained)
 }
 
 /// Asked before anything is trained.
@@ -102,14 +102,26 @@ fn show(args: &Args, run: &Path) -> Watch {
     Watch::new(args.quiet || args.json, args.tensorboard.then(|| scalars(run)))
 }
 
-/// Says how a run went.
-fn finish(args: &Args, job: &Job, summary: &Summary) -> anyhow::Result<ExitCode> {
+/// Says how a run went. One that came to nothing is not kept.
+fn finish(args: &Args, job: &mut Job, trained: anyhow::Result<Summary>) -> anyhow::Result<ExitCode> {
+    let summary = trained.inspect_err(|_| drop(job.take_back()))?;
+    if summary.epochs == 0 {
+        return Ok(nothing_done(job));
+    }
+    let (job, summary) = (&*job, &summary);
     if args.json {
         print(&json(job, summary)?)?;
     } else if !args.quiet && summary.ending != Ending::Interrupted {
         print(&summary::text(job, summary))?;
     }
     Ok(ending(job, summary))
+}
+
+/// Ends what was interrupted before its first epoch.
+fn nothing_done(job: &mut Job) -> ExitCode {
+    let kept = if job.take_back() { "; nothing was written" } else { "" };
+    say(&format!("interrupted before the first epoch{kept}"));
+    ExitCode::from(interrupt::EXIT_CODE)
 }
 
 fn json(job: &Job, summary: &Summary) -> anyhow::Result<String> {

@@ -23,7 +23,7 @@ use super::demo::Demo;
 use super::job::Job;
 use super::watch::Watch;
 use super::{Args, finish, show};
-use crate::cli::engine::plain;
+use crate::cli::engine::{Summary, plain};
 use crate::cli::source::Source;
 use crate::cli::trained::own_data;
 use crate::cli::{code, fail, interrupt};
@@ -161,6 +161,13 @@ fn check_ranks(settings: &[Setting], ranks: usize) -> InputResult<()> {
 fn lead(args: &Args, settings: &[Setting], comm: &Comm) -> anyhow::Result<ExitCode> {
     let mut job = Job::open(args, settings)?;
     job.notes.iter().for_each(|note| crate::cli::say(&format!("note: {note}")));
+    let trained = train_together(args, &mut job, comm);
+    // Too late for that: what is said now is how it ended.
+    interrupt::be_silent();
+    finish(args, &mut job, trained)
+}
+
+fn train_together(args: &Args, job: &mut Job, comm: &Comm) -> anyhow::Result<Summary> {
     let (source, run) = job.parts();
     let plan = Plan {
         header: run.header().clone(),
@@ -171,11 +178,7 @@ fn lead(args: &Args, settings: &[Setting], comm: &Comm) -> anyhow::Result<ExitCo
     let mut watch: Watch = show(args, run.path());
     let order = plan.order(&plan.run);
     let summary = ranks::train_among(comm, order, source.for_ranks(), Role::Lead(run.lead(&mut watch)));
-    drop(watch);
-    // Too late for that: what is said now is how it ended.
-    interrupt::be_silent();
-    let summary = summary.map_err(plain)?.expect("rank 0 gives a summary");
-    finish(args, &job, &summary)
+    Ok(summary.map_err(plain)?.expect("rank 0 gives a summary"))
 }
 
 fn follow(args: &Args, comm: &Comm) -> anyhow::Result<ExitCode> {
