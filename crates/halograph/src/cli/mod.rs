@@ -1,5 +1,6 @@
 //! The command line: one file a command, one `match` here.
 
+mod assign;
 mod bench;
 mod data;
 mod engine;

@@ -20,6 +20,7 @@ use self::flags::Settings;
 use self::job::{Job, scalars};
 use self::watch::Watch;
 use super::engine::Summary;
+use super::progress::Bar;
 use super::{interrupt, print, quoted, say};
 
 const EXAMPLES: &str = "\
@@ -71,12 +72,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(comm) = world::join(&settings)? {
         return world::run(args, &settings, comm);
     }
-    let mut job = Job::open(args, &settings)?;
+    let bar = Bar::new(args.quiet || args.json);
+    let mut job = Job::open(args, &settings, &bar)?;
+    drop(bar);
     if args.trace.is_some() && job.config().train.strategy == StrategyKind::Single {
         say("note: --trace shows what ranks send each other; there is one process and nothing to show");
     }
-    // Not before: until here a signal ends the process at once, as it should.
-    interrupt::watch();
     job.notes.iter().for_each(|note| say(&format!("note: {note}")));
     // From here on, whatever is on disk is whole.
     interrupt::end_at_second();
@@ -104,7 +105,7 @@ fn show(args: &Args, run: &Path) -> Watch {
 
 /// Says how a run went. One that came to nothing is not kept.
 fn finish(args: &Args, job: &mut Job, trained: anyhow::Result<Summary>) -> anyhow::Result<ExitCode> {
-    let summary = trained.inspect_err(|_| drop(job.take_back()))?;
+    let summary = trained.inspect_err(|_| _ = job.take_back())?;
     if summary.epochs == 0 {
         return Ok(nothing_done(job));
     }
