@@ -69,6 +69,17 @@ impl Error {
         }
     }
 
+    /// A file that is not there as bad input, with advice; other errors as they are.
+    #[must_use]
+    pub fn if_missing(self, advice: impl Display) -> Self {
+        match self {
+            Error::Io { path, source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                Error::input(path.display(), "is missing").help(advice)
+            }
+            other => other,
+        }
+    }
+
     /// Whether the machine failed rather than the input or the command: a full disk, a broken device.
     pub fn is_environment(&self) -> bool {
         use io::ErrorKind::*;

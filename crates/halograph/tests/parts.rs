@@ -81,3 +81,125 @@ fn a_missing_or_wrong_file_of_a_dataset_leaves_no_run() {
     assert!(refused(path, &format!("train g --out r {QUICK}")).contains("feat.npy"));
     assert_eq!(entries(path), ["g", "s"]);
 }
+
+#[test]
+fn words_fit_what_was_given() {
+    let folder = parts();
+    let path = folder.path();
+    for line in ["data info s", "data check s", "bench s", "partition s -k 2 -o t"] {
+        let message = refused(path, line);
+        assert!(
+            message.contains("folder of parts") && message.contains("train, eval and predict"),
+            "{message}"
+        );
+    }
+    ok(path, &format!("train s --out r -q {QUICK}"));
+    for line in ["train s/part-0000", "eval r --data s/part-0000", "predict r -o x.npy --data s/part-0000"] {
+        let message = refused(path, line);
+        assert!(message.contains("the folder above: s"), "{message}");
+    }
+    for (flags, words) in [
+        ("s --partition stream", "--partition: train.partition = \"stream\", but s is in 2 parts"),
+        ("s --strategy single", "--strategy: train.strategy = \"single\", but s is in 2 parts"),
+        ("s --ranks 3", "2 parts, to be trained on 3 ranks"),
+        ("s --ranks 1", "2 parts, to be trained on 1 rank\n"),
+        ("g --ranks 0", "--ranks: train.ranks = 0: must be at least 1"),
+        ("g --ranks 2 --trace s/partition.json", "exists already"),
+    ] {
+        let message = refused(path, &format!("train {flags} --out new {QUICK}"));
+        assert!(message.contains(words), "{flags}: {message}");
+    }
+    assert_eq!(entries(path), ["g", "r", "s"]);
+    assert!(ok(path, "train --help").contains("folder of parts"));
+}
+
+#[test]
+fn a_part_of_another_partition_is_named() {
+    let folder = parts();
+    let path = folder.path();
+    ok(path, &format!("train s --out r -q {QUICK}"));
+    ok(path, "partition g -k 2 --method random --seed 1 -o t -q");
+    fs::remove_dir_all(path.join("s/part-0001")).unwrap();
+    fs::rename(path.join("t/part-0001"), path.join("s/part-0001")).unwrap();
+    for line in [&format!("train s --out new {QUICK}"), "eval r", "predict r -o x.npy"] {
+        let message = refused(path, line);
+        assert!(message.contains("s/part-0001: belongs to another partition"), "{message}");
+    }
+    fs::remove_file(path.join("g/feat.npy")).unwrap();
+    let message = refused(path, "train g --out new");
+    assert!(message.contains("g/feat.npy: is missing") && message.contains("help:"), "{message}");
+    assert!(!path.join("new").exists());
+}
+
+#[test]
+fn figures_of_ranks_are_those_of_this_process() {
+    let folder = parts();
+    let path = folder.path();
+    let summary = ok(path, &format!("train s --out r {QUICK}"));
+    assert!(summary.contains("an epoch") && !summary.contains("since"), "{summary}");
+    let summary = ok(path, "train --resume --out r");
+    assert!(summary.contains("2 (threads)") && !summary.contains("waiting"), "{summary}");
+    let line: Value = serde_json::from_str(&ok(path, "train --resume --out r --json")).unwrap();
+    assert_eq!((&line["balance"], &line["compute_seconds"]), (&1.0.into(), &0.0.into()));
+    assert!(ok(path, "train --resume --out r --epochs 6").contains("since epoch 4"));
+}
+
+#[test]
+fn scores_and_predictions_take_threads() {
+    let folder = parts();
+    let path = folder.path();
+    ok(path, &format!("train s --out r -q {QUICK}"));
+    let alone = ok(path, "eval r --json");
+    for data in ["s", "g"] {
+        assert_eq!(ok(path, &format!("eval r --json --data {data} --threads 2")), alone);
+        ok(path, &format!("predict r -o {data}.npy --data {data} --threads 2"));
+    }
+    assert!(refused(path, "eval r --threads 1000000").contains("train.threads"));
+}
+
+/// Runs a line of bash in `folder`, in which `$H` is the binary; gives exit code and standard error.
+fn shell(folder: &Path, line: &str) -> (Option<i32>, String) {
+    let mut bash = Command::new("bash");
+    let bash = bash.args(["-c", line]).env("H", env!("CARGO_BIN_EXE_halograph")).current_dir(folder);
+    let out = bash.output().expect("bash runs");
+    (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
+}
+
+#[test]
+fn a_signal_before_the_first_epoch_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    // Large enough for METIS to take seconds.
+    ok(path, "data make --nodes 60000 --edges 1200000 --features 8 --classes 3 -o g -q");
+    let before = entries(&path.join("g"));
+    for command in ["train g --ranks 16 --out r", "partition g -k 16 -o s"] {
+        let line = format!(
+            "$H {command} 2> log & p=$!
+             for i in $(seq 600); do grep -q METIS log && break; sleep 0.02; done
+             kill -INT $p; wait $p; code=$?; cat log >&2; rm log; exit $code"
+        );
+        let (code, stderr) = shell(path, &line);
+        assert_eq!(code, Some(130), "{command}: {stderr}");
+        assert!(stderr.contains("interrupted"), "{command}: {stderr}");
+        assert_eq!(entries(path), ["g"], "{command}");
+        assert_eq!(entries(&path.join("g")), before, "{command}");
+    }
+}
+
+#[test]
+fn predicted_memory_of_ranks_is_what_is_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    ok(path, "data make small -o g -q");
+    ok(path, "partition g -k 2 -o s -q");
+    for (data, model) in [("g", "sage"), ("g", "gat"), ("g", "gcn"), ("s", "sage"), ("s", "gcnii --layers 8")]
+    {
+        let line =
+            format!("train {data} --ranks 2 --model {model} --epochs 2 --threads 1 --json --overwrite");
+        let line: Value = serde_json::from_str(&ok(path, &format!("{line} --out r"))).unwrap();
+        let [predicted, real] =
+            ["predicted_peak_bytes", "peak_rss_bytes"].map(|key| line[key].as_f64().unwrap());
+        let ratio = predicted / real;
+        assert!((0.8..1.8).contains(&ratio), "{data} {model}: {predicted} bytes predicted, {real} used");
+    }
+}

@@ -480,7 +480,8 @@ impl Meter {
             wait_seconds: numbers[0] / ranks,
             hidden_seconds: numbers[1] / ranks,
             compute_seconds: compute,
-            balance: slowest.into_iter().fold(0.0, f64::max) / compute.max(f64::MIN_POSITIVE),
+            // Where nothing was computed all are alike.
+            balance: if compute > 0.0 { slowest.into_iter().fold(0.0, f64::max) / compute } else { 1.0 },
             messages_per_epoch: numbers[2] as u64,
             bytes_per_epoch: counted.clone().filter(|&p| !once(p)).map(bytes).sum(),
             bytes_by_tag: counted.map(|p| (p.name().to_string(), bytes(p))).collect(),

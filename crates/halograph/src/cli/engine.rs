@@ -10,7 +10,7 @@ use halograph::train::trainer::Standing;
 use halograph::train::{self, Config, Observer};
 use halograph_graph::Dataset;
 use halograph_graph::error::{Error, Result};
-use halograph_graph::partition::{Assignment, Facts, Report, Shard, cache};
+use halograph_graph::partition::{Assignment, Facts, Report, cache};
 
 use super::assign;
 use super::progress::Bar;
@@ -23,12 +23,14 @@ pub use halograph::train::run::{DataRef, Header, read_header};
 pub struct Progressing {
     run: Run,
     from: Option<Standing>,
+    /// Epochs it had when this process took it up.
+    pub started: u64,
 }
 
 impl Progressing {
     /// A new run.
     pub fn create(path: &Path, header: Header, overwrite: bool) -> Result<Self> {
-        Ok(Progressing { run: Run::create(path, header, overwrite)?, from: None })
+        Ok(Progressing { run: Run::create(path, header, overwrite)?, from: None, started: 0 })
     }
 
     /// The run in `path`, to go on as `header` says; and what the user should know of it.
@@ -46,7 +48,8 @@ impl Progressing {
             notes.push("there is no checkpoint yet: the run starts again".into());
         }
         run.go_on(header)?;
-        Ok((Progressing { run, from: checkpoint.map(|checkpoint| (checkpoint, history)) }, notes))
+        let from = checkpoint.map(|checkpoint| (checkpoint, history));
+        Ok((Progressing { run, from, started: done }, notes))
     }
 
     /// Its folder.
@@ -144,9 +147,8 @@ fn predict(source: &Source, assignment: Option<&Assignment>, config: &Config) ->
             let sizes: Vec<_> = Report::of(&facts).sizes.iter().map(PartSize::from).collect();
             memory::predict_parts(&facts.whole, &data, &sizes, config)
         }
-        (Source::Shards { path, whole }, _) => {
-            let size = |part| Ok(PartSize::from(&Shard::describe(path, part)?));
-            let sizes = (0..whole.parts).map(size).collect::<Result<Vec<_>>>()?;
+        (Source::Shards { whole, .. }, _) => {
+            let sizes: Vec<_> = source.described()?.iter().map(PartSize::from).collect();
             memory::predict_parts(whole, &data, &sizes, config)
         }
     };

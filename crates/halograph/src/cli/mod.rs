@@ -103,6 +103,12 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
+/// So many of something, in words: `1 part`, `2 parts`.
+pub fn many(n: impl TryInto<u64>, what: &str) -> String {
+    let n = n.try_into().unwrap_or(u64::MAX);
+    format!("{} {what}{}", indicatif::HumanCount(n), if n == 1 { "" } else { "s" })
+}
+
 /// Cores this process may use.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())

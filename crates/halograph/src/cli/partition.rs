@@ -14,7 +14,7 @@ use halograph_graph::{Dataset, Error, Progress};
 use indicatif::{HumanBytes, HumanCount};
 
 use crate::cli::progress::Bar;
-use crate::cli::{assign, print};
+use crate::cli::{assign, many, print};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -158,8 +158,10 @@ fn lines(args: &Args, partition: &Partition, traffic: &Traffic) -> Vec<String> {
     let [nodes, edges] = [dataset.nodes, dataset.edges].map(HumanCount);
     let mut lines = vec![
         format!(
-            "{}: {nodes} nodes, {edges} edges in {} parts ({}{how})",
-            dataset.name, partition.parts, origin.method
+            "{}: {nodes} nodes, {edges} edges in {} ({}{how})",
+            dataset.name,
+            many(partition.parts, "part"),
+            origin.method
         ),
         table_row(["part", "nodes", "edges", "training", "halo", "send"].map(String::from)),
     ];
@@ -172,8 +174,8 @@ fn lines(args: &Args, partition: &Partition, traffic: &Traffic) -> Vec<String> {
         balance.nodes, balance.edges, balance.training, balance.halo
     ));
     lines.push(format!(
-        "traffic  {} layers, {} wide: {} of features once, then {} an epoch{}",
-        traffic.layers,
+        "traffic  {}, {} wide: {} of features once, then {} an epoch{}",
+        many(traffic.layers, "layer"),
         traffic.hidden,
         HumanBytes(traffic.setup_bytes),
         HumanBytes(traffic.bytes_per_epoch),

@@ -7,6 +7,7 @@ use halograph::train::ranks;
 use halograph_graph::Dataset;
 use halograph_graph::dataset::Manifest;
 use halograph_graph::error::{Error, Result};
+use halograph_graph::partition::shard::manifest::ShardManifest;
 use halograph_graph::partition::{Shard, Whole, folder, shard};
 
 /// A dataset, or the parts that `halograph partition` made of one.
@@ -67,6 +68,22 @@ impl Source {
             Source::Dataset(dataset) => ranks::Source::Dataset(dataset),
             Source::Shards { path, .. } => ranks::Source::Shards(path),
         }
+    }
+
+    /// What each part says of itself, if they are in parts and all here; refuses one of another partition.
+    pub fn described(&self) -> Result<Vec<ShardManifest>> {
+        let Source::Shards { path, whole } = self else { return Ok(Vec::new()) };
+        let describe = |part: u32| {
+            let found = Shard::describe(path, part)?;
+            if found.whole == **whole {
+                return Ok(found);
+            }
+            let folder = path.join(shard::manifest::folder_name(part));
+            let problem = format!("belongs to another partition than part 0 in {}", path.display());
+            Err(Error::input(folder.display(), problem)
+                .help("copy the right folder here, or make all parts again with `halograph partition`"))
+        };
+        (0..whole.parts).map(describe).collect()
     }
 
     /// Refuses what cannot be trained on.

@@ -118,7 +118,7 @@ fn read_manifest(folder: &Path, part: u32) -> Result<ShardManifest> {
 }
 
 fn check_digest(path: &Path, record: &npy::FileRecord) -> Result<()> {
-    let map = npy::map(path)?;
+    let map = npy::map(path).map_err(|e| e.if_missing(AGAIN))?;
     if map.len() as u64 != record.bytes {
         let problem = format!("{} bytes where {MANIFEST} records {}", map.len(), record.bytes);
         return Err(damaged(path, problem));

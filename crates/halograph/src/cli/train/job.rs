@@ -17,6 +17,7 @@ use super::Args;
 use super::demo::{self, Demo};
 use super::place::Place;
 use crate::cli::engine::{self, DataRef, Header, Prepared, Progressing, Summary};
+use crate::cli::many;
 use crate::cli::progress::Bar;
 use crate::cli::source::Source;
 use crate::cli::trained::{data_path, open_source, own_data};
@@ -71,6 +72,11 @@ impl Job {
         self.run.train(&self.source, extras, observer)
     }
 
+    /// Epochs it had when this process took it up.
+    pub fn started(&self) -> u64 {
+        self.run.started
+    }
+
     /// Removes a new run that holds no epoch yet; gives whether it did.
     pub fn take_back(&mut self) -> bool {
         self.run.take_back()
@@ -97,6 +103,7 @@ fn start(args: &Args, settings: &[Setting], bar: &Bar) -> anyhow::Result<Job> {
     };
     bar.glance("opening data")?;
     let source = Source::open(dir, 0)?;
+    check_parts(settings, &source)?;
     let config = config::resolve(&with_parts(settings, &source))?;
     check_ranks(&config, &source)?;
     let data = DataRef::of(source.manifest(), dir)?;
@@ -118,13 +125,32 @@ fn with_parts(settings: &[Setting], source: &Source) -> Vec<Setting> {
     source.parts().map(implied).into_iter().flatten().chain(settings.iter().cloned()).collect()
 }
 
+/// Refuses what a graph in parts leaves no choice of.
+fn check_parts(settings: &[Setting], source: &Source) -> Result<()> {
+    let Some(parts) = source.parts() else { return Ok(()) };
+    let path = source.path().display();
+    for s in settings {
+        let help = match (s.name().as_str(), s.value.as_str()) {
+            ("train.partition", _) => "leave it out: `halograph partition` has dealt out the nodes",
+            ("train.strategy", Some("single")) => {
+                "leave it out, or train on the dataset that was partitioned"
+            }
+            _ => continue,
+        };
+        let problem = format!("{} = {}, but {path} is in {}", s.name(), s.value, many(parts, "part"));
+        return Err(Error::input(&s.place, problem).help(help));
+    }
+    Ok(())
+}
+
 /// Refuses to train parts on another number of ranks.
 fn check_ranks(config: &Config, source: &Source) -> Result<()> {
     let ranks = config.train.ranks;
     match source.parts() {
         Some(parts) if parts as usize != ranks || config.train.strategy == StrategyKind::Single => {
-            let problem = format!("{parts} parts, to be trained on {ranks} ranks");
-            let help = format!("use --ranks {parts}, or partition the dataset into {ranks} parts");
+            let (parts_word, ranks_word) = (many(parts, "part"), many(ranks, "rank"));
+            let problem = format!("{parts_word}, to be trained on {ranks_word}");
+            let help = format!("use --ranks {parts}, or partition the dataset into {}", many(ranks, "part"));
             Err(Error::input(source.path().display(), problem).help(help))
         }
         _ => Ok(()),

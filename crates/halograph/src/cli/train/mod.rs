@@ -36,7 +36,7 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The dataset directory [default: a small graph, made on the spot].
+    /// The dataset directory, or a folder of parts by `halograph partition` [default: a small graph, made on the spot].
     data: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings<true>,
@@ -46,7 +46,7 @@ pub struct Args {
     /// Continue the run in --out if there is one; it may get more epochs, another patience, other threads.
     #[arg(long, requires = "out")]
     resume: bool,
-    /// Replace an existing run.
+    /// Replace an existing run, and an existing file of --trace.
     #[arg(long, conflicts_with = "resume")]
     overwrite: bool,
     /// Write what every rank did when to this file, for Perfetto or Chrome's about:tracing.
@@ -94,6 +94,10 @@ fn may_trace(args: &Args) -> Result<()> {
     if file.is_dir() || !folder.is_dir() {
         let error = Error::input(file.display(), "a trace cannot be written there");
         return Err(error.help("give --trace the name of a file in a folder that exists"));
+    }
+    if !args.overwrite && file.symlink_metadata().is_ok() {
+        return Err(Error::input(file.display(), "exists already")
+            .help("choose another file for --trace, or replace it with --overwrite"));
     }
     Ok(())
 }
