@@ -226,7 +226,7 @@ impl Shape {
             val,
             row,
             // A header does not make up for a byte of each number.
-            is_half: m.nodes > 100 && row < 3.0 * m.features as f64,
+            is_half: m.nodes > 100 && on_disk > 0 && row < 3.0 * m.features as f64,
             is_directed: m.directed,
         }
     }

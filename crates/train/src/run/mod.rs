@@ -292,7 +292,7 @@ pub fn read_scaling(path: &Path) -> Result<Option<State>> {
 }
 
 /// Whether `path` may become a run: it is not there, is empty, or is nothing but a run and `overwrite` is set.
-fn may_create(path: &Path, overwrite: bool) -> Result<()> {
+pub fn may_create(path: &Path, overwrite: bool) -> Result<()> {
     let refuse = |problem: String, help: &str| Err(Error::input(path.display(), problem).help(help));
     if path == Path::new("") {
         return refuse("a run needs a folder".into(), "give --out a path");

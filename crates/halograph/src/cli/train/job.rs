@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use halograph::config::{self, Setting};
 use halograph::train::config::{ScheduleKind, StrategyKind};
 use halograph::train::ranks::Extras;
-use halograph::train::run::TENSORBOARD;
+use halograph::train::run::{TENSORBOARD, may_create};
 use halograph::train::{Config, Observer};
 use halograph_graph::dataset::Part;
 use halograph_graph::dataset::write::may_write;
@@ -107,9 +107,13 @@ fn start(args: &Args, settings: &[Setting], bar: &Bar) -> anyhow::Result<Job> {
     let config = config::resolve(&with_parts(settings, &source))?;
     check_ranks(&config, &source)?;
     let data = DataRef::of(source.manifest(), dir)?;
+    if let Some(out) = &args.out {
+        // Asked before anything that takes long.
+        keep_apart(&data.path, out)?;
+        may_create(out, args.overwrite)?;
+    }
     let Prepared { assignment, predicted } = engine::prepare(&source, &config, args.force, bar)?;
     let place = place(args, &source.manifest().name, &config)?;
-    keep_apart(&data.path, &place.path)?;
     let run = Progressing::create(&place.path, Header { data, config }, args.overwrite)?;
     let notes = notes(settings, &run, &source);
     Ok(Job { source, notes, predicted, assignment, run, _place: Some(place) })
