@@ -72,7 +72,7 @@ impl Message {
     /// If the message was not made for numbers of this size: whoever fills it has made it.
     pub fn as_mut_slice<E: Pod>(&mut self) -> &mut [E] {
         let bytes = self.bytes;
-        let words: &mut [u64] = Arc::make_mut(&mut self.words);
+        let words = &mut **Arc::make_mut(&mut self.words);
         bytemuck::cast_slice_mut(&mut bytemuck::cast_slice_mut::<u64, u8>(words)[..bytes])
     }
 
