@@ -1,6 +1,7 @@
 //! What travels: plain numbers in memory that is used again.
 
 use std::fmt;
+use std::sync::Arc;
 
 use bytemuck::Pod;
 use halograph_kernels::buffer::Buffer;
@@ -16,7 +17,8 @@ const TRAILER: usize = 2;
 /// Numbers of one kind on their way, or the room for them. None at all is a message too.
 #[derive(Clone)]
 pub struct Message {
-    words: Buffer<u64>,
+    /// Shared by copies: one message for all ranks is in memory once, unless it has to be sealed.
+    words: Arc<Buffer<u64>>,
     bytes: usize,
     /// Who sent it as what; nobody before it has arrived.
     origin: Option<(usize, Key)>,
@@ -26,7 +28,8 @@ impl Message {
     /// Room for `len` numbers, nobody knows which: to be filled through [`Message::as_mut_slice`].
     pub fn new<E: Pod>(len: usize) -> Self {
         let bytes = len * size_of::<E>();
-        Message { words: Buffer::unspecified(bytes.div_ceil(WORD) + TRAILER), bytes, origin: None }
+        let words = Buffer::unspecified(bytes.div_ceil(WORD) + TRAILER);
+        Message { words: Arc::new(words), bytes, origin: None }
     }
 
     /// A copy of `numbers`.
@@ -69,7 +72,8 @@ impl Message {
     /// If the message was not made for numbers of this size: whoever fills it has made it.
     pub fn as_mut_slice<E: Pod>(&mut self) -> &mut [E] {
         let bytes = self.bytes;
-        bytemuck::cast_slice_mut(&mut bytemuck::cast_slice_mut::<u64, u8>(&mut self.words)[..bytes])
+        let words = &mut **Arc::make_mut(&mut self.words);
+        bytemuck::cast_slice_mut(&mut bytemuck::cast_slice_mut::<u64, u8>(words)[..bytes])
     }
 
     fn raw(&self) -> &[u8] {
@@ -100,7 +104,7 @@ impl Message {
     /// Writes the trailer of a message sent as `key`.
     pub(crate) fn seal(&mut self, key: Key) {
         let end = self.words.len() - TRAILER;
-        self.words[end..].copy_from_slice(&[key.to_u64(), self.bytes as u64]);
+        Arc::make_mut(&mut self.words)[end..].copy_from_slice(&[key.to_u64(), self.bytes as u64]);
     }
 
     /// Payload and trailer, once that was written.
@@ -112,7 +116,7 @@ impl Message {
     pub(crate) fn unsealed(words: Buffer<u64>) -> Option<(Key, Self)> {
         let end = words.len().checked_sub(TRAILER)?;
         let (key, bytes) = (Key::from_u64(words[end])?, usize::try_from(words[end + 1]).ok()?);
-        (bytes.div_ceil(WORD) == end).then(|| (key, Message { words, bytes, origin: None }))
+        (bytes.div_ceil(WORD) == end).then(|| (key, Message { words: Arc::new(words), bytes, origin: None }))
     }
 }
 
@@ -137,6 +141,19 @@ mod tests {
             assert_eq!(message.clone().expect::<f32>(len).unwrap(), numbers);
         }
         assert_eq!(Message::empty().as_slice::<f64>().unwrap(), &[] as &[f64]);
+    }
+
+    #[test]
+    fn a_copy_is_no_second_one_until_it_changes() {
+        let mut message = Message::of(&[1u32, 2, 3]);
+        let copy = message.clone();
+        let at = |message: &Message| message.as_slice::<u32>().unwrap().as_ptr();
+        assert_eq!(at(&message), at(&copy));
+        message.as_mut_slice::<u32>()[0] = 9;
+        assert_eq!(
+            (message.as_slice().unwrap(), copy.as_slice().unwrap()),
+            (&[9u32, 2, 3][..], &[1u32, 2, 3][..])
+        );
     }
 
     #[test]

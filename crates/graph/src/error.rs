@@ -32,7 +32,7 @@ pub enum Error {
         help: String,
     },
     /// The observer asked to stop.
-    #[error("stopped before it was done; nothing was written")]
+    #[error("interrupted: stopped before it was done; nothing was written")]
     Cancelled,
 }
 
@@ -65,6 +65,17 @@ impl Error {
     pub fn help(self, advice: impl Display) -> Self {
         match self {
             Error::Input { place, problem, .. } => Error::Input { place, problem, help: advice.to_string() },
+            other => other,
+        }
+    }
+
+    /// A file that is not there as bad input, with advice; other errors as they are.
+    #[must_use]
+    pub fn if_missing(self, advice: impl Display) -> Self {
+        match self {
+            Error::Io { path, source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                Error::input(path.display(), "is missing").help(advice)
+            }
             other => other,
         }
     }

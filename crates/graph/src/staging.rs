@@ -119,6 +119,12 @@ impl Staging {
         Err(Error::Io { path: self.target.clone(), action: "write", source })
     }
 
+    /// Brings all that was written so far to the device, at once: file by file, many small ones take long.
+    pub(crate) fn sync_all(&self) -> Result<()> {
+        let path = self.folder.path();
+        fs::File::open(path).and_then(|folder| Ok(rustix::fs::syncfs(folder)?)).at(path, "sync")
+    }
+
     /// Moves the finished folder into place. An older one there changes places with it in one step, and is then
     /// removed under the hidden name.
     pub(crate) fn commit(mut self) -> Result<()> {

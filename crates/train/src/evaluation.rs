@@ -209,7 +209,7 @@ fn alone(train: &TrainConfig) -> usize {
 fn described(source: Source) -> Result<(String, Manifest)> {
     Ok(match source {
         Source::Dataset(dataset) => (dataset.path.display().to_string(), dataset.manifest.clone()),
-        Source::Shards(path) => (path.display().to_string(), Shard::open(path, 0)?.whole().dataset.clone()),
+        Source::Shards(path) => (path.display().to_string(), Shard::describe(path, 0)?.whole.dataset),
     })
 }
 

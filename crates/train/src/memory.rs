@@ -23,6 +23,9 @@ use halograph_graph::Dataset;
 use halograph_graph::block::Block;
 use halograph_graph::dataset::{FEAT, Manifest, Part, Task};
 use halograph_graph::error::Error as InputError;
+use halograph_graph::partition::report::Size;
+use halograph_graph::partition::shard::manifest::ShardManifest;
+use halograph_graph::partition::{Shard, Whole};
 use halograph_kernels::keyed::Key;
 use halograph_kernels::{Real, buffer};
 use halograph_nn::state::State;
@@ -100,21 +103,66 @@ fn peak_of<R>(work: impl FnOnce() -> R) -> (u64, R) {
     (PEAK.load(Relaxed) as u64, result)
 }
 
-/// Peak memory of training `config` on `dataset`, in bytes; `None` where the program does not count.
+/// Peak memory of training `config` on `dataset` in one process, in bytes; `None` where the program does not count.
 pub fn predict(dataset: &Dataset, config: &Config) -> Result<Option<u64>> {
-    if !is_counting() {
+    let data = DataRef::new(dataset, &dataset.path)?;
+    let shape = Shape::of(dataset);
+    let Some(lines) = in_pool(threads(&config.train), || Lines::new(&shape, &data, config))? else {
         return Ok(None);
-    }
-    // Refuses what is too large to be rehearsed.
-    drop(new_model::<f32>(&DataRef::new(dataset, &dataset.path)?, config)?);
-    let needed = in_pool(threads(&config.train), || {
-        buffer::without_keeping(|| match config.train.precision {
-            Precision::F32 => extrapolate::<f32>(&Shape::of(dataset), config),
-            Precision::F64 => extrapolate::<f64>(&Shape::of(dataset), config),
-        })
-    })?;
+    };
     // Only now, when threads have their stacks and buffers.
-    Ok(Some(rss().unwrap_or(0) + needed))
+    Ok(Some(rss().unwrap_or(0) + lines.at(shape.nodes)))
+}
+
+/// How large one part of a graph is.
+#[derive(Debug, Clone, Copy)]
+pub struct PartSize {
+    /// Owned vertices.
+    pub owned: u64,
+    /// Rows it reads of others.
+    pub halo: u64,
+    /// In-edges of owned vertices.
+    pub edges: u64,
+}
+
+impl From<&Size> for PartSize {
+    fn from(size: &Size) -> Self {
+        PartSize { owned: size.nodes, halo: size.halo, edges: size.edges }
+    }
+}
+
+impl From<&ShardManifest> for PartSize {
+    fn from(part: &ShardManifest) -> Self {
+        PartSize { owned: part.owned, halo: part.halo, edges: part.edges }
+    }
+}
+
+impl From<&Shard> for PartSize {
+    fn from(shard: &Shard) -> Self {
+        let (owned, rows) = (shard.owned() as u64, shard.rows() as u64);
+        PartSize { owned, halo: rows - owned, edges: shard.edges().indices.len() as u64 }
+    }
+}
+
+/// Peak memory of training `config` in one process on all these parts of a graph, a rank each.
+pub fn predict_parts(
+    whole: &Whole,
+    data: &DataRef,
+    parts: &[PartSize],
+    config: &Config,
+) -> Result<Option<u64>> {
+    let shape = Shape::of_part(whole);
+    let Some(lines) = in_pool(threads(&config.train), || Lines::new(&shape, data, config))? else {
+        return Ok(None);
+    };
+    let needed: u64 = parts.iter().map(|part| lines.of_part(part, whole, config)).sum();
+    Ok(Some(rss().unwrap_or(0) + FACTS * whole.dataset.nodes + needed))
+}
+
+/// Peak memory of this process if it trains `config` on `shard`, which it has already, as one of several ranks.
+pub fn predict_part(shard: &Shard, data: &DataRef, config: &Config) -> Result<Option<u64>> {
+    let lines = Lines::new(&Shape::of_part(shard.whole()), data, config)?;
+    Ok(lines.map(|lines| rss().unwrap_or(0) + lines.of_part(&shard.into(), shard.whole(), config)))
 }
 
 /// Refuses a run that needs more memory than is free, unless forced.
@@ -141,8 +189,8 @@ struct Shape {
     /// Shares of nodes that are trained on, and validated on.
     train: f64,
     val: f64,
-    /// Bytes of features on disk, mapped while they are read.
-    mapped: u64,
+    /// Bytes of a node's features on disk, mapped while they are read.
+    row: f64,
     /// Whether features are kept in half precision.
     is_half: bool,
     is_directed: bool,
@@ -150,20 +198,35 @@ struct Shape {
 
 impl Shape {
     fn of(dataset: &Dataset) -> Self {
-        let m: &Manifest = &dataset.manifest;
+        let nodes = dataset.manifest.nodes.max(1) as f64;
+        let share = |part: Part| dataset.split().iter().filter(|&&p| p == part as u8).count() as f64 / nodes;
+        Shape::new(&dataset.manifest, share(Part::Train), share(Part::Val))
+    }
+
+    /// Of parts of a graph, but for their number of nodes: the same for all of them.
+    fn of_part(whole: &Whole) -> Self {
+        let m = &whole.dataset;
+        let train = whole.training as f64 / m.nodes.max(1) as f64;
+        // Nobody has counted validation nodes: at most the rest.
+        let shape = Shape::new(m, train, 1.0 - train);
+        Shape { nodes: (m.nodes / u64::from(whole.parts.max(1))).max(1), ..shape }
+    }
+
+    fn new(m: &Manifest, train: f64, val: f64) -> Self {
         let nodes = m.nodes.max(1);
-        let share =
-            |part: Part| dataset.split().iter().filter(|&&p| p == part as u8).count() as f64 / nodes as f64;
+        let on_disk = m.files.get(FEAT).map_or(0, |file| file.bytes);
+        let row = on_disk as f64 / nodes as f64;
         Shape {
             nodes,
             degree: m.edges as f64 / nodes as f64,
             features: m.features as usize,
             classes: m.classes as usize,
             task: m.task,
-            train: share(Part::Train),
-            val: share(Part::Val),
-            mapped: m.files.get(FEAT).map_or(0, |file| file.bytes),
-            is_half: dataset.features().as_slice::<f16>().is_some(),
+            train,
+            val,
+            row,
+            // A header does not make up for a byte of each number.
+            is_half: m.nodes > 100 && on_disk > 0 && row < 3.0 * m.features as f64,
             is_directed: m.directed,
         }
     }
@@ -174,23 +237,73 @@ impl Shape {
 const MOST_NODES: usize = 2048;
 const MOST_NUMBERS: usize = 1 << 21;
 
-/// Peak bytes at the real number of nodes. What a phase needs lies on a line, the most of all phases does not: each is
+/// Bytes that are known of every node of a graph that is cut in memory: see `Facts`, and the assignment.
+const FACTS: u64 = 29;
+/// Bytes of a row of a part, and of an owned one besides: ids, degrees, places, starts of rows.
+const ROW: u64 = 30;
+const OWNED: u64 = 48;
+
+/// Peak bytes by the number of nodes. What a phase needs lies on a line, the most of all phases does not: each is
 /// followed by itself.
-fn extrapolate<T: Real>(shape: &Shape, config: &Config) -> Result<u64> {
-    let spec = &config.model;
-    let heads = spec.heads.max(spec.output_heads);
-    let widest = shape.features.max(spec.hidden).max(heads * shape.classes).max(1);
-    let few = MOST_NODES.min(MOST_NUMBERS / widest).min(shape.nodes as usize / 2).max(4);
-    // The first time fills buffers that threads keep.
-    rehearse::<T>(shape, config, few)?;
-    let (one, two) = (rehearse::<T>(shape, config, few)?, rehearse::<T>(shape, config, 2 * few)?);
-    let width = if shape.is_half { size_of::<f16>() } else { size_of::<T>() };
-    let reading = shape.mapped + shape.nodes * (shape.features * width) as u64;
-    let phases = one.into_iter().zip(two).map(|(one, two)| {
-        let slope = two.saturating_sub(one) as f64 / few as f64;
-        (one as f64 + slope * (shape.nodes as f64 - few as f64)).max(0.0) as u64
-    });
-    Ok(phases.fold(reading, u64::max))
+struct Lines {
+    /// Nodes of the smaller rehearsal; the other had twice as many.
+    few: usize,
+    one: [u64; 4],
+    two: [u64; 4],
+    /// Bytes of a node's features while they are read.
+    reading: f64,
+    /// Bytes of a number.
+    width: u64,
+}
+
+impl Lines {
+    /// Rehearses; nothing where the program does not count.
+    fn new(shape: &Shape, data: &DataRef, config: &Config) -> Result<Option<Self>> {
+        if !is_counting() {
+            return Ok(None);
+        }
+        // Refuses what is too large to be rehearsed.
+        drop(new_model::<f32>(data, config)?);
+        buffer::without_keeping(|| match config.train.precision {
+            Precision::F32 => Lines::rehearsed::<f32>(shape, config).map(Some),
+            Precision::F64 => Lines::rehearsed::<f64>(shape, config).map(Some),
+        })
+    }
+
+    fn rehearsed<T: Real>(shape: &Shape, config: &Config) -> Result<Self> {
+        let spec = &config.model;
+        let heads = spec.heads.max(spec.output_heads);
+        let widest = shape.features.max(spec.hidden).max(heads * shape.classes).max(1);
+        let few = MOST_NODES.min(MOST_NUMBERS / widest).min(shape.nodes as usize / 2).max(4);
+        // The first time fills buffers that threads keep.
+        rehearse::<T>(shape, config, few)?;
+        let (one, two) = (rehearse::<T>(shape, config, few)?, rehearse::<T>(shape, config, 2 * few)?);
+        let width = if shape.is_half { size_of::<f16>() } else { size_of::<T>() };
+        let reading = shape.row + (shape.features * width) as f64;
+        Ok(Lines { few, one, two, reading, width: size_of::<T>() as u64 })
+    }
+
+    /// Peak bytes of training so many nodes.
+    fn at(&self, nodes: u64) -> u64 {
+        let phases = self.one.into_iter().zip(self.two).map(|(one, two)| {
+            let slope = two.saturating_sub(one) as f64 / self.few as f64;
+            (one as f64 + slope * (nodes as f64 - self.few as f64)).max(0.0) as u64
+        });
+        phases.fold((self.reading * nodes as f64) as u64, u64::max)
+    }
+
+    /// The same for a part of a graph: its rows, the part itself with the edges of each stage, and what travels: halo rows
+    /// of each layer, and their gradients.
+    fn of_part(&self, part: &PartSize, whole: &Whole, config: &Config) -> u64 {
+        let &PartSize { owned, halo, edges } = part;
+        let hops = config.model.layers.min(whole.distances.len());
+        let near = |level: usize| whole.distances[..=level].iter().sum::<u64>() as f64;
+        let stages = (0..hops).map(|level| near(level) / whole.dataset.nodes.max(1) as f64).sum::<f64>();
+        let structure = 4 * edges + ROW * (owned + halo) + OWNED * owned;
+        let widths = whole.dataset.features + (config.model.layers * config.model.hidden) as u64;
+        let travelling = 2 * halo * widths * self.width;
+        self.at(owned) + structure + (stages * (4 * edges) as f64) as u64 + travelling
+    }
 }
 
 /// Does all that a run does, with `nodes` nodes: trains two epochs, gathers features, evaluates, saves and takes up
@@ -225,7 +338,7 @@ fn rehearse<T: Real>(shape: &Shape, config: &Config, nodes: usize) -> Result<[u6
     });
     // An inductive run gathers features anew; while it does, those in the file are in memory as well.
     let (reading, features) = peak_of(|| {
-        let _mapped = vec![0u8; if inductive { (shape.mapped / shape.nodes) as usize * nodes } else { 0 }];
+        let _mapped = vec![0u8; if inductive { shape.row as usize * nodes } else { 0 }];
         if inductive { features(nodes) } else { train.features.clone() }
     });
     let (evaluation, best) = peak_of(|| {

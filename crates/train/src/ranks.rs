@@ -4,6 +4,7 @@
 //! the same on all of them, or is asked. Rank 0 alone writes the run; a checkpoint holds a file of each rank, in the
 //! folder of the run or, where a rank does not see that, in one of its own.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -31,6 +32,7 @@ use crate::error::{Error, Result};
 use crate::evaluation::new_model;
 use crate::event::{Epoch, Event, Observer, Scores, Staleness};
 use crate::loss::loss;
+use crate::memory;
 use crate::run::{self, Checkpoint, DataRef, Header, Run};
 use crate::strategy::engine::Engine;
 use crate::strategy::partition::{self, Plan, Rank};
@@ -94,6 +96,10 @@ pub struct Order<'a> {
 pub struct Extras<'a> {
     /// The file that shall say what every rank did when.
     pub trace: Option<&'a Path>,
+    /// How the nodes of a dataset are dealt out, if that is known; of rank 0.
+    pub assignment: Option<&'a Assignment>,
+    /// Whether one of the ranks that a launcher started begins although it will need more memory than is free.
+    pub force: bool,
     /// What shall go wrong: for tests.
     #[doc(hidden)]
     pub fault: Option<Fault>,
@@ -127,7 +133,7 @@ pub fn train_on_threads(source: Source, leader: Leader, extras: Extras) -> Resul
     let order = Order { config: &config, data: &data, path: &path, extras };
     let threads = threads(&config.train);
     let assignment = match source {
-        Source::Dataset(dataset) => Some(assignment_for(dataset, &recipe(&config.train), &Silent)?),
+        Source::Dataset(dataset) => Some(assignment_of(dataset, &order)?),
         Source::Shards(_) => None,
     };
     // Once for all ranks.
@@ -170,22 +176,34 @@ pub fn train_among(comm: &Comm, order: Order, source: Source, role: Role) -> Res
             Source::Dataset(dataset) => {
                 // Before it is cut: parts of another graph would not even fit.
                 handshake(comm, &[("dataset", dataset.manifest.fingerprint.clone())])?;
-                let assignment = shared_assignment(comm, dataset, &order.config.train)?;
+                let assignment = shared_assignment(comm, dataset, &order)?;
                 Layout::of(dataset, &assignment)?.cut(comm.rank() as u32)?
             }
         };
+        // Nobody knows the others' need; those on the same host are taken for alike.
+        if let Some(bytes) = memory::predict_part(&shard, order.data, order.config)? {
+            memory::admit(bytes.saturating_mul(neighbours as u64), order.extras.force)?;
+        }
         member.train(&shard, role)
     })
 }
 
+/// The assignment that rank 0 was given, finds or makes.
+fn assignment_of<'a>(dataset: &Dataset, order: &Order<'a>) -> Result<Cow<'a, Assignment>> {
+    Ok(match order.extras.assignment {
+        Some(given) => Cow::Borrowed(given),
+        None => Cow::Owned(assignment_for(dataset, &recipe(&order.config.train), &Silent)?),
+    })
+}
+
 /// The assignment that rank 0 makes or finds, on all ranks.
-fn shared_assignment(comm: &Comm, dataset: &Dataset, train: &TrainConfig) -> Result<Assignment> {
+fn shared_assignment(comm: &Comm, dataset: &Dataset, order: &Order) -> Result<Assignment> {
     let made = match comm.rank() {
-        0 => Some(Message::of(assignment_for(dataset, &recipe(train), &Silent)?.of())),
+        0 => Some(Message::of(assignment_of(dataset, order)?.of())),
         _ => None,
     };
     let parts = comm.broadcast(Tag::new(Purpose::Setup).step(2), 0, made)?;
-    Ok(Assignment::new(train.ranks as u32, parts.as_slice::<u32>()?.to_vec())?)
+    Ok(Assignment::new(order.config.train.ranks as u32, parts.as_slice::<u32>()?.to_vec())?)
 }
 
 /// The results of all ranks, or what went wrong first.
@@ -204,7 +222,7 @@ fn all<R>(results: Vec<Result<R>>) -> Result<Vec<R>> {
 }
 
 /// How nodes are dealt out.
-pub(crate) fn recipe(train: &TrainConfig) -> Recipe {
+pub fn recipe(train: &TrainConfig) -> Recipe {
     let method = match train.partition {
         PartitionKind::Metis => Method::Metis(Objective::Volume),
         PartitionKind::Stream => Method::Stream,
@@ -271,7 +289,7 @@ impl Member<'_> {
         let mut traffic = Traffic { transport: self.transport, ..engine.meter.gather(comm)? };
         if self.transport == THREADS {
             // One process has them all.
-            traffic.peak_rss_bytes = crate::memory::peak_rss();
+            traffic.peak_rss_bytes = memory::peak_rss();
         }
         let facts = Facts { threads: self.threads, metric, outcome: &outcome, train: &config.train };
         let summary = Summary::new(facts, traffic);
@@ -448,9 +466,9 @@ impl Meter {
         let computed = self.seconds.as_secs_f64() - waited;
         let mut slowest = vec![0.0; comm.size()];
         slowest[comm.rank()] = computed;
-        let memory = crate::memory::peak_rss().unwrap_or(0) as f64;
+        let resident = memory::peak_rss().unwrap_or(0) as f64;
         let mut numbers =
-            vec![waited, self.hidden.as_secs_f64(), self.last.payload_messages() as f64, memory];
+            vec![waited, self.hidden.as_secs_f64(), self.last.payload_messages() as f64, resident];
         for sent in [&self.last, &comm.sent()] {
             numbers.extend(Purpose::ALL.map(|purpose| sent.bytes(purpose) as f64));
         }
@@ -466,7 +484,8 @@ impl Meter {
             wait_seconds: numbers[0] / ranks,
             hidden_seconds: numbers[1] / ranks,
             compute_seconds: compute,
-            balance: slowest.into_iter().fold(0.0, f64::max) / compute.max(f64::MIN_POSITIVE),
+            // Where nothing was computed all are alike.
+            balance: if compute > 0.0 { slowest.into_iter().fold(0.0, f64::max) / compute } else { 1.0 },
             messages_per_epoch: numbers[2] as u64,
             bytes_per_epoch: counted.clone().filter(|&p| !once(p)).map(bytes).sum(),
             bytes_by_tag: counted.map(|p| (p.name().to_string(), bytes(p))).collect(),
@@ -593,7 +612,7 @@ pub(crate) struct Use<'a> {
 impl Use<'_> {
     /// Calls `work` on ranks that are threads of this process, one for each part.
     fn on_threads<R: Send>(&self, work: impl Fn(&Rank, &Shard) -> Result<R> + Sync) -> Result<Vec<R>> {
-        let parts = Shard::open(self.shards, 0)?.whole().parts as usize;
+        let parts = Shard::describe(self.shards, 0)?.whole.parts as usize;
         let train = TrainConfig { ranks: parts, ..self.config.train.clone() };
         let threads = threads(&train);
         let results = comm::threads::run(parts, &options(&train), |comm| {

@@ -68,12 +68,16 @@ fn train_in<T: Real>(
     let data = Data::<T>::load(dataset, config.data.inductive, scaling, Some(model.hops()))?;
     let plan = Plan::new(&model, &data.train, &data.parts[0]);
     let mut trainer = Trainer::new(config, Alone { data: &data, plan }, model, optimizer);
+    let started = from.as_ref().map_or(0, |(checkpoint, _)| checkpoint.epoch);
     if let Some((checkpoint, history)) = from {
         trainer.restore(checkpoint, history)?;
     }
     let (outcome, _) = trainer.run(run, observer)?;
     let facts = Facts { threads, metric: dataset.manifest.metric, outcome: &outcome, train: &config.train };
-    let summary = Summary::new(facts, Traffic::none(&outcome));
+    // Of this process, as on several ranks.
+    let own = outcome.history.iter().filter(|epoch| epoch.epoch > started);
+    let compute_seconds = own.map(|epoch| epoch.seconds).sum();
+    let summary = Summary::new(facts, Traffic { compute_seconds, ..Traffic::none(&outcome) });
     run.finish(&serde_json::to_value(&summary).expect("numbers and names always serialise"))?;
     Ok(summary)
 }
@@ -197,7 +201,10 @@ impl<'c, T: Real, E: Engine<T>> Trainer<'c, T, E> {
             observer.on(&Event::Epoch { record: &record, best: self.best.as_ref() });
             self.history.push(record);
         };
-        self.save(run, observer)?;
+        // Before the first epoch there is nothing to go on from.
+        if self.epoch > 0 {
+            self.save(run, observer)?;
+        }
         Ok(ending)
     }
 

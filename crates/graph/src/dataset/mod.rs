@@ -32,7 +32,7 @@ pub use manifest::{MANIFEST, Manifest, Metric, Task};
 use crate::csr::CsrView;
 use crate::error::{Error, IoContext, Result};
 use crate::io::npy::{Array, DType};
-use crate::partition::cache;
+use crate::partition::{self, cache};
 
 /// Row starts.
 pub const INDPTR: &str = "indptr.npy";
@@ -71,6 +71,9 @@ pub enum Part {
     Test = 3,
 }
 
+/// What to do about a dataset that is not whole.
+const AGAIN: &str = "copy the dataset again from where it is whole, or make it again with `halograph data`";
+
 /// An open dataset. Arrays are mapped, not read: opening a large one is instant.
 pub struct Dataset {
     /// Where it is.
@@ -90,7 +93,7 @@ impl Dataset {
         let manifest = read_manifest(path)?;
         let open = |file| {
             let (shape, types) = shapes(&manifest, file);
-            open_array(path, MANIFEST, file, &shape, types)
+            open_array(path, MANIFEST, file, &shape, types).map_err(|e| e.if_missing(AGAIN))
         };
         let [indptr, indices, feat] = [open(INDPTR)?, open(INDICES)?, open(FEAT)?];
         let [label, split] = [open(LABEL)?, open(SPLIT)?];
@@ -176,11 +179,26 @@ pub enum LabelView<'a> {
 pub fn read_manifest(path: &Path) -> Result<Manifest> {
     let file = path.join(MANIFEST);
     if path.is_dir() && !file.exists() {
+        refuse_parts(path)?;
         return Err(Error::input(path.display(), format!("no {MANIFEST}: this is not a dataset directory"))
             .help("plain arrays become one with `halograph data import npy`"));
     }
     let text = fs::read_to_string(&file).at(&file, "read")?;
     Manifest::parse(&file, &text)
+}
+
+/// Says what a folder of parts, or of one part, is good for.
+fn refuse_parts(path: &Path) -> Result<()> {
+    if path.join(partition::folder::MANIFEST).exists() {
+        return Err(Error::input(path.display(), "a folder of parts, where a dataset is needed")
+            .help("use parts with train, eval and predict, and here the dataset they were made of"));
+    }
+    if path.join(partition::shard::manifest::MANIFEST).exists() {
+        let above = path.parent().filter(|above| *above != Path::new("")).unwrap_or(Path::new("."));
+        return Err(Error::input(path.display(), "one part of a graph, where all of it is needed")
+            .help(format!("give train, eval and predict the folder above: {}", above.display())));
+    }
+    Ok(())
 }
 
 /// Reads the ids of `nodes` nodes from the folder `path`.

@@ -42,9 +42,16 @@ pub fn assignment_for(dataset: &Dataset, recipe: &Recipe, progress: &dyn Progres
         return Ok(kept);
     }
     let made = recipe.make(dataset, progress)?;
-    // Without it the next run takes longer: no reason to fail.
-    let _ = save(dataset, recipe, &made);
+    keep(dataset, recipe, &made);
     Ok(made)
+}
+
+/// Keeps what `recipe` made of `dataset` beside it, if that is worth it and possible.
+pub fn keep(dataset: &Dataset, recipe: &Recipe, assignment: &Assignment) {
+    if recipe.method != Method::Random {
+        // Without it the next run takes longer: no reason to fail.
+        let _ = save(dataset, recipe, assignment);
+    }
 }
 
 fn note(dataset: &Dataset, recipe: &Recipe, file: FileRecord) -> Note {

@@ -109,6 +109,7 @@ pub fn write(
         facts.cut(part)?.write(&staging.path(""), progress)?;
         progress.tick(1)?;
     }
+    staging.sync_all()?;
     let partition = Partition {
         format: FORMAT.into(),
         version: VERSION,

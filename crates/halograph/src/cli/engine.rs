@@ -3,12 +3,17 @@
 use std::path::Path;
 
 use halograph::train::config::StrategyKind;
+use halograph::train::memory::{self, PartSize};
 use halograph::train::ranks::{self, Extras, Leader};
 use halograph::train::run::{Resumed, Run};
 use halograph::train::trainer::Standing;
-use halograph::train::{self, Config, Observer, memory};
+use halograph::train::{self, Config, Observer};
+use halograph_graph::Dataset;
 use halograph_graph::error::{Error, Result};
+use halograph_graph::partition::{Assignment, Facts, Report, cache};
 
+use super::assign;
+use super::progress::Bar;
 use super::source::Source;
 
 pub use halograph::train::Summary;
@@ -18,12 +23,14 @@ pub use halograph::train::run::{DataRef, Header, read_header};
 pub struct Progressing {
     run: Run,
     from: Option<Standing>,
+    /// Epochs it had when this process took it up.
+    pub started: u64,
 }
 
 impl Progressing {
     /// A new run.
     pub fn create(path: &Path, header: Header, overwrite: bool) -> Result<Self> {
-        Ok(Progressing { run: Run::create(path, header, overwrite)?, from: None })
+        Ok(Progressing { run: Run::create(path, header, overwrite)?, from: None, started: 0 })
     }
 
     /// The run in `path`, to go on as `header` says; and what the user should know of it.
@@ -41,7 +48,8 @@ impl Progressing {
             notes.push("there is no checkpoint yet: the run starts again".into());
         }
         run.go_on(header)?;
-        Ok((Progressing { run, from: checkpoint.map(|checkpoint| (checkpoint, history)) }, notes))
+        let from = checkpoint.map(|checkpoint| (checkpoint, history));
+        Ok((Progressing { run, from, started: done }, notes))
     }
 
     /// Its folder.
@@ -58,19 +66,21 @@ impl Progressing {
     pub fn train(
         &mut self,
         source: &Source,
-        trace: Option<&Path>,
+        extras: Extras,
         observer: &mut dyn Observer,
     ) -> anyhow::Result<Summary> {
         let trained = match source {
             Source::Dataset(dataset) if self.config().train.strategy == StrategyKind::Single => {
                 train::train(dataset, &mut self.run, self.from.take(), observer)
             }
-            _ => {
-                let extras = Extras { trace, ..Extras::default() };
-                ranks::train_on_threads(source.for_ranks(), self.lead(observer), extras)
-            }
+            _ => ranks::train_on_threads(source.for_ranks(), self.lead(observer), extras),
         };
         trained.map_err(plain)
+    }
+
+    /// Removes a new run that holds no epoch yet; gives whether it did.
+    pub fn take_back(&mut self) -> bool {
+        self.run.take_back()
     }
 
     /// What rank 0 of several needs.
@@ -89,20 +99,60 @@ pub fn is_run(path: &Path) -> bool {
     path.join("run.json").exists()
 }
 
-/// Refuses data that cannot be trained on, and what would need more memory than there is, unless forced: before
-/// a run is made, or an older one replaced.
-///
-/// Gives the bytes it will need.
-pub fn admit(source: &Source, config: &Config, force: bool) -> anyhow::Result<Option<u64>> {
+/// What is known of a run before it is made, or an older one replaced.
+pub struct Prepared {
+    /// How nodes are dealt out to ranks, if DATA is not in parts.
+    pub assignment: Option<Assignment>,
+    /// Bytes it will need.
+    pub predicted: Option<u64>,
+}
+
+/// Refuses data that cannot be trained on, and what would need more memory than there is, unless forced.
+pub fn prepare(source: &Source, config: &Config, force: bool, bar: &Bar) -> anyhow::Result<Prepared> {
     source.check()?;
-    // What is predicted is the need of one process that has all of the graph. Ranks on several hosts need not fit one.
-    let Source::Dataset(dataset) = source else { return Ok(None) };
+    let assignment = match source {
+        Source::Dataset(dataset) if config.train.strategy != StrategyKind::Single => {
+            Some(deal_out(dataset, config, force, bar)?)
+        }
+        _ => None,
+    };
+    // There every rank predicts its own need.
     if halograph::comm::launched() {
-        return Ok(None);
+        return Ok(Prepared { assignment, predicted: None });
     }
-    let predicted = memory::predict(dataset, config).map_err(plain)?;
+    bar.glance("predicting memory")?;
+    let predicted = predict(source, assignment.as_ref(), config)?;
     predicted.map_or(Ok(()), |bytes| memory::admit(bytes, force)).map_err(plain)?;
-    Ok(predicted)
+    // Once more: until here nothing was made.
+    bar.glance("loading")?;
+    Ok(Prepared { assignment, predicted })
+}
+
+fn deal_out(dataset: &Dataset, config: &Config, force: bool, bar: &Bar) -> Result<Assignment> {
+    let recipe = ranks::recipe(&config.train);
+    let (assignment, is_new) = assign::find(dataset, &recipe, "--partition stream", force, bar)?;
+    if is_new {
+        cache::keep(dataset, &recipe, &assignment);
+    }
+    Ok(assignment)
+}
+
+/// Bytes that all of the graph needs in this process, as a whole or in parts.
+fn predict(source: &Source, assignment: Option<&Assignment>, config: &Config) -> anyhow::Result<Option<u64>> {
+    let data = DataRef::of(source.manifest(), source.path())?;
+    let predicted = match (source, assignment) {
+        (Source::Dataset(dataset), None) => memory::predict(dataset, config),
+        (Source::Dataset(dataset), Some(assignment)) => {
+            let facts = Facts::of(dataset, assignment)?;
+            let sizes: Vec<_> = Report::of(&facts).sizes.iter().map(PartSize::from).collect();
+            memory::predict_parts(&facts.whole, &data, &sizes, config)
+        }
+        (Source::Shards { whole, .. }, _) => {
+            let sizes: Vec<_> = source.described()?.iter().map(PartSize::from).collect();
+            memory::predict_parts(whole, &data, &sizes, config)
+        }
+    };
+    predicted.map_err(plain)
 }
 
 /// Bad input as itself, so that it ends with its own exit code.

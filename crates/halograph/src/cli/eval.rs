@@ -15,13 +15,16 @@ pub struct Args {
     /// Score on this dataset [default: the one it was trained on].
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+    /// Threads; with parts, of each of them [default: as in training].
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
     /// Print the scores as one line of JSON.
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let (trained, source) = trained::open(&args.run, args.data.as_deref())?;
+    let (trained, source) = trained::open(&args.run, args.data.as_deref(), args.threads)?;
     let scores = train::evaluate(&trained, source.for_ranks()).map_err(plain)?;
     let manifest = source.manifest();
     if args.json {

@@ -11,6 +11,8 @@ static IMPATIENT: AtomicBool = AtomicBool::new(false);
 static ALONE: AtomicBool = AtomicBool::new(false);
 static RANK: AtomicBool = AtomicBool::new(false);
 static SILENT: AtomicBool = AtomicBool::new(false);
+static AT_ONCE: AtomicBool = AtomicBool::new(false);
+static TRAINING: AtomicBool = AtomicBool::new(false);
 static FIRST: Mutex<Option<Instant>> = Mutex::new(None);
 
 /// Signals so close together are one: a launcher and a terminal may both send theirs.
@@ -31,6 +33,11 @@ pub fn watch() {
             say("error: ended by a signal before all ranks had come together");
             std::process::exit(EXIT_CODE.into());
         }
+        // One of several ranks has others to tell, and a launcher that ends it.
+        if AT_ONCE.load(Ordering::Relaxed) && !RANK.load(Ordering::Relaxed) {
+            say("\ninterrupted; nothing was written");
+            std::process::exit(EXIT_CODE.into());
+        }
         let mut first = FIRST.lock().unwrap_or_else(|e| e.into_inner());
         let since = *first.get_or_insert_with(Instant::now);
         let again = ASKED.swap(true, Ordering::Relaxed) && since.elapsed() > ONE;
@@ -44,7 +51,11 @@ pub fn watch() {
         if RANK.load(Ordering::Relaxed) {
             std::thread::sleep(HESITATION);
         }
-        tell("\ninterrupted: finishing this epoch, then saving; once more to quit without");
+        tell(if TRAINING.load(Ordering::Relaxed) {
+            "\ninterrupted: finishing this epoch, then saving; once more to quit without"
+        } else {
+            "\ninterrupted: ending before the first epoch"
+        });
     });
 }
 
@@ -58,6 +69,27 @@ pub fn end_at_second() {
 pub fn end_at_first(alone: bool) {
     watch();
     ALONE.store(alone, Ordering::Relaxed);
+}
+
+/// Lets a signal end the process on the spot for as long as this lives: for work that does not ask whether to stop, when
+/// nothing is on disk.
+pub struct AtOnce;
+
+/// See [`AtOnce`].
+pub fn at_once() -> AtOnce {
+    AT_ONCE.store(true, Ordering::Relaxed);
+    AtOnce
+}
+
+impl Drop for AtOnce {
+    fn drop(&mut self) {
+        AT_ONCE.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Says from now on that it is an epoch that is interrupted.
+pub fn training() {
+    TRAINING.store(true, Ordering::Relaxed);
 }
 
 /// Says from now on that there was a signal only if nothing else is wrong.

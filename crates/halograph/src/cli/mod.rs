@@ -1,5 +1,6 @@
 //! The command line: one file a command, one `match` here.
 
+mod assign;
 mod bench;
 mod data;
 mod engine;
@@ -100,6 +101,12 @@ pub fn print(text: &str) -> anyhow::Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// So many of something, in words: `1 part`, `2 parts`.
+pub fn many(n: impl TryInto<u64>, what: &str) -> String {
+    let n = n.try_into().unwrap_or(u64::MAX);
+    format!("{} {what}{}", indicatif::HumanCount(n), if n == 1 { "" } else { "s" })
 }
 
 /// Cores this process may use.

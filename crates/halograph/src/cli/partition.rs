@@ -5,17 +5,16 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 use halograph::nn::model::{Kind, Spec};
-use halograph::train::memory;
 use halograph_graph::partition::folder::{self, Partition};
 use halograph_graph::partition::report::{Report, Size, Traffic};
 use halograph_graph::partition::{
-    Assignment, Balance, Facts, MAX_PARTS, Method, Objective, Origin, Recipe, assignment_for, cache,
+    Assignment, Balance, Facts, MAX_PARTS, Method, Objective, Origin, Recipe, cache,
 };
 use halograph_graph::{Dataset, Error, Progress};
 use indicatif::{HumanBytes, HumanCount};
 
-use crate::cli::print;
 use crate::cli::progress::Bar;
+use crate::cli::{assign, many, print};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -106,44 +105,38 @@ impl Args {
         Ok(Recipe { parts: self.parts, method, balance, seed: self.seed })
     }
 
-    /// The part of each vertex, and where that came from.
-    fn assign(&self, dataset: &Dataset, progress: &dyn Progress) -> Result<(Assignment, Origin), Error> {
+    /// The part of each vertex.
+    fn assign(&self, dataset: &Dataset, progress: &dyn Progress) -> Result<Found, Error> {
         if let Some(path) = &self.assignment {
             let nodes = dataset.manifest.nodes as usize;
-            return Ok((Assignment::read(path, nodes, self.parts)?, Origin::imported()));
+            let assignment = Assignment::read(path, nodes, self.parts)?;
+            return Ok(Found { assignment, origin: Origin::imported(), new: None });
         }
         let recipe = self.recipe()?;
-        let assignment = match cache::kept(dataset, &recipe) {
-            Some(kept) => kept,
-            None => {
-                admit(recipe.peak_bytes(dataset), self.force)?;
-                assignment_for(dataset, &recipe, progress)?
-            }
-        };
-        Ok((assignment, Origin::from(&recipe)))
+        let (assignment, is_new) = assign::find(dataset, &recipe, "--method stream", self.force, progress)?;
+        Ok(Found { assignment, origin: Origin::from(&recipe), new: is_new.then_some(recipe) })
     }
 }
 
-/// Refuses what needs more memory than is free, unless forced.
-fn admit(needed: u64, force: bool) -> Result<(), Error> {
-    match memory::available() {
-        Some(free) if needed > free && !force => {
-            let problem =
-                format!("partitioning needs about {} MiB and {} MiB are free", needed >> 20, free >> 20);
-            let help = "--method stream needs far less; --force tries all the same";
-            Err(Error::input("memory", problem).help(help))
-        }
-        _ => Ok(()),
-    }
+/// The part of each vertex, and where that came from.
+struct Found {
+    assignment: Assignment,
+    origin: Origin,
+    /// What made it just now.
+    new: Option<Recipe>,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     folder::may_write(&args.out, args.overwrite)?;
     let dataset = Dataset::open(&args.dir)?;
     let bar = Bar::new(args.quiet || args.json);
-    let (assignment, origin) = args.assign(&dataset, &bar)?;
+    let Found { assignment, origin, new } = args.assign(&dataset, &bar)?;
     let facts = Facts::of(&dataset, &assignment)?;
     let partition = folder::write(&args.out, args.overwrite, &facts, &origin, &bar)?;
+    // Last: what is interrupted leaves nothing.
+    if let Some(recipe) = new {
+        cache::keep(&dataset, &recipe, &assignment);
+    }
     drop(bar);
     let features = dataset.manifest.features;
     let traffic = partition.report.traffic(features, args.layers as u64, args.hidden as u64);
@@ -165,8 +158,10 @@ fn lines(args: &Args, partition: &Partition, traffic: &Traffic) -> Vec<String> {
     let [nodes, edges] = [dataset.nodes, dataset.edges].map(HumanCount);
     let mut lines = vec![
         format!(
-            "{}: {nodes} nodes, {edges} edges in {} parts ({}{how})",
-            dataset.name, partition.parts, origin.method
+            "{}: {nodes} nodes, {edges} edges in {} ({}{how})",
+            dataset.name,
+            many(partition.parts, "part"),
+            origin.method
         ),
         table_row(["part", "nodes", "edges", "training", "halo", "send"].map(String::from)),
     ];
@@ -179,8 +174,8 @@ fn lines(args: &Args, partition: &Partition, traffic: &Traffic) -> Vec<String> {
         balance.nodes, balance.edges, balance.training, balance.halo
     ));
     lines.push(format!(
-        "traffic  {} layers, {} wide: {} of features once, then {} an epoch{}",
-        traffic.layers,
+        "traffic  {}, {} wide: {} of features once, then {} an epoch{}",
+        many(traffic.layers, "layer"),
         traffic.hidden,
         HumanBytes(traffic.setup_bytes),
         HumanBytes(traffic.bytes_per_epoch),

@@ -25,6 +25,9 @@ pub struct Args {
     /// Write what enters the last layer instead of logits.
     #[arg(long)]
     embeddings: bool,
+    /// Threads; with parts, of each of them [default: as in training].
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
     /// Replace an existing file.
     #[arg(long)]
     overwrite: bool,
@@ -32,7 +35,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     may_write(&args.out, args.overwrite)?;
-    let (trained, source) = trained::open(&args.run, args.data.as_deref())?;
+    let (trained, source) = trained::open(&args.run, args.data.as_deref(), args.threads)?;
     let output = if args.embeddings { Output::Embeddings } else { Output::Logits };
     let rows = train::predict(&trained, source.for_ranks(), output).map_err(plain)?;
     write(&rows, &args.out, args.overwrite)?;
@@ -63,11 +66,15 @@ fn exists(path: &Path) -> Error {
 /// Writes the whole array, or nothing: a hidden file takes the name when it is complete.
 fn write(rows: &Matrix<f32>, path: &Path, overwrite: bool) -> Result<()> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // What is written is `path`, whatever it is called meanwhile.
+    let as_told = |error| match error {
+        Error::Io { action, source, .. } => Error::Io { path: path.to_path_buf(), action, source },
+        other => other,
+    };
     let hidden = tempfile::Builder::new().prefix(".predict-").tempdir_in(folder).at(path, "create")?;
     let partial = hidden.path().join("rows.npy");
-    let mut writer = npy::Writer::create(&partial, &[rows.rows(), rows.cols()])?;
-    writer.write(rows.data())?;
-    writer.finish()?;
+    let mut writer = npy::Writer::create(&partial, &[rows.rows(), rows.cols()]).map_err(as_told)?;
+    writer.write(rows.data()).and_then(|()| writer.finish()).map_err(as_told)?;
     let partial = tempfile::TempPath::try_from_path(partial).at(path, "create")?;
     let named = if overwrite { partial.persist(path) } else { partial.persist_noclobber(path) };
     named.map_err(|e| e.error).at(path, "create")?;

@@ -2,7 +2,9 @@
 
 use std::io::IsTerminal;
 use std::sync::Mutex;
+use std::time::Duration;
 
+use halograph_graph::error::Result;
 use halograph_graph::progress::{Progress, Unit};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -20,6 +22,15 @@ impl Bar {
     pub fn new(quiet: bool) -> Self {
         interrupt::watch();
         Bar { quiet, current: Mutex::new(ProgressBar::hidden()) }
+    }
+
+    /// Shows a short stage, which a log can do without; fails if there was a signal.
+    pub fn glance(&self, stage: &str) -> Result<()> {
+        if std::io::stderr().is_terminal() {
+            self.begin(stage, None, Unit::Items);
+        }
+        let progress: &dyn Progress = self;
+        progress.tick(0)
     }
 
     fn bar(&self) -> std::sync::MutexGuard<'_, ProgressBar> {
@@ -41,12 +52,16 @@ impl Progress for Bar {
         };
         let template = match total {
             Some(_) => format!("{{msg:20}} [{{bar:30}}] {count} {{eta}}"),
-            None => format!("{{msg:20}} {{spinner}} {}", count.split('/').next().unwrap_or_default()),
+            None => "{msg:20} {spinner} {elapsed}".to_string(),
         };
         let style = ProgressStyle::with_template(&template).expect("the templates above are valid");
         let bar = total.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
         bar.set_style(style.progress_chars("=> "));
         bar.set_message(stage.to_string());
+        if total.is_none() {
+            // What it waits for may never report.
+            bar.enable_steady_tick(Duration::from_millis(200));
+        }
         let mut current = self.bar();
         current.finish_and_clear();
         *current = bar;

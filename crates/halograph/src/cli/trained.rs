@@ -36,9 +36,15 @@ pub fn open_source(run: &Path, header: &Header, given: Option<&Path>) -> Result<
 }
 
 /// What the run in `run` has learnt, and data to use it on: its own unless others are given.
-pub fn open(run: &Path, data: Option<&Path>) -> anyhow::Result<(Trained, Source)> {
-    let trained = Trained::open(run).map_err(plain)?;
+/// Work is done by as many threads as the run had, unless others are given.
+pub fn open(run: &Path, data: Option<&Path>, threads: Option<usize>) -> anyhow::Result<(Trained, Source)> {
+    let mut trained = Trained::open(run).map_err(plain)?;
+    if let Some(threads) = threads {
+        trained.header.config.train.threads = threads;
+        trained.header.config.check()?;
+    }
     let source = open_source(run, &trained.header, data)?;
+    source.described()?;
     if data.is_none() && source.manifest().fingerprint != trained.header.data.fingerprint {
         say(&format!("note: {}: the dataset is no longer the one of the run", source.path().display()));
     }

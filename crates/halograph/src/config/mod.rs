@@ -26,6 +26,9 @@ pub fn resolve(settings: &[Setting]) -> Result<Config> {
     let mut base = Config::new(kind(settings)?);
     // Several ranks can only share the work.
     let ranks = settings.iter().rev().find(|s| s.key == ["train", "ranks"]);
+    if let Some(s) = ranks.filter(|s| s.value.as_integer() == Some(0)) {
+        return Err(Error::input(&s.place, "train.ranks = 0: must be at least 1"));
+    }
     if ranks.is_some_and(|s| s.value.as_integer().is_some_and(|ranks| ranks > 1)) {
         base.train.strategy = StrategyKind::Partition;
     }

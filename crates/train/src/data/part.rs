@@ -14,6 +14,7 @@ use halograph_graph::partition::{Shard, Stage as Graph};
 use halograph_kernels::batch_norm::Moments;
 use halograph_kernels::{Real, buffer};
 use halograph_nn::Model;
+use rayon::prelude::*;
 
 use super::features::{Features, Scaling, column_scaling};
 use super::{Labels, PARTS, Rows, View};
@@ -208,11 +209,14 @@ fn share(
     destinations: usize,
     tag: Tag,
 ) -> Result<Shared<'static>> {
-    let row_of: HashMap<u32, u32> =
+    // Sorted by id: less than half of what a table of them would take.
+    let mut row_of: Vec<(u32, u32)> =
         rows.iter().zip(0..).map(|(&row, at)| (shard.ids()[row as usize], at)).collect();
+    row_of.par_sort_unstable();
+    let row_of = |id: u32| row_of.binary_search_by_key(&id, |&(id, _)| id).ok().map(|found| row_of[found].1);
     let halo = halo_rows(shard, graph, hops, &rows[..destinations]);
     let wanted: Vec<Vec<u32>> = halo.iter().map(|of| ids(shard, of)).collect();
-    let exchange = Exchange::negotiate(&rank.comm, tag, &wanted, |id| row_of.get(&id).copied())?;
+    let exchange = Exchange::negotiate(&rank.comm, tag, &wanted, row_of)?;
     let halo = halo.concat();
     let degrees = shard.degrees(graph);
     let degrees_of = |rows: &[u32]| rows.iter().map(|&row| degrees[row as usize]).collect::<Vec<u32>>();

@@ -80,9 +80,14 @@ pub(super) fn make_folder(folder: &Path) -> Result<Vec<PathBuf>> {
 /// Takes back a run that could not begin, if its folder was made for it.
 pub(super) fn unmake(folder: &Path, made: &[PathBuf]) {
     if !made.is_empty() {
-        [RUN, METRICS, LOCK].iter().for_each(|name| drop(remove_file(&folder.join(name))));
+        strip(folder);
     }
     remove_empty(made);
+}
+
+/// Removes all that a run has in `folder`, but checkpoints.
+pub(super) fn strip(folder: &Path) {
+    FILES.iter().chain(&FOLDERS).for_each(|name| remove(&folder.join(name)));
 }
 
 /// Removes folders that were made for nothing; one that somebody else uses by now is not empty and stays.

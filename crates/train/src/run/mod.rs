@@ -54,6 +54,8 @@ pub struct Run {
     /// Epoch of the newest checkpoint.
     newest: Option<u64>,
     lock: Lock,
+    /// Folders that were made for a new run, as long as it holds no epoch.
+    fresh: Option<Vec<PathBuf>>,
 }
 
 /// A run that is taken up again.
@@ -78,8 +80,18 @@ impl Run {
         let lock = Lock::take(path).inspect_err(|_| files::remove_empty(&made))?;
         // Others may have been here before we had the lock.
         may_create(path, overwrite)?;
+        let is_new = !is_run(path);
         let history = begin(path, &header).inspect_err(|_| files::unmake(path, &made))?;
-        Ok(Run { path: path.to_path_buf(), header, history, newest: None, lock })
+        let fresh = is_new.then_some(made);
+        Ok(Run { path: path.to_path_buf(), header, history, newest: None, lock, fresh })
+    }
+
+    /// Removes a run that this process has made and that holds no epoch yet: it is worth nothing. Gives whether it did.
+    pub fn take_back(&mut self) -> bool {
+        let Some(made) = self.fresh.take() else { return false };
+        files::strip(&self.path);
+        files::remove_empty(&made);
+        true
     }
 
     /// Takes up the run in `path` from its newest checkpoint that is whole. It is refused when there are checkpoints
@@ -97,7 +109,7 @@ impl Run {
         notes.extend(note);
         let checkpoint = found.map(|saved| saved.checkpoint);
         let newest = checkpoint.as_ref().map(|c| c.epoch);
-        let run = Run { path: path.to_path_buf(), header, history: file, newest, lock };
+        let run = Run { path: path.to_path_buf(), header, history: file, newest, lock, fresh: None };
         Ok(Resumed { run, checkpoint, history, notes })
     }
 
@@ -128,6 +140,7 @@ impl Run {
     /// Adds an epoch to `metrics.jsonl`.
     pub fn record(&mut self, epoch: &Epoch) -> Result<()> {
         self.lock.check()?;
+        self.fresh = None;
         self.history.append(epoch)
     }
 
@@ -279,7 +292,7 @@ pub fn read_scaling(path: &Path) -> Result<Option<State>> {
 }
 
 /// Whether `path` may become a run: it is not there, is empty, or is nothing but a run and `overwrite` is set.
-fn may_create(path: &Path, overwrite: bool) -> Result<()> {
+pub fn may_create(path: &Path, overwrite: bool) -> Result<()> {
     let refuse = |problem: String, help: &str| Err(Error::input(path.display(), problem).help(help));
     if path == Path::new("") {
         return refuse("a run needs a folder".into(), "give --out a path");

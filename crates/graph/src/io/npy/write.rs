@@ -57,6 +57,17 @@ impl<T: Element> Writer<T> {
 
     /// Flushes to the device and gives the file's record. The number of elements must match the shape.
     pub fn finish(mut self) -> Result<FileRecord> {
+        let record = self.flush()?;
+        self.out.get_ref().sync_all().at(&self.path, "write")?;
+        Ok(record)
+    }
+
+    /// The same but for the device: the caller syncs many files at once.
+    pub(crate) fn finish_unsynced(mut self) -> Result<FileRecord> {
+        self.flush()
+    }
+
+    fn flush(&mut self) -> Result<FileRecord> {
         if self.written != self.expected {
             return Err(Error::input(
                 self.path.display(),
@@ -64,7 +75,6 @@ impl<T: Element> Writer<T> {
             ));
         }
         self.out.flush().at(&self.path, "write")?;
-        self.out.get_ref().sync_all().at(&self.path, "write")?;
         Ok(FileRecord { bytes: self.written, blake3: self.hash.finalize().to_hex().to_string() })
     }
 }

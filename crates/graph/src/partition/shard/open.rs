@@ -9,11 +9,16 @@ use super::Shard;
 use super::column::Column;
 use super::manifest::{AGAIN, DEGREE, DISTANCE, HALO, HOME, IDS, MANIFEST, ShardManifest, folder_name};
 use crate::dataset::check::row_starts;
-use crate::dataset::{FEAT, INDICES, INDPTR, LABEL, SPLIT, open_array};
+use crate::dataset::{FEAT, INDICES, INDPTR, LABEL, LabelView, Part, SPLIT, open_array};
 use crate::error::{Error, IoContext, Result};
 use crate::io::npy::{self, Array};
 
 impl Shard {
+    /// What part `part` of the partition in the folder `shards` says of itself: no array is looked at.
+    pub fn describe(shards: &Path, part: u32) -> Result<ShardManifest> {
+        read_manifest(&shards.join(folder_name(part)), part)
+    }
+
     /// Part `part` of the partition in the folder `shards`: only its own folder is looked at. Large arrays are mapped;
     /// lengths, types and digests of all of them are checked, and that they fit together.
     pub fn open(shards: &Path, part: u32) -> Result<Shard> {
@@ -67,7 +72,35 @@ impl Shard {
         if !ends || !own || !self.halo.is_sorted() {
             return Err((HALO, "the halo of each owner does not follow that of the one before".into()));
         }
-        Ok(())
+        self.check_labels()
+    }
+
+    /// Whether labels are classes that there are, and parts of the split those that mean something.
+    fn check_labels(&self) -> Result<(), (&'static str, String)> {
+        let classes = self.whole.dataset.classes;
+        let wrong = match self.labels() {
+            LabelView::Single(labels) => {
+                let row = labels.par_iter().position_first(|&label| label < -1 || label >= classes as i64);
+                row.map(|row| format!("row {row}: {} is not one of {classes} classes", labels[row]))
+            }
+            LabelView::Multi { classes, flags } => {
+                let at = flags.par_iter().position_first(|&flag| flag > 1);
+                at.map(|at| {
+                    let (row, class) = (at / classes, at % classes);
+                    format!("row {row}, class {class}: {} where 0 or 1 is needed", flags[at])
+                })
+            }
+        };
+        if let Some(problem) = wrong {
+            return Err((LABEL, problem));
+        }
+        match self.split.par_iter().position_first(|&part| part > Part::Test as u8) {
+            None => Ok(()),
+            Some(row) => Err((
+                SPLIT,
+                format!("row {row}: {} is none of 0 none, 1 train, 2 validation, 3 test", self.split[row]),
+            )),
+        }
     }
 }
 
@@ -85,7 +118,7 @@ fn read_manifest(folder: &Path, part: u32) -> Result<ShardManifest> {
 }
 
 fn check_digest(path: &Path, record: &npy::FileRecord) -> Result<()> {
-    let map = npy::map(path)?;
+    let map = npy::map(path).map_err(|e| e.if_missing(AGAIN))?;
     if map.len() as u64 != record.bytes {
         let problem = format!("{} bytes where {MANIFEST} records {}", map.len(), record.bytes);
         return Err(damaged(path, problem));

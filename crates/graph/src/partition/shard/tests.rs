@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::manifest::{FILES, MANIFEST, ShardManifest};
 use super::*;
-use crate::dataset::Dataset;
+use crate::dataset::{Dataset, LABEL, SPLIT};
 use crate::io::npy::{Element, FileRecord, Writer};
 use crate::partition::testing::{Kind, Toy, communities};
 use crate::partition::{Assignment, Facts, Origin, folder, write};
@@ -381,6 +381,45 @@ fn numbers_that_lead_outside_are_refused_even_under_a_true_digest() {
     ] {
         assert!(words.iter().all(|word| message.contains(word)), "{message}");
     }
+}
+
+#[test]
+fn labels_and_splits_that_mean_nothing_are_refused_even_under_a_true_digest() {
+    let classes = after(|folder| forge(folder, LABEL, &[0i64, -1, 3, 1]));
+    let negative = after(|folder| forge(folder, LABEL, &[0i64, -2, 0, 1]));
+    let split = after(|folder| {
+        let mut split = Shard::open(folder.parent().unwrap(), 0).unwrap().split().to_vec();
+        split[3] = 4;
+        forge(folder, SPLIT, &split);
+    });
+    let (_toy, _assignment, _target, shards) = on_disk(Kind { multi_label: true, ..PLAIN });
+    let folder = shards.join("part-0000");
+    let mut bytes = fs::read(folder.join(LABEL)).unwrap();
+    *bytes.last_mut().unwrap() = 2;
+    fs::write(folder.join(LABEL), &bytes).unwrap();
+    let blake3 = blake3::hash(&bytes).to_hex().to_string();
+    let record = FileRecord { bytes: bytes.len() as u64, blake3 };
+    resign(&folder, |manifest| drop(manifest.files.insert(LABEL.into(), record)));
+    let flags = Shard::open(&shards, 0).err().unwrap().to_string();
+    for (message, words) in [
+        (classes, ["label.npy", "row 2: 3 is not one of 3 classes"]),
+        (negative, ["label.npy", "row 1: -2 is not one of 3 classes"]),
+        (split, ["split.npy", "row 3: 4 is none of 0 none"]),
+        (flags, ["label.npy", "row 3, class 1: 2 where 0 or 1 is needed"]),
+    ] {
+        assert!(words.iter().all(|word| message.contains(word)), "{message}");
+    }
+}
+
+#[test]
+fn a_part_describes_itself_without_its_arrays() {
+    let (_toy, _assignment, _target, shards) = on_disk(PLAIN);
+    let shard = Shard::open(&shards, 2).unwrap();
+    FILES.iter().for_each(|file| fs::remove_file(shards.join("part-0002").join(file)).unwrap());
+    let told = Shard::describe(&shards, 2).unwrap();
+    assert_eq!((told.owned, told.halo), (shard.owned() as u64, (shard.rows() - shard.owned()) as u64));
+    assert_eq!(told.whole, *shard.whole());
+    assert!(Shard::describe(&shards, 3).is_err());
 }
 
 #[test]

@@ -13,13 +13,13 @@ use crate::dataset::{FEAT, INDICES, INDPTR, LABEL, SPLIT, Task};
 use crate::error::{IoContext, Result};
 use crate::io::npy::{Array, DType, Element, FileRecord, Writer};
 use crate::progress::Progress;
-use crate::staging::{array, sync_folder, text};
 
 /// Rows copied between looks at whether to stop.
 const RUN: usize = 4096;
 
 impl Shard {
-    /// Writes it into a new folder inside `parent`, which becomes visible later, as a whole.
+    /// Writes it into a new folder inside `parent`, which is synced and becomes visible later, as a whole: there may be
+    /// thousands of parts.
     pub(in crate::partition) fn write(
         &self,
         parent: &Path,
@@ -52,8 +52,7 @@ impl Shard {
         add(LABEL, self.write_labels(&path(LABEL), progress)?);
         manifest.digest = manifest.compute_digest();
         let json = serde_json::to_string_pretty(&manifest).expect("a manifest always serialises") + "\n";
-        text(&path(MANIFEST), &json)?;
-        sync_folder(&folder)?;
+        fs::write(path(MANIFEST), json).at(&path(MANIFEST), "write")?;
         Ok(manifest)
     }
 
@@ -88,6 +87,12 @@ impl Shard {
             }
             progress.tick(0)?;
         }
-        writer.finish()
+        writer.finish_unsynced()
     }
+}
+
+fn array<T: Element>(path: &Path, shape: &[usize], elements: &[T]) -> Result<FileRecord> {
+    let mut writer = Writer::create(path, shape)?;
+    writer.write(elements)?;
+    writer.finish_unsynced()
 }

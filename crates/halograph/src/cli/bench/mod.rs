@@ -11,6 +11,7 @@ use halograph::train::config::StrategyKind;
 use halograph::train::{Config, trainer};
 use halograph_graph::Dataset;
 use halograph_graph::error::{Error, Result};
+use halograph_graph::progress::Silent;
 
 use super::engine::{self, plain};
 use super::progress::Bar;
@@ -58,11 +59,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     check_scaling(args, &config)?;
     check_alone(&config)?;
     let bar = Bar::new(args.quiet || args.json);
-    let demo = if args.data.is_none() { Some(Demo::make(&std::env::temp_dir())?) } else { None };
+    let demo = if args.data.is_none() { Some(Demo::make(&std::env::temp_dir(), &Silent)?) } else { None };
     let path = demo.as_ref().map(Demo::path).or(args.data.clone()).unwrap_or_default();
     let dataset = Dataset::open(&path)?;
     let source = Source::Dataset(Box::new(Dataset::open(&path)?));
-    engine::admit(&source, &config, args.force)?;
+    engine::prepare(&source, &config, args.force, &bar)?;
     config::idle(&settings, &config).iter().for_each(|note| say(&format!("note: {note}")));
     let (report, comparison) = measure(args, &dataset, &config, &bar)?;
     drop(bar);

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use halograph_graph::dataset::check;
 
 use crate::cli::progress::Bar;
-use crate::cli::{print, say};
+use crate::cli::{many, print, say};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -38,7 +38,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         ))?;
     } else {
         faults.iter().try_for_each(|fault| print(&fault.to_string()))?;
-        say(&format!("error: {}: {} kinds of faults", args.dir.display(), faults.len()));
+        let kinds = many(faults.len(), "kind");
+        say(&format!("error: {}: {kinds} of faults", args.dir.display()));
         say(
             "  help: import or make the dataset again; a changed array goes in through `halograph data import npy`",
         );

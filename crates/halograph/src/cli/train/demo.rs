@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 
 use halograph_graph::error::{Error, IoContext, Result};
 use halograph_graph::generate::{self, presets};
-use halograph_graph::progress::Silent;
+use halograph_graph::progress::Progress;
 use tempfile::TempDir;
 
-const PRESET: &str = "demo";
+/// What the built-in graph is called.
+pub const PRESET: &str = "demo";
 
 /// The graph, made in a hidden folder beside a run that is not there yet.
 pub struct Demo {
@@ -18,13 +19,13 @@ pub struct Demo {
 
 impl Demo {
     /// Makes the graph in the folder that will hold the run, so that it can move in without a copy.
-    pub fn make(beside: &Path) -> Result<Self> {
+    pub fn make(beside: &Path, progress: &dyn Progress) -> Result<Self> {
         let beside = if beside.as_os_str().is_empty() { Path::new(".") } else { beside };
         fs::create_dir_all(beside).at(beside, "create")?;
         let folder = tempfile::Builder::new().prefix(".demo-").tempdir_in(beside).at(beside, "write into")?;
         let demo = Demo { folder };
         let preset = presets::find(PRESET).ok_or_else(|| Error::input(PRESET, "no such preset"))?;
-        generate::make(&preset.spec, PRESET, &demo.path(), false, &Silent)?;
+        generate::make(&preset.spec, PRESET, &demo.path(), false, progress)?;
         Ok(demo)
     }
 

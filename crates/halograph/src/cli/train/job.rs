@@ -4,16 +4,21 @@ use std::path::{Path, PathBuf};
 
 use halograph::config::{self, Setting};
 use halograph::train::config::{ScheduleKind, StrategyKind};
-use halograph::train::run::TENSORBOARD;
+use halograph::train::ranks::Extras;
+use halograph::train::run::{TENSORBOARD, may_create};
 use halograph::train::{Config, Observer};
+use halograph_graph::dataset::Part;
 use halograph_graph::dataset::write::may_write;
-use halograph_graph::dataset::{Manifest, Part};
 use halograph_graph::error::{Error, Result};
+use halograph_graph::partition::Assignment;
+use halograph_graph::progress::Silent;
 
 use super::Args;
-use super::demo::Demo;
-use super::place::{RUNS, default_out};
-use crate::cli::engine::{self, DataRef, Header, Progressing, Summary};
+use super::demo::{self, Demo};
+use super::place::Place;
+use crate::cli::engine::{self, DataRef, Header, Prepared, Progressing, Summary};
+use crate::cli::many;
+use crate::cli::progress::Bar;
 use crate::cli::source::Source;
 use crate::cli::trained::{data_path, open_source, own_data};
 
@@ -34,16 +39,20 @@ pub struct Job {
     pub notes: Vec<String>,
     /// Bytes it was said to need.
     pub predicted: Option<u64>,
+    /// How nodes are dealt out, if that is not on disk in parts.
+    assignment: Option<Assignment>,
     run: Progressing,
+    /// Last: empty folders are removed when the run has let go of its own.
+    _place: Option<Place>,
 }
 
 impl Job {
     /// The run that the arguments ask for.
-    pub fn open(args: &Args, settings: &[Setting]) -> anyhow::Result<Self> {
+    pub fn open(args: &Args, settings: &[Setting], bar: &Bar) -> anyhow::Result<Self> {
         match args.out.as_deref().filter(|out| args.resume && engine::is_run(out)) {
-            Some(out) => resume(out, args, settings),
+            Some(out) => resume(out, args, settings, bar),
             None if args.resume && args.data.is_none() => Err(nothing_to_resume(args)),
-            None => start(args, settings),
+            None => start(args, settings, bar),
         }
     }
 
@@ -59,12 +68,23 @@ impl Job {
 
     /// Trains to the end, or until `observer` asks to stop.
     pub fn train(&mut self, trace: Option<&Path>, observer: &mut dyn Observer) -> anyhow::Result<Summary> {
-        self.run.train(&self.source, trace, observer)
+        let extras = Extras { trace, assignment: self.assignment.as_ref(), ..Extras::default() };
+        self.run.train(&self.source, extras, observer)
     }
 
-    /// The run, for ranks that train it together.
-    pub fn parts(&mut self) -> (&Source, &mut Progressing) {
-        (&self.source, &mut self.run)
+    /// Epochs it had when this process took it up.
+    pub fn started(&self) -> u64 {
+        self.run.started
+    }
+
+    /// Removes a new run that holds no epoch yet; gives whether it did.
+    pub fn take_back(&mut self) -> bool {
+        self.run.take_back()
+    }
+
+    /// What ranks need that train it together.
+    pub fn parts(&mut self) -> (&Source, Option<&Assignment>, &mut Progressing) {
+        (&self.source, self.assignment.as_ref(), &mut self.run)
     }
 }
 
@@ -77,20 +97,26 @@ fn nothing_to_resume(args: &Args) -> anyhow::Error {
 }
 
 /// A new run.
-fn start(args: &Args, settings: &[Setting]) -> anyhow::Result<Job> {
+fn start(args: &Args, settings: &[Setting], bar: &Bar) -> anyhow::Result<Job> {
     let Some(dir) = &args.data else {
-        return start_demo(args, settings, config::resolve(settings)?);
+        return start_demo(args, settings, config::resolve(settings)?, bar);
     };
+    bar.glance("opening data")?;
     let source = Source::open(dir, 0)?;
+    check_parts(settings, &source)?;
     let config = config::resolve(&with_parts(settings, &source))?;
     check_ranks(&config, &source)?;
     let data = DataRef::of(source.manifest(), dir)?;
-    let predicted = engine::admit(&source, &config, args.force)?;
-    let out = out(args, source.manifest(), &config)?;
-    keep_apart(&data.path, &out)?;
-    let run = Progressing::create(&out, Header { data, config }, args.overwrite)?;
+    if let Some(out) = &args.out {
+        // Asked before anything that takes long.
+        keep_apart(&data.path, out)?;
+        may_create(out, args.overwrite)?;
+    }
+    let Prepared { assignment, predicted } = engine::prepare(&source, &config, args.force, bar)?;
+    let place = place(args, &source.manifest().name, &config)?;
+    let run = Progressing::create(&place.path, Header { data, config }, args.overwrite)?;
     let notes = notes(settings, &run, &source);
-    Ok(Job { source, notes, predicted, run })
+    Ok(Job { source, notes, predicted, assignment, run, _place: Some(place) })
 }
 
 /// A graph in parts is trained on as many ranks, unless the user says otherwise.
@@ -103,13 +129,32 @@ fn with_parts(settings: &[Setting], source: &Source) -> Vec<Setting> {
     source.parts().map(implied).into_iter().flatten().chain(settings.iter().cloned()).collect()
 }
 
+/// Refuses what a graph in parts leaves no choice of.
+fn check_parts(settings: &[Setting], source: &Source) -> Result<()> {
+    let Some(parts) = source.parts() else { return Ok(()) };
+    let path = source.path().display();
+    for s in settings {
+        let help = match (s.name().as_str(), s.value.as_str()) {
+            ("train.partition", _) => "leave it out: `halograph partition` has dealt out the nodes",
+            ("train.strategy", Some("single")) => {
+                "leave it out, or train on the dataset that was partitioned"
+            }
+            _ => continue,
+        };
+        let problem = format!("{} = {}, but {path} is in {}", s.name(), s.value, many(parts, "part"));
+        return Err(Error::input(&s.place, problem).help(help));
+    }
+    Ok(())
+}
+
 /// Refuses to train parts on another number of ranks.
 fn check_ranks(config: &Config, source: &Source) -> Result<()> {
     let ranks = config.train.ranks;
     match source.parts() {
         Some(parts) if parts as usize != ranks || config.train.strategy == StrategyKind::Single => {
-            let problem = format!("{parts} parts, to be trained on {ranks} ranks");
-            let help = format!("use --ranks {parts}, or partition the dataset into {ranks} parts");
+            let (parts_word, ranks_word) = (many(parts, "part"), many(ranks, "rank"));
+            let problem = format!("{parts_word}, to be trained on {ranks_word}");
+            let help = format!("use --ranks {parts}, or partition the dataset into {}", many(ranks, "part"));
             Err(Error::input(source.path().display(), problem).help(help))
         }
         _ => Ok(()),
@@ -117,22 +162,24 @@ fn check_ranks(config: &Config, source: &Source) -> Result<()> {
 }
 
 /// A new run with a graph of its own.
-fn start_demo(args: &Args, settings: &[Setting], config: Config) -> anyhow::Result<Job> {
+fn start_demo(args: &Args, settings: &[Setting], config: Config, bar: &Bar) -> anyhow::Result<Job> {
     if let Some(out) = &args.out {
         // Nothing but a dataset is ever replaced; whether the run around it may be is for the run to say.
         may_write(&own_data(out), true)?;
     }
-    let demo = Demo::make(args.out.as_deref().and_then(Path::parent).unwrap_or(Path::new(RUNS)))?;
+    let place = place(args, demo::PRESET, &config)?;
+    bar.glance("making a graph")?;
+    // Told in one word: it takes no time.
+    let demo = Demo::make(place.path.parent().unwrap_or(Path::new("")), &Silent)?;
     let source = Source::open(&demo.path(), 0)?;
-    let predicted = engine::admit(&source, &config, args.force)?;
-    let out = out(args, source.manifest(), &config)?;
-    let home = own_data(&out);
+    let Prepared { assignment, predicted } = engine::prepare(&source, &config, args.force, bar)?;
+    let home = own_data(&place.path);
     let data = DataRef::of(source.manifest(), &home)?;
-    let run = Progressing::create(&out, Header { data, config }, args.overwrite)?;
+    let run = Progressing::create(&place.path, Header { data, config }, args.overwrite)?;
     demo.settle(&home)?;
     let source = Source::open(&home, 0)?;
     let notes = notes(settings, &run, &source);
-    Ok(Job { source, notes, predicted, run })
+    Ok(Job { source, notes, predicted, assignment, run, _place: Some(place) })
 }
 
 /// What of the settings of a new run is without effect.
@@ -150,10 +197,10 @@ fn notes(settings: &[Setting], run: &Progressing, source: &Source) -> Vec<String
 }
 
 /// The folder of a new run: as told, or a free one, which is made to keep others from taking it.
-fn out(args: &Args, manifest: &Manifest, config: &Config) -> Result<PathBuf> {
+fn place(args: &Args, dataset: &str, config: &Config) -> Result<Place> {
     match &args.out {
-        Some(out) => Ok(out.clone()),
-        None => default_out(&manifest.name, config.model.kind.name()),
+        Some(out) => Ok(Place::given(out)),
+        None => Place::free(dataset, config.model.kind.name()),
     }
 }
 
@@ -170,21 +217,22 @@ fn keep_apart(data: &Path, out: &Path) -> Result<()> {
 }
 
 /// A run that goes on. Everything is checked before the run is touched.
-fn resume(out: &Path, args: &Args, settings: &[Setting]) -> anyhow::Result<Job> {
+fn resume(out: &Path, args: &Args, settings: &[Setting], bar: &Bar) -> anyhow::Result<Job> {
     let header = engine::read_header(out)?;
     let config = continued(&header.config, settings)?;
     let path = data_path(out, &header);
     if args.data.is_none() && path == own_data(out) && !path.exists() {
         // The run was ended before its graph had moved in; it is made again, of the same numbers.
-        Demo::make(out.parent().unwrap_or(Path::new(".")))?.settle(&path)?;
+        Demo::make(out.parent().unwrap_or(Path::new(".")), &Silent)?.settle(&path)?;
     }
+    bar.glance("opening data")?;
     let source = open_source(out, &header, args.data.as_deref())?;
     same_data(&source, &header, out)?;
     check_ranks(&config, &source)?;
-    let predicted = engine::admit(&source, &config, args.force)?;
+    let Prepared { assignment, predicted } = engine::prepare(&source, &config, args.force, bar)?;
     let data = DataRef::of(source.manifest(), source.path())?;
     let (run, notes) = Progressing::resume(out, Header { data, config })?;
-    Ok(Job { source, notes, predicted, run })
+    Ok(Job { source, notes, predicted, assignment, run, _place: None })
 }
 
 /// The configuration of a run that goes on with `settings`.

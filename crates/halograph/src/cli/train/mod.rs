@@ -20,6 +20,7 @@ use self::flags::Settings;
 use self::job::{Job, scalars};
 use self::watch::Watch;
 use super::engine::Summary;
+use super::progress::Bar;
 use super::{interrupt, print, quoted, say};
 
 const EXAMPLES: &str = "\
@@ -35,7 +36,7 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The dataset directory [default: a small graph, made on the spot].
+    /// The dataset directory, or a folder of parts by `halograph partition` [default: a small graph, made on the spot].
     data: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings<true>,
@@ -45,7 +46,7 @@ pub struct Args {
     /// Continue the run in --out if there is one; it may get more epochs, another patience, other threads.
     #[arg(long, requires = "out")]
     resume: bool,
-    /// Replace an existing run.
+    /// Replace an existing run, and an existing file of --trace.
     #[arg(long, conflicts_with = "resume")]
     overwrite: bool,
     /// Write what every rank did when to this file, for Perfetto or Chrome's about:tracing.
@@ -71,19 +72,19 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(comm) = world::join(&settings)? {
         return world::run(args, &settings, comm);
     }
-    let mut job = Job::open(args, &settings)?;
+    let bar = Bar::new(args.quiet || args.json);
+    let mut job = Job::open(args, &settings, &bar)?;
+    drop(bar);
     if args.trace.is_some() && job.config().train.strategy == StrategyKind::Single {
         say("note: --trace shows what ranks send each other; there is one process and nothing to show");
     }
-    // Not before: until here a signal ends the process at once, as it should.
-    interrupt::watch();
     job.notes.iter().for_each(|note| say(&format!("note: {note}")));
     // From here on, whatever is on disk is whole.
     interrupt::end_at_second();
     let mut watch = show(args, job.path());
-    let summary = job.train(args.trace.as_deref(), &mut watch)?;
+    let trained = job.train(args.trace.as_deref(), &mut watch);
     drop(watch);
-    finish(args, &job, &summary)
+    finish(args, &mut job, trained)
 }
 
 /// Asked before anything is trained.
@@ -94,6 +95,10 @@ fn may_trace(args: &Args) -> Result<()> {
         let error = Error::input(file.display(), "a trace cannot be written there");
         return Err(error.help("give --trace the name of a file in a folder that exists"));
     }
+    if !args.overwrite && file.symlink_metadata().is_ok() {
+        return Err(Error::input(file.display(), "exists already")
+            .help("choose another file for --trace, or replace it with --overwrite"));
+    }
     Ok(())
 }
 
@@ -102,14 +107,26 @@ fn show(args: &Args, run: &Path) -> Watch {
     Watch::new(args.quiet || args.json, args.tensorboard.then(|| scalars(run)))
 }
 
-/// Says how a run went.
-fn finish(args: &Args, job: &Job, summary: &Summary) -> anyhow::Result<ExitCode> {
+/// Says how a run went. One that came to nothing is not kept.
+fn finish(args: &Args, job: &mut Job, trained: anyhow::Result<Summary>) -> anyhow::Result<ExitCode> {
+    let summary = trained.inspect_err(|_| _ = job.take_back())?;
+    if summary.epochs == 0 {
+        return Ok(nothing_done(job));
+    }
+    let (job, summary) = (&*job, &summary);
     if args.json {
         print(&json(job, summary)?)?;
     } else if !args.quiet && summary.ending != Ending::Interrupted {
         print(&summary::text(job, summary))?;
     }
     Ok(ending(job, summary))
+}
+
+/// Ends what was interrupted before its first epoch.
+fn nothing_done(job: &mut Job) -> ExitCode {
+    let kept = if job.take_back() { "; nothing was written" } else { "" };
+    say(&format!("interrupted before the first epoch{kept}"));
+    ExitCode::from(interrupt::EXIT_CODE)
 }
 
 fn json(job: &Job, summary: &Summary) -> anyhow::Result<String> {

@@ -10,14 +10,45 @@ use halograph_graph::error::{IoContext, Result};
 /// The folder of runs that nobody named.
 pub const RUNS: &str = "runs";
 
-/// A new, empty folder under [`RUNS`], named after the time and the run.
-pub fn default_out(dataset: &str, model: &str) -> Result<PathBuf> {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
-    let name: String = dataset.chars().map(plain).collect();
-    let folder = Path::new(RUNS);
-    fs::create_dir_all(folder).at(folder, "create")?;
-    vacant(folder, &format!("{}-{name}-{model}", utc(seconds)))
+/// Where a run goes. Folders that were missing go again if nothing comes to lie in them.
+pub struct Place {
+    /// The run's folder.
+    pub path: PathBuf,
+    /// Folders that were missing, deepest first.
+    missing: Vec<PathBuf>,
+}
+
+impl Place {
+    /// The folder `path`, which need not be there.
+    pub fn given(path: &Path) -> Self {
+        Place { path: path.to_path_buf(), missing: missing(path) }
+    }
+
+    /// A new, empty folder under [`RUNS`], named after the time and the run.
+    pub fn free(dataset: &str, model: &str) -> Result<Self> {
+        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
+        let name: String = dataset.chars().map(plain).collect();
+        let folder = Path::new(RUNS);
+        let mut missing = missing(folder);
+        fs::create_dir_all(folder).at(folder, "create")?;
+        let path = vacant(folder, &format!("{}-{name}-{model}", utc(seconds)))?;
+        missing.insert(0, path.clone());
+        Ok(Place { path, missing })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // One that is not empty stays.
+        self.missing.iter().for_each(|folder| drop(fs::remove_dir(folder)));
+    }
+}
+
+/// `folder` and those above it, as far as they are missing.
+fn missing(folder: &Path) -> Vec<PathBuf> {
+    let missing = folder.ancestors().take_while(|p| *p != Path::new("") && !p.exists());
+    missing.map(Path::to_path_buf).collect()
 }
 
 /// Making the folder is what takes the name: two runs may start in one second.
@@ -67,6 +98,21 @@ mod tests {
         ] {
             assert_eq!(utc(seconds), text);
         }
+    }
+
+    #[test]
+    fn folders_that_stay_empty_go_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/b/run");
+        let place = Place::given(&path);
+        fs::create_dir_all(&path).unwrap();
+        drop(place);
+        assert!(folder.path().exists() && !folder.path().join("a").exists());
+        let place = Place::given(&path);
+        fs::create_dir_all(&path).unwrap();
+        fs::write(path.join("run.json"), "{}").unwrap();
+        drop(place);
+        assert!(path.join("run.json").exists());
     }
 
     #[test]

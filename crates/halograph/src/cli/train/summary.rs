@@ -6,7 +6,7 @@ use indicatif::{HumanBytes, HumanCount};
 
 use super::job::Job;
 use crate::cli::engine::Summary;
-use crate::cli::quoted;
+use crate::cli::{many, quoted};
 
 /// The end of a run on one screen: what, how well, how long, where, and what next.
 pub fn text(job: &Job, summary: &Summary) -> String {
@@ -20,8 +20,7 @@ pub fn text(job: &Job, summary: &Summary) -> String {
     lines.extend(scores(summary));
     lines.push(line("epochs", &epochs(summary)));
     if summary.ranks > 1 {
-        lines.push(line("ranks", &ranks(summary)));
-        lines.push(line("traffic", &traffic(summary)));
+        lines.extend(ranks(summary, job.started()).into_iter().map(|(key, value)| line(key, &value)));
     }
     lines.extend(
         summary.peak_rss_bytes.map(|bytes| line("memory", &format!("{} at most", HumanBytes(bytes)))),
@@ -46,7 +45,6 @@ pub fn model(spec: &Spec) -> String {
         Kind::Gcnii => "GCNII",
         Kind::Resgcn => "ResGCN+",
     };
-    let many = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let heads =
         if spec.kind == Kind::Gat { format!(" in {}", many(spec.heads, "head")) } else { String::new() };
     format!("{name}, {}, {} wide{heads}", many(spec.layers, "layer"), spec.hidden)
@@ -72,22 +70,23 @@ fn epochs(summary: &Summary) -> String {
     format!("{}{early}; {median} each (median), {total} together, evaluation not counted", summary.epochs)
 }
 
-fn ranks(summary: &Summary) -> String {
+/// What ranks did in the epochs of this process, `started` of which others had done: means of an epoch.
+fn ranks(summary: &Summary, started: u64) -> Vec<(&'static str, String)> {
+    let threads = many(summary.threads, "thread");
+    let who = format!("{} ({}), {threads} each", summary.ranks, summary.transport);
+    let own = summary.epochs - started;
+    if own == 0 {
+        return vec![("ranks", who)];
+    }
     let (compute, wait) = (summary.compute_seconds, summary.wait_seconds);
     let share = 100.0 * wait / (compute + wait).max(1e-9);
-    format!(
-        "{} ({}), {}; waiting {}, {share:.0} % of the time; {} of transfers hidden; slowest rank {:.2} of the mean",
-        summary.ranks,
-        summary.transport,
-        if summary.threads == 1 {
-            "1 thread each".into()
-        } else {
-            format!("{} threads each", summary.threads)
-        },
-        seconds(wait),
-        seconds(summary.hidden_seconds),
+    let [wait, hidden] = [wait, summary.hidden_seconds].map(|s| seconds(s / own as f64));
+    let since = if started > 0 { format!(" (since epoch {started})") } else { String::new() };
+    let what = format!(
+        "waiting {wait} an epoch, {share:.0} % of the time; {hidden} of transfers hidden; slowest rank {:.2} of the mean",
         summary.balance,
-    )
+    );
+    vec![("ranks", format!("{who}; {what}{since}")), ("traffic", traffic(summary))]
 }
 
 fn traffic(summary: &Summary) -> String {

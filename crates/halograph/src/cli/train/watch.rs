@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use halograph::tensorboard;
 use halograph::train::event::{Best, Epoch, Event, Observer, Scores};
@@ -41,7 +42,7 @@ impl Watch {
     pub fn new(silent: bool, tensorboard: Option<PathBuf>) -> Self {
         let view = match silent {
             true => View::Silent,
-            false if is_screen() => View::Bar(ProgressBar::hidden()),
+            false if is_screen() => View::Bar(loading()),
             false => View::Lines(1),
         };
         Watch { view, scalars: tensorboard.map_or(Scalars::None, Scalars::Wanted), epochs: 0, scores: None }
@@ -51,7 +52,10 @@ impl Watch {
         self.epochs = epochs;
         match &mut self.view {
             View::Silent => {}
-            View::Bar(bar) => *bar = new_bar(from, epochs),
+            View::Bar(bar) => {
+                bar.finish_and_clear();
+                *bar = new_bar(from, epochs);
+            }
             View::Lines(every) => *every = (epochs + 1).saturating_sub(from).div_ceil(LINES).max(1),
         }
         if let Scalars::Wanted(folder) = &self.scalars {
@@ -98,7 +102,10 @@ impl Watch {
 impl Observer for Watch {
     fn on(&mut self, event: &Event) {
         match event {
-            Event::Started { from, epochs, .. } => self.start(*from, *epochs),
+            Event::Started { from, epochs, .. } => {
+                interrupt::training();
+                self.start(*from, *epochs);
+            }
             Event::Epoch { record, best } => self.epoch(record, *best),
             Event::Checkpoint { .. } => {}
         }
@@ -120,6 +127,14 @@ impl Drop for Watch {
 /// Whether standard error is a terminal on which a line can be drawn again.
 fn is_screen() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
+}
+
+/// What is shown until the first epoch begins.
+fn loading() -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg} {spinner} {elapsed}").expect("the template is valid");
+    let bar = ProgressBar::new_spinner().with_style(style).with_message("loading");
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
 }
 
 fn new_bar(from: u64, epochs: u64) -> ProgressBar {

@@ -17,13 +17,16 @@ use halograph::train::event::{Event, Observer};
 use halograph::train::ranks::{self, Extras, Order, Role};
 use halograph::train::run::{Header, annex};
 use halograph_graph::error::Result as InputResult;
+use halograph_graph::partition::Assignment;
+use halograph_graph::progress::Silent;
 use serde::{Deserialize, Serialize};
 
 use super::demo::Demo;
 use super::job::Job;
 use super::watch::Watch;
 use super::{Args, finish, show};
-use crate::cli::engine::plain;
+use crate::cli::engine::{Summary, plain};
+use crate::cli::progress::Bar;
 use crate::cli::source::Source;
 use crate::cli::trained::own_data;
 use crate::cli::{code, fail, interrupt};
@@ -159,9 +162,18 @@ fn check_ranks(settings: &[Setting], ranks: usize) -> InputResult<()> {
 }
 
 fn lead(args: &Args, settings: &[Setting], comm: &Comm) -> anyhow::Result<ExitCode> {
-    let mut job = Job::open(args, settings)?;
+    let bar = Bar::new(args.quiet || args.json);
+    let mut job = Job::open(args, settings, &bar)?;
+    drop(bar);
     job.notes.iter().for_each(|note| crate::cli::say(&format!("note: {note}")));
-    let (source, run) = job.parts();
+    let trained = train_together(args, &mut job, comm);
+    // Too late for that: what is said now is how it ended.
+    interrupt::be_silent();
+    finish(args, &mut job, trained)
+}
+
+fn train_together(args: &Args, job: &mut Job, comm: &Comm) -> anyhow::Result<Summary> {
+    let (source, assignment, run) = job.parts();
     let plan = Plan {
         header: run.header().clone(),
         run: std::path::absolute(run.path())?,
@@ -169,13 +181,9 @@ fn lead(args: &Args, settings: &[Setting], comm: &Comm) -> anyhow::Result<ExitCo
     };
     tell(comm, Some(&plan))?;
     let mut watch: Watch = show(args, run.path());
-    let order = plan.order(&plan.run);
+    let order = plan.order(&plan.run, assignment, args.force);
     let summary = ranks::train_among(comm, order, source.for_ranks(), Role::Lead(run.lead(&mut watch)));
-    drop(watch);
-    // Too late for that: what is said now is how it ended.
-    interrupt::be_silent();
-    let summary = summary.map_err(plain)?.expect("rank 0 gives a summary");
-    finish(args, &job, &summary)
+    Ok(summary.map_err(plain)?.expect("rank 0 gives a summary"))
 }
 
 fn follow(args: &Args, comm: &Comm) -> anyhow::Result<ExitCode> {
@@ -190,13 +198,13 @@ fn follow(args: &Args, comm: &Comm) -> anyhow::Result<ExitCode> {
     };
     let source = Source::open(&data, comm.rank() as u32)?;
     let role = Role::Follow(&mut Stop);
-    ranks::train_among(comm, plan.order(&run), source.for_ranks(), role).map_err(plain)?;
+    ranks::train_among(comm, plan.order(&run, None, args.force), source.for_ranks(), role).map_err(plain)?;
     Ok(if interrupt::asked() { ExitCode::from(interrupt::EXIT_CODE) } else { ExitCode::SUCCESS })
 }
 
 impl Plan {
-    fn order<'a>(&'a self, path: &'a Path) -> Order<'a> {
-        let extras = Extras { trace: self.trace.as_deref(), ..Extras::default() };
+    fn order<'a>(&'a self, path: &'a Path, assignment: Option<&'a Assignment>, force: bool) -> Order<'a> {
+        let extras = Extras { trace: self.trace.as_deref(), assignment, force, ..Extras::default() };
         Order { config: &self.header.config, data: &self.header.data, path, extras }
     }
 
@@ -208,7 +216,7 @@ impl Plan {
         }
         let own = own_data(home);
         if !own.exists() {
-            Demo::make(home)?.settle(&own)?;
+            Demo::make(home, &Silent)?.settle(&own)?;
         }
         Ok(own)
     }

@@ -1,0 +1,205 @@
+//! Training on graphs in parts, and on ranks of one process, as a user meets it.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Flags of a small model that is trained in no time.
+const QUICK: &str = "--hidden 8 --layers 2 --epochs 4 --threads 1";
+
+/// Runs a command line, split at spaces, inside `folder`.
+fn halograph(folder: &Path, line: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_halograph"));
+    command.args(line.split_whitespace()).current_dir(folder).output().expect("the binary runs")
+}
+
+/// Runs, expects success, gives standard output.
+fn ok(folder: &Path, line: &str) -> String {
+    let out = halograph(folder, line);
+    assert!(out.status.success(), "{line}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).expect("text")
+}
+
+/// Runs, expects bad input, gives standard error.
+fn refused(folder: &Path, line: &str) -> String {
+    let out = halograph(folder, line);
+    let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(2), "{line}: {stderr}");
+    assert!(!stderr.contains("panicked"), "{stderr}");
+    stderr
+}
+
+/// A folder with a small dataset `g` and two parts of it, `s`.
+fn parts() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    ok(folder.path(), "data make --nodes 300 --edges 2400 --features 12 --classes 3 -o g -q");
+    ok(folder.path(), "partition g -k 2 --method random -o s -q");
+    folder
+}
+
+/// Names in a folder, hidden ones too.
+fn entries(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_damaged_part_leaves_no_run() {
+    for part in ["part-0000", "part-0001"] {
+        let folder = parts();
+        let path = folder.path();
+        let file = path.join("s").join(part).join("indices.npy");
+        let mut bytes = fs::read(&file).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        fs::write(&file, bytes).unwrap();
+        for out in ["--out r", "--out deep/er/r", ""] {
+            let message = refused(path, &format!("train s {out} {QUICK}"));
+            assert!(message.contains(part) && message.contains("indices.npy"), "{message}");
+            assert_eq!(entries(path), ["g", "s"], "{out}");
+        }
+        fs::create_dir(path.join("empty")).unwrap();
+        refused(path, &format!("train s --out empty {QUICK}"));
+        assert!(entries(&path.join("empty")).is_empty());
+        fs::remove_dir_all(path.join("s").join(part)).unwrap();
+        assert!(refused(path, &format!("train s --out r {QUICK}")).contains(part));
+        assert_eq!(entries(path), ["empty", "g", "s"]);
+    }
+}
+
+#[test]
+fn a_missing_or_wrong_file_of_a_dataset_leaves_no_run() {
+    let folder = parts();
+    let path = folder.path();
+    fs::write(path.join("g/feat.npy"), "nothing").unwrap();
+    assert!(refused(path, &format!("train g --ranks 2 --out r {QUICK}")).contains("feat.npy"));
+    fs::remove_file(path.join("g/feat.npy")).unwrap();
+    assert!(refused(path, &format!("train g --out r {QUICK}")).contains("feat.npy"));
+    assert_eq!(entries(path), ["g", "s"]);
+}
+
+#[test]
+fn words_fit_what_was_given() {
+    let folder = parts();
+    let path = folder.path();
+    for line in ["data info s", "data check s", "bench s", "partition s -k 2 -o t"] {
+        let message = refused(path, line);
+        assert!(
+            message.contains("folder of parts") && message.contains("train, eval and predict"),
+            "{message}"
+        );
+    }
+    ok(path, &format!("train s --out r -q {QUICK}"));
+    for line in ["train s/part-0000", "eval r --data s/part-0000", "predict r -o x.npy --data s/part-0000"] {
+        let message = refused(path, line);
+        assert!(message.contains("the folder above: s"), "{message}");
+    }
+    for (flags, words) in [
+        ("s --partition stream", "--partition: train.partition = \"stream\", but s is in 2 parts"),
+        ("s --strategy single", "--strategy: train.strategy = \"single\", but s is in 2 parts"),
+        ("s --ranks 3", "2 parts, to be trained on 3 ranks"),
+        ("s --ranks 1", "2 parts, to be trained on 1 rank\n"),
+        ("g --ranks 0", "--ranks: train.ranks = 0: must be at least 1"),
+        ("g --ranks 2 --trace s/partition.json", "exists already"),
+    ] {
+        let message = refused(path, &format!("train {flags} --out new {QUICK}"));
+        assert!(message.contains(words), "{flags}: {message}");
+    }
+    assert_eq!(entries(path), ["g", "r", "s"]);
+    assert!(ok(path, "train --help").contains("folder of parts"));
+}
+
+#[test]
+fn a_part_of_another_partition_is_named() {
+    let folder = parts();
+    let path = folder.path();
+    ok(path, &format!("train s --out r -q {QUICK}"));
+    ok(path, "partition g -k 2 --method random --seed 1 -o t -q");
+    fs::remove_dir_all(path.join("s/part-0001")).unwrap();
+    fs::rename(path.join("t/part-0001"), path.join("s/part-0001")).unwrap();
+    for line in [&format!("train s --out new {QUICK}"), "eval r", "predict r -o x.npy"] {
+        let message = refused(path, line);
+        assert!(message.contains("s/part-0001: belongs to another partition"), "{message}");
+    }
+    fs::remove_file(path.join("g/feat.npy")).unwrap();
+    let message = refused(path, "train g --out new");
+    assert!(message.contains("g/feat.npy: is missing") && message.contains("help:"), "{message}");
+    assert!(!path.join("new").exists());
+}
+
+#[test]
+fn figures_of_ranks_are_those_of_this_process() {
+    let folder = parts();
+    let path = folder.path();
+    let summary = ok(path, &format!("train s --out r {QUICK}"));
+    assert!(summary.contains("an epoch") && !summary.contains("since"), "{summary}");
+    let summary = ok(path, "train --resume --out r");
+    assert!(summary.contains("2 (threads)") && !summary.contains("waiting"), "{summary}");
+    let line: Value = serde_json::from_str(&ok(path, "train --resume --out r --json")).unwrap();
+    assert_eq!((&line["balance"], &line["compute_seconds"]), (&1.0.into(), &0.0.into()));
+    assert!(ok(path, "train --resume --out r --epochs 6").contains("since epoch 4"));
+}
+
+#[test]
+fn scores_and_predictions_take_threads() {
+    let folder = parts();
+    let path = folder.path();
+    ok(path, &format!("train s --out r -q {QUICK}"));
+    assert_eq!(ok(path, "eval r --json --threads 2"), ok(path, "eval r --json"), "threads change no bit");
+    for data in ["s", "g"] {
+        ok(path, &format!("eval r --data {data} --threads 2"));
+        ok(path, &format!("predict r -o {data}.npy --data {data} --threads 2"));
+    }
+    assert!(refused(path, "eval r --threads 1000000").contains("train.threads"));
+}
+
+/// Runs a line of bash in `folder`, in which `$H` is the binary; gives exit code and standard error.
+fn shell(folder: &Path, line: &str) -> (Option<i32>, String) {
+    let mut bash = Command::new("bash");
+    let bash = bash.args(["-c", line]).env("H", env!("CARGO_BIN_EXE_halograph")).current_dir(folder);
+    let out = bash.output().expect("bash runs");
+    (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
+}
+
+#[test]
+fn a_signal_before_the_first_epoch_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    // Large enough for METIS to take seconds.
+    ok(path, "data make --nodes 60000 --edges 1200000 --features 8 --classes 3 -o g -q");
+    let before = entries(&path.join("g"));
+    for command in ["train g --ranks 16 --out r", "partition g -k 16 -o s"] {
+        let line = format!(
+            "$H {command} 2> log & p=$!
+             for i in $(seq 600); do grep -q METIS log && break; sleep 0.02; done
+             kill -INT $p; wait $p; code=$?; cat log >&2; rm log; exit $code"
+        );
+        let (code, stderr) = shell(path, &line);
+        assert_eq!(code, Some(130), "{command}: {stderr}");
+        assert!(stderr.contains("interrupted"), "{command}: {stderr}");
+        assert_eq!(entries(path), ["g"], "{command}");
+        assert_eq!(entries(&path.join("g")), before, "{command}");
+    }
+}
+
+#[test]
+fn predicted_memory_of_ranks_is_what_is_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    ok(path, "data make small -o g -q");
+    ok(path, "partition g -k 2 -o s -q");
+    for (data, model) in [("g", "sage"), ("g", "gat"), ("g", "gcn"), ("s", "sage"), ("s", "gcnii --layers 8")]
+    {
+        let line =
+            format!("train {data} --ranks 2 --model {model} --epochs 2 --threads 1 --json --overwrite");
+        let line: Value = serde_json::from_str(&ok(path, &format!("{line} --out r"))).unwrap();
+        let [predicted, real] =
+            ["predicted_peak_bytes", "peak_rss_bytes"].map(|key| line[key].as_f64().unwrap());
+        let ratio = predicted / real;
+        assert!((0.8..1.8).contains(&ratio), "{data} {model}: {predicted} bytes predicted, {real} used");
+    }
+}
