@@ -5,10 +5,10 @@ use std::fmt::Write;
 use super::scale::{Axis, MOST_POINTS, Point, thin};
 use super::text::escape;
 
-const WIDTH: f64 = 500.0;
-const HEIGHT: f64 = 270.0;
+const WIDTH: f64 = 380.0;
+const HEIGHT: f64 = 236.0;
 /// Room for labels: left, right, top, bottom.
-const MARGIN: (f64, f64, f64, f64) = (58.0, 12.0, 10.0, 38.0);
+const MARGIN: (f64, f64, f64, f64) = (52.0, 18.0, 9.0, 38.0);
 /// Curves of no more points show each of them.
 const FEW: usize = 150;
 /// Colours before lines are dashed.
@@ -46,7 +46,9 @@ impl Chart<'_> {
         let thinned = if thinned { " <small>thinned</small>" } else { "" };
         let mut svg = String::new();
         frame.draw(&mut svg);
-        self.lines.iter().for_each(|line| line.draw(&frame, &mut svg));
+        for (k, line) in self.lines.iter().enumerate() {
+            line.draw(&frame, self.lines.len() - 1 - k, &mut svg);
+        }
         Some(format!(
             "<figure><figcaption>{}{scale}{thinned}</figcaption>\
              <svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">{svg}</svg></figure>\n",
@@ -98,7 +100,8 @@ impl Frame {
 }
 
 impl Line<'_> {
-    fn draw(&self, frame: &Frame, svg: &mut String) {
+    /// Lines that others will lie `above` are wider: the same curve of two runs is seen as two.
+    fn draw(&self, frame: &Frame, above: usize, svg: &mut String) {
         let kept = thin(&self.points, MOST_POINTS);
         let (Some(first), Some(last)) = (kept.first(), kept.last()) else { return };
         let mut path = String::new();
@@ -107,12 +110,13 @@ impl Line<'_> {
             let _ = write!(path, "{}{x:.1} {y:.1}", if k == 0 { "M" } else { "L" });
         }
         let (colour, name) = (self.run % COLOURS, escape(self.name));
+        let wide = 1.6 + 1.6 * above.min(3) as f64;
         let dash = if self.run >= COLOURS { " dashed" } else { "" };
-        let _ =
-            write!(svg, "<g class=\"run{colour}{dash}\"><path class=\"line\" d=\"{path}\"><title>{name}: ");
-        let _ =
-            write!(svg, "{} in epoch {}, {} in epoch {}</title></path>", first.1, first.0, last.1, last.0);
-        let best = kept.iter().find(|point| Some(point.0) == self.best);
+        let _ = write!(svg, "<g class=\"run{colour}{dash}\"><path class=\"line\" ");
+        let _ = write!(svg, "stroke-width=\"{wide:.1}\" d=\"{path}\"><title>{name}: ");
+        let _ = write!(svg, "{} in epoch {}, ", first.1, first.0);
+        let _ = write!(svg, "{} in epoch {}</title></path>", last.1, last.0);
+        let best = self.points.iter().find(|point| Some(point.0) == self.best);
         let shown = if kept.len() <= FEW { &kept[..] } else { best.map_or(&[][..], std::slice::from_ref) };
         for &(epoch, value) in shown {
             let (x, y) = frame.at(epoch as f64, value);

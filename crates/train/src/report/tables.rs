@@ -189,7 +189,7 @@ fn tag_bars(runs: &[RunData], title: &str, group: &[(&str, &Vec<(usize, &Value)>
     let bytes = group.iter().flat_map(|(_, row)| row.iter()).filter_map(|(_, bytes)| bytes.as_f64());
     let most = bytes.fold(0.0, f64::max).max(1.0);
     let mut html = format!(
-        "<table class=\"bars\"><thead><tr><th class=\"left\">{title}</th><th class=\"left\">run</th><th></th>\
+        "<div class=\"wide\"><table class=\"bars\"><thead><tr><th class=\"left\">{title}</th><th class=\"left\">run</th><th></th>\
          <th>sent</th></tr></thead><tbody>\n"
     );
     for (tag, row) in group {
@@ -207,7 +207,7 @@ fn tag_bars(runs: &[RunData], title: &str, group: &[(&str, &Vec<(usize, &Value)>
             );
         }
     }
-    html + "</tbody></table>\n"
+    html + "</tbody></table></div>\n"
 }
 
 /// What each rank owns and reads, a table a run; nothing if no run tells.
