@@ -81,6 +81,7 @@ fn bad_input_is_named_and_nothing_is_replaced() {
     assert!(refused(path, "report one --svg a.svg").contains("has no trace"));
     assert!(refused(path, "report one --trace t.json").contains("of rank 1, and the run has 1"));
     assert!(refused(path, "report two --trace t.json --trace t.json").contains("at most one --trace"));
+    assert!(refused(path, "report two --trace t.json -o a.svg --svg a.svg").contains("different files"));
     assert!(refused(path, "report two --trace g/dataset.json").contains("not a trace"));
     assert!(!path.join("one/report.html").exists() && !path.join("a.svg").exists());
     ok(path, "report one");

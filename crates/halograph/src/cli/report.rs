@@ -31,7 +31,11 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let out = args.out.clone().unwrap_or_else(|| args.runs[0].join("report.html"));
     let sources = sources(args)?;
-    for file in args.svg.iter().chain(args.runs[0].is_dir().then_some(&out)) {
+    if args.svg.as_ref() == Some(&out) {
+        let error = Error::input(out.display(), "is to be both the page and the timeline");
+        return Err(error.help("give -o and --svg different files").into());
+    }
+    for file in [&out].into_iter().chain(&args.svg) {
         may_write(file, args.overwrite)?;
     }
     let report = Report::read(&sources)?;
