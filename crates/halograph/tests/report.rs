@@ -95,6 +95,7 @@ fn bad_input_is_named_and_nothing_is_replaced() {
 }
 
 /// Opens a page in Chromium, if that is here, and holds it to have nothing to complain about.
+#[expect(clippy::print_stderr, reason = "a skipped test should say so")]
 fn looks_well(folder: &Path, page: &str) {
     let url = format!("file://{}", folder.join(page).display());
     let profile = format!("--user-data-dir={}", folder.join("chromium").display());

@@ -24,6 +24,10 @@ const SCORES: [Curve; 3] = [
     ("Validation", |record| record.val),
     ("Test", |record| record.test),
 ];
+/// Values of an epoch, one a layer.
+type Layers = fn(&Record) -> &[Option<f64>];
+const STALE: [(&str, Layers); 2] =
+    [("Features", |record| &record.staleness.features), ("Gradients", |record| &record.staleness.gradients)];
 const SECONDS: Curve = ("Seconds an epoch", |record| Some(record.seconds));
 const RATE: Curve = ("Learning rate", |record| Some(record.lr));
 
@@ -167,12 +171,8 @@ fn timelines(runs: &[RunData]) -> Option<String> {
 
 /// A chart for each layer whose rows were stale.
 fn staleness(runs: &[RunData]) -> Option<String> {
-    let kinds: [(&str, fn(&Record) -> &Vec<Option<f64>>); 2] = [
-        ("Features", |record| &record.staleness.features),
-        ("Gradients", |record| &record.staleness.gradients),
-    ];
     let mut html = String::new();
-    for (kind, values) in kinds {
+    for (kind, values) in STALE {
         let rows = || runs.iter().flat_map(|run| &run.rows);
         let layers = rows().map(|row| values(&row.record).len()).max().unwrap_or(0);
         let told = |l: &usize| rows().any(|row| values(&row.record).get(*l).is_some_and(Option::is_some));
