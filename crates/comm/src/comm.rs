@@ -160,7 +160,7 @@ impl Comm {
     /// Records work of this rank from now until the guard is dropped; costs nothing unless tracing.
     pub fn span(&self, name: &'static str) -> SpanGuard<'_> {
         let recorder = &self.shared().recorder;
-        SpanGuard { recorder, name, start: recorder.now() }
+        SpanGuard { recorder, name, start: recorder.now().map(|now| (now, self.shared().place())) }
     }
 
     /// What was recorded since the last call. Times are of rank 0's clock after a [`handshake`](crate::handshake()).
@@ -235,7 +235,8 @@ impl Receiving {
         let Receiving { shared, from, key, since } = self;
         let next = shared.wait(key.tag, |state| state.next(from, key))?;
         let arrived = next.map_err(|_| shared.never(from, key.tag))?;
-        shared.recorder.add(Track::Receive, since, arrived.at, || format!("{} from {from}", key.tag));
+        let place = Place::of(key.tag);
+        shared.recorder.add(Track::Receive, place, since, arrived.at, || format!("{} from {from}", key.tag));
         Ok((arrived.message, arrived.at))
     }
 }

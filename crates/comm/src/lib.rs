@@ -45,6 +45,7 @@ pub use error::{Error, Result};
 pub use handshake::handshake;
 pub use launch::launched;
 pub use message::Message;
+pub use notice::Place;
 pub use options::Options;
 pub use reduce::Reducing;
 pub use tag::{Purpose, Tag};

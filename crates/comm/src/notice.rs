@@ -2,18 +2,26 @@
 
 use crate::error::Error;
 use crate::message::Message;
+use crate::tag::Tag;
 
-/// Where a rank is in its work.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+/// Where a rank is in its work, or what a message belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// In which epoch.
     pub epoch: u32,
+    /// At which layer.
     pub layer: u16,
+    /// At what; of a message, what it is for.
     pub phase: &'static str,
 }
 
 impl Place {
+    pub(crate) const fn of(tag: Tag) -> Self {
+        Place { epoch: tag.epoch, layer: tag.layer, phase: tag.purpose.name() }
+    }
+
     /// As others will quote it.
-    pub fn to_message(self) -> Message {
+    pub(crate) fn to_message(self) -> Message {
         let Place { epoch, layer, phase } = self;
         Message::of(format!("epoch {epoch}, layer {layer}, {phase}").as_bytes())
     }

@@ -168,7 +168,8 @@ impl Shared {
     /// A message handed over at `since` has left.
     pub fn left(&self, to: usize, key: Key, since: Option<Instant>) {
         if since.is_some() {
-            self.recorder.add(Track::Send, since, Instant::now(), || format!("{} to {to}", key.tag));
+            let place = Place::of(key.tag);
+            self.recorder.add(Track::Send, place, since, Instant::now(), || format!("{} to {to}", key.tag));
         }
     }
 
@@ -178,7 +179,8 @@ impl Shared {
         let answer = self.inbox.wait(tag, ready);
         let end = Instant::now();
         self.waited.fetch_add((end - start).as_nanos() as u64, Ordering::Relaxed);
-        self.recorder.add(Track::Wait, self.recorder.is_on().then_some(start), end, || tag.to_string());
+        let since = self.recorder.is_on().then_some(start);
+        self.recorder.add(Track::Wait, Place::of(tag), since, end, || tag.to_string());
         answer
     }
 

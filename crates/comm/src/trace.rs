@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use crate::notice::Place;
+
 /// What a span of time was spent on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Track {
@@ -24,6 +26,8 @@ pub struct Span {
     pub track: Track,
     /// What it was.
     pub name: String,
+    /// Where the rank was, or what the message belongs to.
+    pub place: Place,
     /// When it began.
     pub start: u64,
     /// When it ended.
@@ -68,11 +72,18 @@ impl Recorder {
     }
 
     /// Records what began at `start`; nothing if that was of no interest to anybody.
-    pub fn add(&self, track: Track, start: Option<Instant>, end: Instant, name: impl FnOnce() -> String) {
+    pub fn add(
+        &self,
+        track: Track,
+        place: Place,
+        start: Option<Instant>,
+        end: Instant,
+        name: impl FnOnce() -> String,
+    ) {
         let Some(start) = start else { return };
         // What arrived before it was asked for took no time.
         let start = self.clock(start.min(end)) as u64;
-        let span = Span { track, name: name(), start, end: self.clock(end) as u64 };
+        let span = Span { track, name: name(), place, start, end: self.clock(end) as u64 };
         self.spans.lock().unwrap_or_else(PoisonError::into_inner).push(span);
     }
 
@@ -92,13 +103,13 @@ impl Recorder {
 pub struct SpanGuard<'a> {
     pub(crate) recorder: &'a Recorder,
     pub(crate) name: &'static str,
-    pub(crate) start: Option<Instant>,
+    pub(crate) start: Option<(Instant, Place)>,
 }
 
 impl Drop for SpanGuard<'_> {
     fn drop(&mut self) {
-        if self.start.is_some() {
-            self.recorder.add(Track::Compute, self.start, Instant::now(), || self.name.to_string());
+        if let Some((start, place)) = self.start {
+            self.recorder.add(Track::Compute, place, Some(start), Instant::now(), || self.name.to_string());
         }
     }
 }
@@ -113,12 +124,13 @@ mod tests {
         let began = Instant::now();
         let recorder = Recorder::new(began);
         assert!(recorder.now().is_none());
-        recorder.add(Track::Send, recorder.now(), began, || unreachable!("nobody asked"));
+        let place = Place { epoch: 3, layer: 1, phase: "forward" };
+        recorder.add(Track::Send, place, recorder.now(), began, || unreachable!("nobody asked"));
         recorder.switch_on();
         assert!(recorder.now().is_some());
         let at = |ns| began + Duration::from_nanos(ns);
-        recorder.add(Track::Send, Some(at(10)), at(30), || "a".into());
-        recorder.add(Track::Receive, Some(at(90)), at(50), || "b".into());
+        recorder.add(Track::Send, place, Some(at(10)), at(30), || "a".into());
+        recorder.add(Track::Receive, place, Some(at(90)), at(50), || "b".into());
         recorder.set_behind(-20);
         let times: Vec<_> = recorder.take().into_iter().map(|s| (s.name, s.start, s.end)).collect();
         assert_eq!(times, [("a".to_string(), 0, 10), ("b".to_string(), 30, 30)]);

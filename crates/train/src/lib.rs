@@ -7,7 +7,7 @@
 //! - [`trainer`]: epochs, evaluations, checkpoints, and when to stop; [`schedule`]: the learning rate;
 //! - [`evaluation`]: scores and predictions; [`loss`];
 //! - [`run`]: what a run leaves on disk; [`summary`]: what is said of it when it is over;
-//! - [`event`]: what it tells while it goes on;
+//! - [`event`]: what it tells while it goes on; [`report`]: what it has left, as a page;
 //! - [`memory`]: how much it will need; [`bench`](mod@bench): where the time of an epoch goes.
 
 pub mod bench;
@@ -20,6 +20,7 @@ pub mod event;
 pub mod loss;
 pub mod memory;
 pub mod ranks;
+pub mod report;
 pub mod run;
 pub mod schedule;
 pub mod strategy;

@@ -40,7 +40,8 @@ fn events(rank: usize, host: &str, spans: &[Span]) -> Vec<Value> {
     events.extend(spans.iter().map(|span| {
         let thread = TRACKS.iter().position(|(track, _)| *track == span.track);
         let (start, time) = (micros(span.start), micros(span.end.saturating_sub(span.start)));
-        json!({"ph": "X", "name": span.name, "pid": rank, "tid": thread, "ts": start, "dur": time})
+        let place = json!({"epoch": span.place.epoch, "layer": span.place.layer});
+        json!({"ph": "X", "cat": span.place.phase, "name": span.name, "pid": rank, "tid": thread, "ts": start, "dur": time, "args": place})
     }));
     events
 }
@@ -51,7 +52,8 @@ mod tests {
 
     #[test]
     fn spans_become_events_of_their_rank_and_track() {
-        let span = Span { track: Track::Wait, name: "features".into(), start: 1500, end: 4000 };
+        let place = halograph_comm::Place { epoch: 7, layer: 1, phase: "features" };
+        let span = Span { track: Track::Wait, name: "features".into(), place, start: 1500, end: 4000 };
         let events = events(2, "node", &[span]);
         assert_eq!(events.len(), 1 + TRACKS.len() + 1);
         assert_eq!(events[0]["args"]["name"], "rank 2 (node)");
@@ -60,5 +62,6 @@ mod tests {
             (&last["pid"], &last["tid"], &last["ts"], &last["dur"]),
             (&2.into(), &3.into(), &1.5.into(), &2.5.into())
         );
+        assert_eq!((&last["cat"], &last["args"]), (&"features".into(), &json!({"epoch": 7, "layer": 1})));
     }
 }

@@ -9,6 +9,7 @@ mod interrupt;
 mod partition;
 mod predict;
 mod progress;
+mod report;
 mod source;
 mod train;
 mod trained;
@@ -43,6 +44,8 @@ enum Command {
     Eval(eval::Args),
     /// Write what a trained model says of every node.
     Predict(predict::Args),
+    /// Show how runs went, as one page of HTML.
+    Report(report::Args),
 }
 
 /// Runs one command to its end.
@@ -56,6 +59,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Bench(args) => bench::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::Predict(args) => predict::run(&args),
+        Command::Report(args) => report::run(&args),
     }
 }
 

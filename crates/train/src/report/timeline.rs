@@ -1,0 +1,272 @@
+//! What ranks did when in one epoch, as a picture: a lane for computing and waiting, and one below for what travels.
+
+use std::fmt::Write;
+
+use super::scale::Axis;
+use super::spans::{Span, Traced, Track};
+use super::text::escape;
+
+const WIDTH: f64 = 1080.0;
+const LEFT: f64 = 126.0;
+const RIGHT: f64 = 14.0;
+/// Height of the legend above all lanes.
+const TOP: f64 = 36.0;
+const COMPUTE: f64 = 24.0;
+const TRANSFER: f64 = 20.0;
+/// What travels at once lies one below the other, each at least so high.
+const ROW: f64 = 4.0;
+const GAP: f64 = 18.0;
+const BOTTOM: f64 = 42.0;
+/// More ranks are not drawn.
+const MOST_RANKS: usize = 16;
+
+/// Kinds of spans: class and name in the legend.
+const KINDS: [(&str, &str); 9] = [
+    ("forward", "forward"),
+    ("backward", "backward"),
+    ("wait", "waiting"),
+    ("features", "features"),
+    ("gradients", "gradients"),
+    ("weights", "parameters"),
+    ("statistics", "statistics"),
+    ("evaluation", "evaluation"),
+    ("other", "other"),
+];
+
+/// The picture, to stand inside a page that has the styles of [`LOOK`](super::page::LOOK).
+pub(super) fn inline(traced: &Traced) -> String {
+    draw(traced, "")
+}
+
+/// The picture as a file of its own.
+pub(super) fn standalone(traced: &Traced) -> String {
+    let look =
+        format!("<style>{}</style><rect class=\"paper\" width=\"100%\" height=\"100%\"/>", super::page::LOOK);
+    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}\n", draw(traced, &look))
+}
+
+/// What the picture shows, in a sentence.
+pub(super) fn caption(traced: &Traced) -> String {
+    let mut text = format!("Epoch {}, {}", traced.epoch, super::text::seconds(traced.length * 1e-6));
+    let _ = match traced.epochs {
+        1 => write!(text, ", the only one in the trace."),
+        n => {
+            write!(text, ": of the {n} epochs in the trace, the one of median length, the first left aside.")
+        }
+    };
+    if traced.ranks.len() > MOST_RANKS {
+        let _ = write!(text, " The first {MOST_RANKS} of {} ranks are drawn.", traced.ranks.len());
+    }
+    if traced.left_out > 0 {
+        let _ = write!(text, " The {} shortest spans are left out.", traced.left_out);
+    }
+    text
+}
+
+/// How a span is coloured.
+fn kind(span: &Span, epoch: u64) -> &'static str {
+    let class = match (span.track, span.phase.as_str()) {
+        (Track::Wait, _) => "wait",
+        (Track::Compute, "evaluation") => "evaluation",
+        (Track::Compute, _) if span.epoch != epoch => "other",
+        (_, phase) => phase,
+    };
+    KINDS.iter().map(|kind| kind.0).find(|&known| known == class).unwrap_or("other")
+}
+
+fn draw(traced: &Traced, look: &str) -> String {
+    let axis = Axis::time(traced.length / 1e3);
+    let (mut lanes, mut y) = (String::new(), TOP);
+    for (&rank, name) in traced.ranks.iter().take(MOST_RANKS) {
+        let lane = Lane { traced, axis: &axis, y };
+        y += lane.draw(rank, name, &mut lanes) + GAP;
+    }
+    let base = y - GAP / 2.0;
+    let height = base + BOTTOM;
+    let label = escape(&caption(traced));
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"timeline\" viewBox=\"0 0 {WIDTH} {height:.0}\" \
+         role=\"img\" aria-label=\"{label}\">{look}"
+    );
+    legend(traced, &mut svg);
+    for &tick in &axis.ticks {
+        let x = LEFT + axis.place(tick) * (WIDTH - LEFT - RIGHT);
+        let top = TOP - 6.0;
+        let _ = write!(svg, "<path class=\"grid\" d=\"M{x:.1} {top}V{base:.1}\"/>");
+        let _ = write!(
+            svg,
+            "<text class=\"middle\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
+            base + 16.0,
+            axis.label(tick)
+        );
+    }
+    let middle = (LEFT + WIDTH - RIGHT) / 2.0;
+    svg.push_str(&lanes);
+    let _ = write!(svg, "<text class=\"middle soft\" x=\"{middle}\" y=\"{:.1}\">", base + 34.0);
+    let _ = write!(svg, "milliseconds of epoch {}</text></svg>", traced.epoch);
+    svg
+}
+
+/// The kinds that occur.
+fn legend(traced: &Traced, svg: &mut String) {
+    let mut x = LEFT;
+    for (class, name) in KINDS {
+        if !traced.spans.iter().any(|span| kind(span, traced.epoch) == class) {
+            continue;
+        }
+        let (y, high) = if class == "wait" { (10.0, 5.0) } else { (7.0, 11.0) };
+        let _ =
+            write!(svg, "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y}\" width=\"18\" height=\"{high}\"/>");
+        let _ = write!(svg, "<text x=\"{:.1}\" y=\"17\">{name}</text>", x + 24.0);
+        x += 48.0 + 7.0 * name.len() as f64;
+    }
+}
+
+/// One rank.
+struct Lane<'a> {
+    traced: &'a Traced,
+    axis: &'a Axis,
+    y: f64,
+}
+
+impl Lane<'_> {
+    /// Draws both lanes; gives their height.
+    fn draw(&self, rank: u64, name: &str, svg: &mut String) -> f64 {
+        let own = || self.traced.spans.iter().filter(move |span| span.rank == rank);
+        let travels = |span: &&Span| matches!(span.track, Track::Send | Track::Receive);
+        let (below, rows) = stack(own().filter(travels));
+        let row = (TRANSFER / rows as f64).max(ROW);
+        let (end, y) = (WIDTH - RIGHT, self.y);
+        let high = COMPUTE + 3.0 + row * rows as f64;
+        let _ = write!(svg, "<text class=\"rank\" x=\"8\" y=\"{:.1}\">rank {rank}", y + 16.0);
+        let _ = write!(svg, "<title>{}</title></text>", escape(name));
+        let label = |svg: &mut String, y: f64, text: &str| {
+            let _ = write!(svg, "<text class=\"right soft\" x=\"{}\" y=\"{y:.1}\">{text}</text>", LEFT - 8.0);
+        };
+        label(svg, y + 16.0, "compute");
+        label(svg, y + COMPUTE + 3.0 + row * rows as f64 / 2.0 + 4.0, "transfer");
+        let _ = write!(svg, "<path class=\"grid\" d=\"M{LEFT} {:.1}H{end}\"/>", y + COMPUTE + 1.5);
+        for span in own().filter(|span| span.track == Track::Compute) {
+            self.bar(span, (y, COMPUTE), svg);
+        }
+        // Above what was computed: a rank may wait in the middle of it.
+        for span in own().filter(|span| span.track == Track::Wait) {
+            self.bar(span, (y + COMPUTE / 3.0, COMPUTE / 3.0), svg);
+        }
+        for (span, k) in below {
+            self.bar(span, (y + COMPUTE + 3.0 + row * k as f64, row - 1.0), svg);
+        }
+        high
+    }
+
+    fn bar(&self, span: &Span, (y, high): (f64, f64), svg: &mut String) {
+        let x = |micros: f64| LEFT + self.axis.place(micros / 1e3).clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT);
+        let (from, to) = (x(span.start), x(span.end));
+        // Time that was hardly spent shall not look as if it had been; what was sent is seen all the same.
+        let wide = if span.track == Track::Wait { to - from } else { (to - from).max(0.8) };
+        if wide < 0.1 {
+            return;
+        }
+        let class = kind(span, self.traced.epoch);
+        let title = self.title(span);
+        let _ = write!(
+            svg,
+            "<g><rect class=\"{class}\" x=\"{from:.2}\" y=\"{y:.1}\" width=\"{wide:.2}\" height=\"{high:.1}\"/>"
+        );
+        if span.track == Track::Compute && wide > 6.4 * span.name.chars().count() as f64 + 8.0 {
+            let middle = from + wide / 2.0;
+            let _ = write!(
+                svg,
+                "<text class=\"in-{class}\" x=\"{middle:.1}\" y=\"{:.1}\">{}</text>",
+                y + 16.0,
+                escape(&span.name)
+            );
+        }
+        let _ = write!(svg, "<title>{title}</title></g>");
+    }
+
+    /// What a span was, with all its digits.
+    fn title(&self, span: &Span) -> String {
+        let what = match span.track {
+            Track::Compute => {
+                format!("{} (epoch {}, layer {}, {})", span.name, span.epoch, span.layer, span.phase)
+            }
+            Track::Wait => format!("waiting for {}", span.name),
+            Track::Send => format!("sending {}", span.name),
+            Track::Receive => format!("receiving {}", span.name),
+        };
+        let (start, time) = (span.start, span.end - span.start);
+        escape(&format!("rank {}: {what}\n{time:.3} µs from {start:.3} µs", span.rank))
+    }
+}
+
+/// Puts what lies beside each other in time into one row each; gives the row of each, and how many there are.
+fn stack<'a>(spans: impl Iterator<Item = &'a Span>) -> (Vec<(&'a Span, usize)>, usize) {
+    let mut ends: Vec<f64> = Vec::new();
+    let mut placed = Vec::new();
+    for span in spans {
+        let row = ends.iter().position(|&end| end <= span.start).unwrap_or(ends.len());
+        if row == ends.len() {
+            ends.push(0.0);
+        }
+        ends[row] = span.end;
+        placed.push((span, row));
+    }
+    (placed, ends.len().max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::spans::tests::example;
+    use super::*;
+
+    fn traced() -> Traced {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.json");
+        std::fs::write(&path, example(3).to_string()).unwrap();
+        Traced::read(&path, 2).unwrap()
+    }
+
+    #[test]
+    fn the_picture_shows_every_kind_and_escapes_hosts() {
+        let svg = standalone(&traced());
+        for part in [
+            "class=\"forward\"",
+            "class=\"backward\"",
+            "class=\"wait\"",
+            "class=\"features\"",
+            "rank 1 (&lt;host&gt;)",
+        ] {
+            assert!(svg.contains(part), "{part} in {svg}");
+        }
+        assert!(svg.contains("waiting for work") && !svg.contains("class=\"evaluation\""), "{svg}");
+        assert!(!svg.contains("NaN") && svg.matches("<g>").count() == svg.matches("</g>").count());
+    }
+
+    #[test]
+    fn what_travels_at_once_lies_in_rows() {
+        let span = |start, end| Span {
+            rank: 0,
+            track: Track::Send,
+            name: String::new(),
+            phase: String::new(),
+            epoch: 0,
+            layer: 0,
+            start,
+            end,
+        };
+        let spans = [span(0.0, 5.0), span(1.0, 2.0), span(2.0, 9.0), span(5.0, 6.0)];
+        let (placed, rows) = stack(spans.iter());
+        assert_eq!(placed.iter().map(|p| p.1).collect::<Vec<_>>(), [0, 1, 1, 0]);
+        assert_eq!(rows, 2);
+    }
+
+    #[test]
+    fn the_caption_tells_which_epoch_it_is() {
+        let mut traced = traced();
+        assert!(caption(&traced).starts_with("Epoch 2, 102 µs: of the 3 epochs"), "{}", caption(&traced));
+        traced.left_out = 4;
+        traced.epochs = 1;
+        assert!(caption(&traced).ends_with("the only one in the trace. The 4 shortest spans are left out."));
+    }
+}
