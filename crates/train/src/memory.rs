@@ -37,6 +37,7 @@ use crate::error::Result;
 use crate::evaluation::new_model;
 use crate::loss::loss;
 use crate::run::DataRef;
+use crate::strategy::pipelined::Schedule;
 use crate::strategy::single::{self, Plan};
 use crate::trainer::{checkpoint_state, in_pool, new_optimizer, threads};
 
@@ -301,7 +302,7 @@ impl Lines {
         let stages = (0..hops).map(|level| near(level) / whole.dataset.nodes.max(1) as f64).sum::<f64>();
         let structure = 4 * edges + ROW * (owned + halo) + OWNED * owned;
         let widths = whole.dataset.features + (config.model.layers * config.model.hidden) as u64;
-        let travelling = 2 * halo * widths * self.width;
+        let travelling = 2 * halo * widths * self.width * (1 + Schedule::of(&config.train).kept());
         self.at(owned) + structure + (stages * (4 * edges) as f64) as u64 + travelling
     }
 }

@@ -66,6 +66,21 @@ pub struct Summary {
     pub peak_rss_bytes: Option<u64>,
     /// Seconds of training up to the best epoch.
     pub seconds_to_best: Option<f64>,
+    /// The parts of the graph, one a rank.
+    pub parts: Vec<PartFacts>,
+}
+
+/// The part of a graph that a rank has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PartFacts {
+    /// Nodes that it owns.
+    pub nodes: u64,
+    /// Those among them that it trains on.
+    pub train: u64,
+    /// Edges into nodes that it owns.
+    pub edges: u64,
+    /// Nodes of others that these come from.
+    pub halo: u64,
 }
 
 /// What ranks sent each other, and waited for.
@@ -81,6 +96,7 @@ pub(crate) struct Traffic {
     pub messages_per_epoch: u64,
     /// Most memory of all ranks together.
     pub peak_rss_bytes: Option<u64>,
+    pub parts: Vec<PartFacts>,
 }
 
 impl Traffic {
@@ -136,6 +152,7 @@ impl Summary {
             messages_per_epoch: traffic.messages_per_epoch,
             peak_rss_bytes: traffic.peak_rss_bytes,
             seconds_to_best: outcome.best.map(|best| best.seconds),
+            parts: traffic.parts,
         }
     }
 }

@@ -54,6 +54,12 @@ impl Schedule {
         if (self.warmup + 1..=self.last).contains(&epoch) { self.age } else { 0 }
     }
 
+    /// How many copies of what travels are kept from epoch to epoch.
+    pub(crate) fn kept(&self) -> u64 {
+        let averages = self.features.is_some() || self.gradients.is_some();
+        if self.age == 0 { 0 } else { self.age + averages as u64 }
+    }
+
     /// Whether a later epoch may read what `epoch` starts.
     fn keeps(&self, epoch: u64) -> bool {
         self.age > 0 && self.last > epoch
