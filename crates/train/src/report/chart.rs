@@ -47,7 +47,9 @@ impl Chart<'_> {
         let mut svg = String::new();
         frame.draw(&mut svg);
         for (k, line) in self.lines.iter().enumerate() {
-            line.draw(&frame, self.lines.len() - 1 - k, &mut svg);
+            // The lower, the wider: the same curve of two runs is seen as two.
+            let above = (self.lines.len() - 1 - k) as f64 / self.lines.len() as f64;
+            line.draw(&frame, 1.6 + 3.0 * above, &mut svg);
         }
         Some(format!(
             "<figure><figcaption>{}{scale}{thinned}</figcaption>\
@@ -100,8 +102,7 @@ impl Frame {
 }
 
 impl Line<'_> {
-    /// Lines that others will lie `above` are wider: the same curve of two runs is seen as two.
-    fn draw(&self, frame: &Frame, above: usize, svg: &mut String) {
+    fn draw(&self, frame: &Frame, wide: f64, svg: &mut String) {
         let kept = thin(&self.points, MOST_POINTS);
         let (Some(first), Some(last)) = (kept.first(), kept.last()) else { return };
         let mut path = String::new();
@@ -110,7 +111,6 @@ impl Line<'_> {
             let _ = write!(path, "{}{x:.1} {y:.1}", if k == 0 { "M" } else { "L" });
         }
         let (colour, name) = (self.run % COLOURS, escape(self.name));
-        let wide = 1.6 + 1.6 * above.min(3) as f64;
         let dash = if self.run >= COLOURS { " dashed" } else { "" };
         let _ = write!(svg, "<g class=\"run{colour}{dash}\"><path class=\"line\" ");
         let _ = write!(svg, "stroke-width=\"{wide:.1}\" d=\"{path}\"><title>{name}: ");
