@@ -132,20 +132,57 @@ impl Place {
 
 const LAUNCH: &str = "mpirun --allow-run-as-root --oversubscribe -n";
 
+const MODELS: [&str; 5] = ["sage", "gcn", "gat", "gcnii", "resgcn"];
+
+impl Place {
+    /// Trains on so many ranks under a launcher and as threads, with the same outcome to the bit.
+    #[track_caller]
+    fn assert_as_on_threads(&self, ranks: usize, line: &str) {
+        // One process under a launcher is one process.
+        let threads = if ranks == 1 { String::new() } else { format!("--ranks {ranks}") };
+        self.ok(&format!("train {line} {threads} --out threads --overwrite -q"));
+        let done = self.ranks_ok(ranks, &format!("{line} --out mpi --overwrite -q"));
+        assert!(done.stdout.is_empty() && done.stderr.is_empty(), "{}{}", done.stdout, done.stderr);
+        self.same("mpi", "threads");
+    }
+}
+
 #[test]
 fn every_model_gets_the_bits_it_gets_on_threads() {
     let Some(place) = place() else { return };
-    for model in ["sage", "gcn", "gat", "gcnii", "resgcn"] {
-        let most = if model == "sage" { 4 } else { 3 };
-        for ranks in (1..=most).rev() {
-            let line = format!("g --model {model} {QUICK} --overwrite -q");
-            // One process under a launcher is one process.
-            let threads = if ranks == 1 { String::new() } else { format!("--ranks {ranks}") };
-            place.ok(&format!("train {line} {threads} --out threads"));
-            let done = place.ranks_ok(ranks, &format!("{line} --out mpi"));
-            assert!(done.stdout.is_empty() && done.stderr.is_empty(), "{}{}", done.stdout, done.stderr);
-            place.same("mpi", "threads");
+    for model in MODELS {
+        for ranks in 1..=4 {
+            let precision = if ranks % 2 == 0 { "f64" } else { "f32" };
+            place.assert_as_on_threads(ranks, &format!("g --model {model} {QUICK} --precision {precision}"));
         }
+    }
+}
+
+#[test]
+fn so_does_it_on_cora_and_small() {
+    let Some(place) = place() else { return };
+    place.ok("data make small -o small -q");
+    let mut graphs = vec!["small"];
+    match std::env::var("HALOGRAPH_TEST_DATA") {
+        Err(_) => eprintln!("Cora is skipped: HALOGRAPH_TEST_DATA is not set"),
+        Ok(folder) => {
+            place.ok(&format!("data import planetoid {folder}/cora -o cora -q"));
+            graphs.push("cora");
+        }
+    }
+    for graph in graphs {
+        for (model, ranks) in MODELS.into_iter().zip([2, 3, 4, 2, 3]) {
+            place.assert_as_on_threads(ranks, &format!("{graph} --model {model} {QUICK} --epochs 3"));
+        }
+    }
+}
+
+#[test]
+fn stale_rows_are_the_same_ones_too() {
+    let Some(place) = place() else { return };
+    let all = "--staleness 2 --smooth gf --cooldown-epochs 1 --measure-staleness";
+    for (model, flags) in [("sage", ""), ("gat", all)] {
+        place.assert_as_on_threads(3, &format!("g --model {model} {QUICK} --strategy pipelined {flags}"));
     }
 }
 
@@ -329,12 +366,17 @@ fn a_signal_to_the_launcher_saves() {
 #[test]
 fn ranks_that_are_killed_or_stopped_end_all_and_cost_nothing() {
     let Some(place) = place() else { return };
-    place.ok(&format!("train g {LONG} --ranks 3 --out whole"));
-    for (name, rank, cause) in
-        [("-KILL", 1, "is gone"), ("-STOP", 2, "was lost"), ("-KILL", 0, "is gone"), ("-STOP", 0, "was lost")]
-    {
+    let stale = "--strategy pipelined --staleness 2 --smooth gf";
+    place.ok(&format!("train g {LONG} --ranks 3 --out fresh"));
+    place.ok(&format!("train g {LONG} --ranks 3 {stale} --out stale"));
+    for (name, rank, cause, strategy, whole) in [
+        ("-KILL", 1, "is gone", stale, "stale"),
+        ("-STOP", 2, "was lost", stale, "stale"),
+        ("-KILL", 0, "is gone", "", "fresh"),
+        ("-STOP", 0, "was lost", "", "fresh"),
+    ] {
         let _ = fs::remove_dir_all(place.path("r"));
-        let launcher = place.start(&format!("{LAUNCH} 3 H train g {LONG} --out r"));
+        let launcher = place.start(&format!("{LAUNCH} 3 H train g {LONG} {strategy} --out r"));
         let ranks = at_work(&launcher, &place.path("r"), 3);
         signal(name, ranks[rank]);
         let hit = Instant::now();
@@ -351,6 +393,6 @@ fn ranks_that_are_killed_or_stopped_end_all_and_cost_nothing() {
             sleep(Duration::from_millis(20));
         }
         place.ranks_ok(3, "--resume --out r -q");
-        place.same("r", "whole");
+        place.same("r", whole);
     }
 }

@@ -152,10 +152,11 @@ impl Exchange {
 }
 
 fn send(comm: &Comm, rank: usize, tag: Tag, haste: Haste, message: Message) -> Result<()> {
-    Ok(match haste {
+    match haste {
         Haste::Now => comm.send(rank, tag, message)?,
         Haste::Later => comm.send_behind(rank, tag, message)?,
-    })
+    }
+    Ok(())
 }
 
 /// Copies on all threads: one alone would hold up the others.

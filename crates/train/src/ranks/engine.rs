@@ -127,4 +127,3 @@ fn score_of<T: Real>(
     let (logits, rows) = rows.gathered(logits, &rank.comm, tag)?;
     Ok(score(metric, &logits, &rows.rows, rows.targets()))
 }
-

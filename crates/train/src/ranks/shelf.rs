@@ -78,4 +78,3 @@ impl Shelf<'_> {
         Ok(comm.all_gather(tag, Message::of(&text))?)
     }
 }
-

@@ -21,7 +21,8 @@ pub(super) const SCALING: &str = "scaling.safetensors";
 pub(super) const LOCK: &str = ".lock";
 /// What happened when, if that was asked for.
 pub(super) const TRACE: &str = "trace.json";
-const FILES: [&str; 6] = [RUN, METRICS, WEIGHTS, SCALING, LOCK, TRACE];
+pub(super) const REPORT: &str = "report.html";
+const FILES: [&str; 7] = [RUN, METRICS, WEIGHTS, SCALING, LOCK, TRACE, REPORT];
 /// Folders that a program may put beside them: the graph of a run without data, and event files for TensorBoard.
 pub(super) const FOLDERS: [&str; 2] = [super::DEMO_DATA, super::TENSORBOARD];
 

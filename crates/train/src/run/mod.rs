@@ -24,7 +24,7 @@ use serde_json::Value;
 
 use crate::event::Epoch;
 use checkpoint::Saved;
-use files::{METRICS, RUN, SCALING, Staged, TRACE, WEIGHTS};
+use files::{METRICS, REPORT, RUN, SCALING, Staged, TRACE, WEIGHTS};
 use header::{RunFile, is_run};
 use history::History;
 use lock::Lock;
@@ -212,7 +212,7 @@ fn begin(path: &Path, header: &Header) -> Result<History> {
     for epoch in checkpoint::epochs(path)? {
         checkpoint::discard(path, epoch)?;
     }
-    for name in [METRICS, WEIGHTS, SCALING, TRACE] {
+    for name in [METRICS, WEIGHTS, SCALING, TRACE, REPORT] {
         files::remove_file(&path.join(name))?;
     }
     for name in files::FOLDERS {
