@@ -96,7 +96,8 @@ impl Comm {
         self.send_as(to, Key::user(tag), message)
     }
 
-    /// As [`Comm::send`], for what nobody will wait for soon: everything else that is sent goes first.
+    /// As [`Comm::send`], for what nobody will wait for soon: all else that is sent to that rank overtakes it, but for the
+    /// little that has left already.
     pub fn send_behind(&self, to: usize, tag: Tag, message: Message) -> Result<()> {
         self.send_in(to, Key::user(tag), Turn::Behind, message)
     }

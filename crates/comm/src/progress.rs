@@ -70,7 +70,9 @@ impl Progress {
             Err(trouble) => self.give_up(trouble),
         };
         happened |= self.shared.reduce();
-        if orders.leave && !self.left && !self.shared.is_reducing() {
+        // Nothing may come after word that nothing will: what is sent behind all else would.
+        let is_done = !self.shared.is_reducing() && !self.transport.pending(false);
+        if orders.leave && !self.left && is_done {
             self.tell_all(Part::Leave, &Message::empty());
             self.left = true;
         }

@@ -47,7 +47,8 @@ impl Purpose {
     }
 }
 
-/// Which message of a sender this is. Several under one tag are received in the order they were sent.
+/// Which message of a sender this is. Several under one tag are received in the order they were sent, if all of them were
+/// sent by [`Comm::send`](crate::Comm::send), or all by [`Comm::send_behind`](crate::Comm::send_behind).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tag {
     /// What it is for.

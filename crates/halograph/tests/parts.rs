@@ -9,6 +9,8 @@ use tempfile::TempDir;
 
 /// Flags of a small model that is trained in no time.
 const QUICK: &str = "--hidden 8 --layers 2 --epochs 4 --threads 1";
+/// A model, and all that keeps boundary rows from epoch to epoch.
+const STALE: &str = "sage --strategy pipelined --staleness 2 --smooth gf --checkpoint-seconds 0";
 
 /// Runs a command line, split at spaces, inside `folder`.
 fn halograph(folder: &Path, line: &str) -> Output {
@@ -187,12 +189,29 @@ fn a_signal_before_the_first_epoch_leaves_nothing() {
 }
 
 #[test]
+fn a_pipelined_run_that_gets_more_epochs_ends_as_if_it_had_had_them() {
+    let folder = parts();
+    let path = folder.path();
+    let train = format!("g --ranks 2 --strategy pipelined -q {QUICK}");
+    for (warmup, first) in [(1, 1), (3, 3), (1, 4)] {
+        ok(path, &format!("train {train} --warmup-epochs {warmup} --epochs 8 --out whole --overwrite"));
+        ok(path, &format!("train {train} --warmup-epochs {warmup} --epochs {first} --out r --overwrite"));
+        ok(path, "train --resume --out r --epochs 8 -q");
+        let weights = |run: &str| fs::read(path.join(run).join("model.safetensors")).unwrap();
+        assert!(weights("whole") == weights("r"), "warm-up {warmup}, first {first}");
+    }
+    ok(path, &format!("train {train} --cooldown-epochs 1 --epochs 2 --out cool"));
+    assert!(refused(path, "train --resume --out cool --epochs 8").contains("--cooldown-epochs"));
+}
+
+#[test]
 fn predicted_memory_of_ranks_is_what_is_used() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     ok(path, "data make small -o g -q");
     ok(path, "partition g -k 2 -o s -q");
-    for (data, model) in [("g", "sage"), ("g", "gat"), ("g", "gcn"), ("s", "sage"), ("s", "gcnii --layers 8")]
+    for (data, model) in
+        [("g", "sage"), ("g", "gat"), ("g", "gcn"), ("s", "sage"), ("s", "gcnii --layers 8"), ("g", STALE)]
     {
         let line =
             format!("train {data} --ranks 2 --model {model} --epochs 2 --threads 1 --json --overwrite");

@@ -94,10 +94,11 @@ pub enum StrategyKind {
 }
 
 /// What is averaged over epochs of what is read of other ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Smooth {
     /// Nothing.
+    #[default]
     None,
     /// Features.
     F,
@@ -142,18 +143,26 @@ pub struct TrainConfig {
     /// Whether something is computed while messages travel.
     pub overlap: Overlap,
     /// How many epochs old the rows of others are (pipelined); 0 is `partition`.
+    // Runs from before there was `pipelined` have none of these keys.
+    #[serde(default = "one")]
     pub staleness: u64,
     /// First epochs that read fresh rows (pipelined).
+    #[serde(default = "one")]
     pub warmup_epochs: u64,
     /// Last epochs that read fresh rows (pipelined).
+    #[serde(default)]
     pub cooldown_epochs: u64,
     /// What is averaged over epochs of what is read of others (pipelined).
+    #[serde(default)]
     pub smooth: Smooth,
     /// What is left of an epoch in such an average when the next one comes.
+    #[serde(default = "gamma")]
     pub gamma: f64,
     /// Whether the weights of the epochs in such an average add up to 1; if not, it begins near zero.
+    #[serde(default = "yes")]
     pub smooth_correction: bool,
     /// Whether every epoch compares what it reads of others with what is fresh, and waits for that (pipelined).
+    #[serde(default)]
     pub measure_staleness: bool,
     /// Seconds of silence after which a rank is lost.
     pub deadline: f64,
@@ -191,6 +200,18 @@ pub struct TrainConfig {
     pub checkpoint_seconds: f64,
 }
 
+fn one() -> u64 {
+    1
+}
+
+fn gamma() -> f64 {
+    0.95
+}
+
+fn yes() -> bool {
+    true
+}
+
 impl Config {
     /// What is done when nothing more than the kind of the model is said.
     pub fn new(kind: Kind) -> Self {
@@ -202,12 +223,12 @@ impl Config {
                 ranks: 1,
                 partition: PartitionKind::Metis,
                 overlap: Overlap::On,
-                staleness: 1,
-                warmup_epochs: 1,
+                staleness: one(),
+                warmup_epochs: one(),
                 cooldown_epochs: 0,
                 smooth: Smooth::None,
-                gamma: 0.95,
-                smooth_correction: true,
+                gamma: gamma(),
+                smooth_correction: yes(),
                 measure_staleness: false,
                 deadline: 30.0,
                 epochs: 100,

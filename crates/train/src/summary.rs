@@ -51,8 +51,8 @@ pub struct Summary {
     pub compute_seconds: f64,
     /// Seconds of all epochs together in which a rank waited for others and did nothing else: the mean of all ranks.
     pub wait_seconds: f64,
-    /// Seconds of all epochs together in which boundary rows travelled while something was computed: the mean of all
-    /// ranks.
+    /// Seconds of all epochs together in which boundary rows travelled while something was computed, and were then read:
+    /// the mean of all ranks. Rows that a later epoch reads are not counted: they travel all the time.
     pub hidden_seconds: f64,
     /// Compute seconds of the rank that has most, by the mean.
     pub balance: f64,

@@ -14,10 +14,10 @@ use crate::transport::{Outgoing, Turn};
 
 type Result<T, E = String> = std::result::Result<T, E>;
 
-/// Queues of a sender: what is in one keeps its order.
+/// Queues of a sender (messages, notices, what is behind all else): what is in one keeps its order.
 pub const QUEUES: usize = 3;
 
-/// What MPI's own tag says. Messages of one sender keep their order, but notices overtake the rest.
+/// What MPI's own tag says. Messages of one sender keep their order within their queue; notices overtake the rest, and the rest what is behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
     /// A message, or its last piece.

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use super::raw::{Departing, Lane};
+use super::raw::{Departing, Lane, QUEUES};
 use crate::shared::Shared;
 use crate::transport::{Outgoing, Trouble};
 
@@ -15,48 +15,35 @@ const PIECES: usize = 2;
 const BEHIND: usize = 4;
 const SMALLER: usize = 16;
 
-/// What is on its way to one rank.
+/// What is on its way to one rank: its queues, each in the order in which messages were handed over.
 #[derive(Default)]
-pub(super) struct Road {
-    /// In the order they were handed over.
-    messages: VecDeque<Departing>,
-    notices: VecDeque<Departing>,
-    /// Those that all others overtake.
-    behind: VecDeque<Departing>,
-}
+pub(super) struct Road([VecDeque<Departing>; QUEUES]);
 
 impl Road {
     pub fn push(&mut self, outgoing: Outgoing) {
-        let queue = match Lane::of(&outgoing) {
-            Lane::Notice => &mut self.notices,
-            Lane::Behind | Lane::BehindPiece => &mut self.behind,
-            Lane::Message | Lane::Piece => &mut self.messages,
-        };
-        queue.push_back(Departing::new(outgoing));
+        self.0[Lane::of(&outgoing).queue()].push_back(Departing::new(outgoing));
     }
 
     /// Hands over to MPI what there is room for, in pieces of at most `piece` words. Whether that was anything.
     pub fn post(&mut self, piece: usize) -> Result<bool, Trouble> {
-        let room = piece.saturating_mul(PIECES);
-        let notices = post(&mut self.notices, usize::MAX, piece);
-        let messages = post(&mut self.messages, room, piece);
+        let [messages, notices, behind] = &mut self.0;
+        let noticed = post(notices, usize::MAX, piece);
+        let posted = post(messages, piece.saturating_mul(PIECES), piece);
         // What is with MPI cannot be overtaken: little of it, in small pieces.
         let small = (piece / SMALLER).max(1);
-        let room = if self.messages.is_empty() { small.saturating_mul(BEHIND) } else { 0 };
-        let behind = post(&mut self.behind, room, small);
-        Ok(notices? | messages? | behind?)
+        let room = if messages.is_empty() { small.saturating_mul(BEHIND) } else { 0 };
+        Ok(noticed? | posted? | post(behind, room, small)?)
     }
 
     /// Lets go of what has left, or cannot leave. Whether that was anything.
     pub fn let_go(&mut self, shared: &Shared) -> Result<bool, Trouble> {
-        let notices = let_go(&mut self.notices, shared);
-        let messages = let_go(&mut self.messages, shared);
-        let behind = let_go(&mut self.behind, shared);
-        Ok(notices? | messages? | behind?)
+        let gone = self.0.each_mut().map(|queue| let_go(queue, shared));
+        gone.into_iter().try_fold(false, |any, gone| Ok(any | gone?))
     }
 
     pub fn is_empty(&self, notices_only: bool) -> bool {
-        self.notices.is_empty() && (notices_only || self.messages.is_empty() && self.behind.is_empty())
+        let [messages, notices, behind] = &self.0;
+        notices.is_empty() && (notices_only || messages.is_empty() && behind.is_empty())
     }
 }
 

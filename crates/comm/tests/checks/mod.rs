@@ -14,6 +14,7 @@ pub fn all(comm: &Comm) -> Result<()> {
     exchange(comm, 1000)?;
     tags_in_any_order(comm)?;
     several_under_one_tag(comm)?;
+    behind_all_else(comm)?;
     gathers_and_broadcasts(comm)?;
     for len in [0, 1, 2, 3, 7, 64, 1001, 100_003] {
         sum::<f32>(comm, len)?;
@@ -77,6 +78,24 @@ pub fn several_under_one_tag(comm: &Comm) -> Result<()> {
     for (i, &len) in lengths.iter().enumerate() {
         let message = comm.receive(previous, FEATURES.layer(7)).wait()?;
         assert!(message.expect::<f32>(len)?.iter().all(|&x| x == i as f32));
+    }
+    Ok(())
+}
+
+/// Long messages that others may overtake arrive whole and in order, among others that are as long.
+pub fn behind_all_else(comm: &Comm) -> Result<()> {
+    let (next, previous) = neighbours(comm);
+    let (behind, before) = (FEATURES.layer(8), FEATURES.layer(9));
+    let lengths = [300_000, 2, 70_000, 0, 100_000];
+    for (i, &len) in lengths.iter().enumerate() {
+        comm.send_behind(next, behind, Message::of(&vec![i as f32; len]))?;
+        comm.send(next, before, Message::of(&vec![-(i as f32); len]))?;
+    }
+    for (tag, sign) in [(before, -1.0), (behind, 1.0)] {
+        for (i, &len) in lengths.iter().enumerate() {
+            let message = comm.receive(previous, tag).wait()?;
+            assert!(message.expect::<f32>(len)?.iter().all(|&x| x == sign * i as f32));
+        }
     }
     Ok(())
 }

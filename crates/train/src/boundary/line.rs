@@ -109,6 +109,15 @@ enum Version<J: Journey> {
     Here(J::Cargo),
 }
 
+impl<J: Journey> Version<J> {
+    fn arrive(self) -> Result<(J::Cargo, Duration)> {
+        match self {
+            Version::Here(cargo) => Ok((cargo, Duration::ZERO)),
+            Version::Travelling(journey) => journey.end(),
+        }
+    }
+}
+
 /// The versions of what one layer reads of other ranks, in one direction.
 pub struct Line<J: Journey> {
     smoothing: Option<Smoothing>,
@@ -135,7 +144,8 @@ impl<J: Journey> Line<J> {
     /// The newest version, when it is here; no average. With `keep`, later epochs may read it too.
     pub fn fresh(&mut self, keep: bool) -> Result<J::Cargo> {
         let (epoch, newest) = self.versions.pop_back().expect("a version was started before it is read");
-        let cargo = self.arrive(newest)?;
+        let (cargo, hidden) = newest.arrive()?;
+        self.hidden += hidden;
         if keep {
             self.versions.push_back((epoch, Version::Here(cargo.clone())));
             self.settle(epoch)?;
@@ -146,20 +156,23 @@ impl<J: Journey> Line<J> {
     /// What was started `age` epochs before `epoch`, or what was read last, if that is newer; nothing in the very first
     /// epoch. `age` is at least 1.
     pub fn stale(&mut self, epoch: u64, age: u64) -> Result<Option<J::Cargo>> {
-        self.settle(epoch.saturating_sub(age).max(1).min(epoch - 1))?;
-        Ok(self.old.clone())
+        let version = |epoch: u64| epoch.saturating_sub(age).max(1).min(epoch - 1);
+        self.settle(version(epoch))?;
+        let is_last = self.versions.front().is_some_and(|(of, _)| *of <= version(epoch + 1));
+        // What nobody will read again need not be kept.
+        Ok(if is_last && self.smoothing.is_none() { self.old.take() } else { self.old.clone() })
     }
 
     /// How far `read` is from the newest version, for which it waits.
     pub fn deviation(&mut self, read: Option<&J::Cargo>) -> Result<Deviation> {
         let (epoch, newest) = self.versions.pop_back().expect("a version was started before it is read");
-        let newest = self.arrive(newest)?;
+        let (newest, _) = newest.arrive()?;
         let deviation = read.map_or_else(|| newest.size(), |read| read.deviation(&newest));
         self.versions.push_back((epoch, Version::Here(newest)));
         Ok(deviation)
     }
 
-    /// How long versions travelled while something was computed, since this was asked before.
+    /// How long fresh versions travelled while something was computed, since this was asked before.
     pub fn take_hidden(&mut self) -> Duration {
         std::mem::take(&mut self.hidden)
     }
@@ -168,7 +181,7 @@ impl<J: Journey> Line<J> {
     fn settle(&mut self, epoch: u64) -> Result<()> {
         while self.versions.front().is_some_and(|(of, _)| *of <= epoch) {
             let (_, version) = self.versions.pop_front().expect("there is one");
-            let cargo = self.arrive(version)?;
+            let (cargo, _) = version.arrive()?;
             self.averaged += 1;
             self.old = Some(match self.smoothing {
                 None => cargo,
@@ -182,17 +195,6 @@ impl<J: Journey> Line<J> {
         Ok(())
     }
 
-    fn arrive(&mut self, version: Version<J>) -> Result<J::Cargo> {
-        match version {
-            Version::Here(cargo) => Ok(cargo),
-            Version::Travelling(journey) => {
-                let (cargo, hidden) = journey.end()?;
-                self.hidden += hidden;
-                Ok(cargo)
-            }
-        }
-    }
-
     /// Waits for all versions and puts all that later epochs will read into `state`, under names that begin with `name`.
     pub fn save(&mut self, name: &str, state: &mut State) -> Result<()> {
         let mut put = |key: String, cargo: &J::Cargo| {
@@ -204,7 +206,7 @@ impl<J: Journey> Line<J> {
         }
         for _ in 0..self.versions.len() {
             let (epoch, version) = self.versions.pop_front().expect("as many as there are");
-            let cargo = self.arrive(version)?;
+            let (cargo, _) = version.arrive()?;
             put(format!("{name}.epoch.{epoch}"), &cargo);
             self.versions.push_back((epoch, Version::Here(cargo)));
         }
@@ -224,7 +226,8 @@ impl<J: Journey> Line<J> {
         self.averaged = saved.count(place, "averaged")?;
         let cargo = |key: &str, tensor: &Tensor| {
             let [rows, columns] = tensor.shape[..] else {
-                return Err(InputError::input(place, format!("{name}.{key} does not have two axes")));
+                return Err(InputError::input(place, format!("{name}.{key} does not have two axes"))
+                    .help("another program wrote this checkpoint; start a new run"));
             };
             read(Matrix::new(rows, columns, saved.real(place, key, &[rows, columns])?))
         };

@@ -62,7 +62,7 @@ impl<T: Real> Engine<T> for Together<'_, T> {
         let mut pairs = sums.chunks_exact(2);
         let mut of = |found: Option<Deviation>| {
             let pair = found.and_then(|_| pairs.next())?;
-            Some((pair[0] / pair[1].max(f64::MIN_POSITIVE)).sqrt())
+            (pair[1] > 0.0).then(|| (pair[0] / pair[1]).sqrt())
         };
         let (features, gradients) = found.into_iter().map(|[f, g]| (of(f), of(g))).unzip();
         Ok(Some(Staleness { features, gradients }))

@@ -57,12 +57,13 @@ impl Schedule {
     /// How many copies of what travels are kept from epoch to epoch.
     pub(crate) fn kept(&self) -> u64 {
         let averages = self.features.is_some() || self.gradients.is_some();
-        if self.age == 0 { 0 } else { self.age + averages as u64 }
+        let age = self.age.min(self.last);
+        if age == 0 { 0 } else { age + averages as u64 }
     }
 
-    /// Whether a later epoch may read what `epoch` starts.
-    fn keeps(&self, epoch: u64) -> bool {
-        self.age > 0 && self.last > epoch
+    /// Whether a later epoch may read what a fresh one starts. More of them may be asked for when the run goes on.
+    fn keeps(&self) -> bool {
+        self.age > 0
     }
 }
 
@@ -105,24 +106,27 @@ impl<T: Real> Boundary<T> {
         if self.schedule.age(self.epoch) == 0 { Haste::Now } else { Haste::Later }
     }
 
-    /// The messages of halo rows that this epoch reads in a stage, and how long any travelled unseen.
+    fn turn(&self) -> Turn {
+        Turn { schedule: self.schedule, epoch: self.epoch, measures: self.measures }
+    }
+
+    /// The messages of halo rows that this epoch reads in a stage, and how long they travelled while something was
+    /// computed. Of stale ones nobody knows: they travel all the time.
     pub fn features(&mut self, stage: usize, arriving: Arriving<T>) -> Result<(Input<T>, Duration)> {
         let (rows, columns) = arriving.shape();
-        let lines = &mut self.stages[stage];
-        let turn = Turn { schedule: self.schedule, epoch: self.epoch, measures: self.measures };
+        let (turn, lines) = (self.turn(), &mut self.stages[stage]);
         let (read, deviation) = turn.read(&mut lines.features, arriving)?;
         lines.deviations[0] = deviation;
         Ok((read.unwrap_or_else(|| Matrix::zeros(rows, columns).into()), lines.features.take_hidden()))
     }
 
-    /// The gradients of own rows that this epoch adds in a stage, and how long any travelled unseen.
+    /// The gradients of own rows that this epoch adds in a stage; the rest as for features.
     pub fn gradients(
         &mut self,
         stage: usize,
         returning: Returning<T>,
     ) -> Result<(Option<Returned<T>>, Duration)> {
-        let lines = &mut self.stages[stage];
-        let turn = Turn { schedule: self.schedule, epoch: self.epoch, measures: self.measures };
+        let (turn, lines) = (self.turn(), &mut self.stages[stage]);
         let (read, deviation) = turn.read(&mut lines.gradients, returning)?;
         lines.deviations[1] = deviation;
         Ok((read, lines.gradients.take_hidden()))
@@ -172,8 +176,9 @@ fn fits(place: &str, saved: usize, rows: usize) -> InputResult<()> {
     if saved == rows {
         return Ok(());
     }
-    Err(InputError::input(place, format!("{saved} boundary rows were saved where there are {rows}"))
-        .help("this checkpoint is of a graph in other parts"))
+    Err(InputError::input(place, format!("{saved} boundary rows were saved where there are {rows}")).help(
+        "this checkpoint is of a graph in other parts: give the parts it was trained on, or start a new run",
+    ))
 }
 
 /// What is read in an epoch.
@@ -193,7 +198,7 @@ impl Turn {
         line.start(self.epoch, journey);
         let age = self.schedule.age(self.epoch);
         if age == 0 {
-            return Ok((Some(line.fresh(self.schedule.keeps(self.epoch))?), None));
+            return Ok((Some(line.fresh(self.schedule.keeps())?), None));
         }
         let read = line.stale(self.epoch, age)?;
         let deviation = if self.measures { Some(line.deviation(read.as_ref())?) } else { None };

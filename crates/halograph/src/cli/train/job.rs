@@ -239,11 +239,10 @@ fn resume(out: &Path, args: &Args, settings: &[Setting], bar: &Bar) -> anyhow::R
 fn continued(before: &Config, settings: &[Setting]) -> Result<Config> {
     let after = config::overlay(before, settings)?;
     let changed = config::differences(before, &after)?;
-    // Half a cosine over another number of epochs would have been another one from the start.
-    let fixed = |key: &String| {
-        !CHANGEABLE.contains(&key.as_str())
-            || (key == "train.epochs" && before.train.schedule == ScheduleKind::Cosine)
-    };
+    // Half a cosine over another number of epochs would have been another one from the start, and the last fresh epochs
+    // would have been others.
+    let counted = before.train.schedule == ScheduleKind::Cosine || before.train.cooldown_epochs > 0;
+    let fixed = |key: &String| !CHANGEABLE.contains(&key.as_str()) || (key == "train.epochs" && counted);
     let Some(key) = changed.into_iter().find(fixed) else {
         return Ok(after);
     };
@@ -255,7 +254,7 @@ fn continued(before: &Config, settings: &[Setting]) -> Result<Config> {
     };
     let problem = format!("{key} = {}, but the run was started with {}", value(&after), value(before));
     let help = format!(
-        "a resumed run may change {} (its epochs not with a cosine schedule); for the rest start a new one",
+        "a resumed run may change {} (its epochs neither with a cosine schedule nor with --cooldown-epochs); for the rest start a new one",
         CHANGEABLE.join(", ")
     );
     Err(Error::input(place, problem).help(help))

@@ -95,7 +95,8 @@ fn may_trace(args: &Args) -> Result<()> {
         let error = Error::input(file.display(), "a trace cannot be written there");
         return Err(error.help("give --trace the name of a file in a folder that exists"));
     }
-    if !args.overwrite && file.symlink_metadata().is_ok() {
+    // A job that goes on is started with the same words every time.
+    if !args.overwrite && !args.resume && file.symlink_metadata().is_ok() {
         return Err(Error::input(file.display(), "exists already")
             .help("choose another file for --trace, or replace it with --overwrite"));
     }

@@ -1,6 +1,7 @@
 //! What is said of a run at its end.
 
 use halograph::nn::model::{Kind, Spec};
+use halograph::train::config::StrategyKind;
 use halograph::train::event::Ending;
 use indicatif::{HumanBytes, HumanCount};
 
@@ -81,9 +82,13 @@ fn ranks(summary: &Summary, started: u64) -> Vec<(&'static str, String)> {
     let (compute, wait) = (summary.compute_seconds, summary.wait_seconds);
     let share = 100.0 * wait / (compute + wait).max(1e-9);
     let [wait, hidden] = [wait, summary.hidden_seconds].map(|s| seconds(s / own as f64));
+    let hidden = match summary.strategy {
+        StrategyKind::Pipelined => "transfers behind whole epochs".to_string(),
+        _ => format!("{hidden} of transfers hidden"),
+    };
     let since = if started > 0 { format!(" (since epoch {started})") } else { String::new() };
     let what = format!(
-        "waiting {wait} an epoch, {share:.0} % of the time; {hidden} of transfers hidden; slowest rank {:.2} of the mean",
+        "waiting {wait} an epoch, {share:.0} % of the time; {hidden}; slowest rank {:.2} of the mean",
         summary.balance,
     );
     vec![("ranks", format!("{who}; {what}{since}")), ("traffic", traffic(summary))]
