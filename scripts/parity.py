@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what PyTorch and PyG compute for small models: the fixtures of crates/train/tests/parity.rs.
+"""Writes what PyTorch and PyG compute for small models: the fixtures of crates/train/tests/it/parity.rs.
 
     pip install torch==2.15.0 torch_geometric==2.8.1 numpy==2.4.6 safetensors==0.7.0
     python scripts/parity.py            # rewrites crates/train/tests/parity/*.safetensors

@@ -6,7 +6,7 @@ use halograph_train::Config;
 use halograph_train::config::{OptimizerKind, PartitionKind, ScheduleKind, Smooth, StrategyKind};
 use tempfile::TempDir;
 
-use crate::support::{assert_resumes, assert_survives, config, dataset, from_edges, on_ranks, run};
+use super::support::{assert_resumes, assert_survives, config, dataset, from_edges, on_ranks, run};
 
 fn pipelined(config: &Config, ranks: usize) -> Config {
     let mut config = on_ranks(config, ranks);

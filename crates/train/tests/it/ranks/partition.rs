@@ -16,7 +16,7 @@ use halograph_train::event::Epoch;
 use halograph_train::{Config, Summary};
 use tempfile::TempDir;
 
-use crate::support::{
+use super::support::{
     assert_follows, assert_resumes, assert_survives, config, dataset, from_edges, make, on_ranks, run,
 };
 
