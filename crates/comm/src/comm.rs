@@ -133,6 +133,11 @@ impl Comm {
         self.shared().fail_because(cause);
     }
 
+    /// Waits until somebody has told what failed, but no longer than until whoever should have would be lost.
+    pub fn hear_failure(&self) {
+        self.shared().inbox.wait_for_failure(self.shared().deadline());
+    }
+
     /// Whether what failed was first known to another rank: then that one has more to say about it.
     pub fn was_told(&self) -> bool {
         self.shared().inbox.was_told()

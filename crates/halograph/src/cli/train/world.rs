@@ -93,13 +93,15 @@ pub fn run(args: &Args, settings: &[Setting], comm: Comm) -> anyhow::Result<Exit
         Err(error) => error,
     };
     interrupt::be_silent();
-    // Said before the others are told: the launcher ends all when one of them has ended.
-    let said = is_for_this_rank(&error, &comm).then(|| fail(&error));
-    comm.fail(&error.to_string());
-    Ok(said.unwrap_or_else(|| {
-        std::thread::sleep(COURTESY);
-        code(&error)
-    }))
+    if is_for_this_rank(&error, &comm) {
+        // Said before the others are told: the launcher ends all when one of them has ended.
+        let code = fail(&error);
+        comm.fail(&error.to_string());
+        return Ok(code);
+    }
+    comm.hear_failure();
+    std::thread::sleep(COURTESY);
+    Ok(code(&error))
 }
 
 /// Whether it is this rank that says what went wrong: not if another one knows it better, or just as well.
