@@ -214,7 +214,7 @@ fn predicted_memory_of_ranks_is_what_is_used() {
         [("g", "sage"), ("g", "gat"), ("g", "gcn"), ("s", "sage"), ("s", "gcnii --layers 8"), ("g", STALE)]
     {
         let line =
-            format!("train {data} --ranks 2 --model {model} --epochs 2 --threads 1 --json --overwrite");
+            format!("train {data} --ranks 2 --model {model} --epochs 4 --threads 1 --json --overwrite");
         let line: Value = serde_json::from_str(&ok(path, &format!("{line} --out r"))).unwrap();
         let [predicted, real] =
             ["predicted_peak_bytes", "peak_rss_bytes"].map(|key| line[key].as_f64().unwrap());
