@@ -176,14 +176,17 @@ impl Drop for Departing {
     }
 }
 
-/// Posts a send. The words must stay where they are, unchanged, until the request is done.
+/// Posts a send. The words must stay where they are, unchanged, until the request is done. What is behind all else is done
+/// only when its receiver has seen it: what MPI merely passed on may still stand in long queues, where nothing overtakes it.
 fn send(words: &[u64], to: usize, lane: Lane) -> Result<ffi::MPI_Request> {
     let count = c_int::try_from(words.len()).map_err(|_| "a piece is too long".to_string())?;
     // SAFETY: a copy of a constant.
     let mut request = unsafe { ffi::RSMPI_REQUEST_NULL };
+    let is_behind = lane.queue() == Lane::Behind.queue();
+    let post = if is_behind { ffi::MPI_Issend } else { ffi::MPI_Isend };
     // SAFETY: the pointer is to as many words as are said, and `Departing` keeps them.
     check(unsafe {
-        ffi::MPI_Isend(
+        post(
             words.as_ptr().cast(),
             count,
             ffi::RSMPI_UINT64_T,

@@ -13,7 +13,7 @@ use crate::transport::{Outgoing, Trouble};
 const PIECES: usize = 2;
 /// The same for what all else overtakes, and how much smaller its pieces are.
 const BEHIND: usize = 4;
-const SMALLER: usize = 16;
+const SMALLER: usize = 64;
 
 /// What is on its way to one rank: its queues, each in the order in which messages were handed over.
 #[derive(Default)]
