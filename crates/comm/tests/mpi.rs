@@ -144,7 +144,7 @@ fn a_killed_rank_ends_the_job() {
 fn a_killed_rank_is_lost_where_the_launcher_does_not_care() {
     let _alone = alone();
     let Some((_, said)) = hit(Signal::KILL, &["--enable-recovery"]) else { return };
-    assert!(said.contains("rank 1 on ") && said.contains("was lost"), "{said}");
+    assert!(said.contains("rank 1 on ") && said.contains("is gone"), "{said}");
 }
 
 #[test]

@@ -264,7 +264,7 @@ impl Config {
         let alone = train.strategy == StrategyKind::Single;
         require(!alone || train.ranks == 1, "ranks", train.ranks, "1 with train.strategy = \"single\"")?;
         require(train.staleness <= MOST_STALE, "staleness", train.staleness, "at most 100 epochs")?;
-        require((0.0..1.0).contains(&train.gamma), "gamma", train.gamma, "from 0 up to 1")?;
+        require((0.0..1.0).contains(&train.gamma), "gamma", train.gamma, "at least 0 and below 1")?;
         let deadline = train.deadline.is_finite() && train.deadline >= 1.0;
         require(deadline, "deadline", train.deadline, "at least 1 second")?;
         // More threads than any machine has cores would only keep it busy making them.

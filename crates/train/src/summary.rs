@@ -54,6 +54,9 @@ pub struct Summary {
     /// Seconds of all epochs together in which boundary rows travelled while something was computed, and were then read:
     /// the mean of all ranks. Rows that a later epoch reads are not counted: they travel all the time.
     pub hidden_seconds: f64,
+    /// CPU seconds of all epochs together: of all threads of all ranks, those that carry messages too; nothing for one
+    /// process.
+    pub cpu_seconds: Option<f64>,
     /// Compute seconds of the rank that has most, by the mean.
     pub balance: f64,
     /// Payload sent in an epoch by all ranks.
@@ -96,6 +99,7 @@ pub(crate) struct Traffic {
     pub messages_per_epoch: u64,
     /// Most memory of all ranks together.
     pub peak_rss_bytes: Option<u64>,
+    pub cpu_seconds: Option<f64>,
     pub parts: Vec<PartFacts>,
 }
 
@@ -152,6 +156,7 @@ impl Summary {
             messages_per_epoch: traffic.messages_per_epoch,
             peak_rss_bytes: traffic.peak_rss_bytes,
             seconds_to_best: outcome.best.map(|best| best.seconds),
+            cpu_seconds: traffic.cpu_seconds,
             parts: traffic.parts,
         }
     }

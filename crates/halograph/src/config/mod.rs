@@ -67,25 +67,41 @@ pub fn differences(one: &Config, other: &Config) -> Result<Vec<String>> {
 /// Notes on `settings` that `config` has no use for: a flag that does nothing should say so.
 pub fn idle(settings: &[Setting], config: &Config) -> Vec<String> {
     let (kind, train) = (config.model.kind, &config.train);
+    let stale = train.strategy == StrategyKind::Pipelined;
+    // Whether a key serves, and what it needs.
     let serves = |key: &str| match key {
-        "model.heads" | "model.output_heads" | "model.attention_dropout" => kind == Kind::Gat,
-        "model.alpha" | "model.theta" => kind == Kind::Gcnii,
-        "model.project" => !matches!(kind, Kind::Gat | Kind::Gcnii),
-        "train.partition" | "train.overlap" | "train.deadline" => train.strategy != StrategyKind::Single,
+        "model.heads" | "model.output_heads" | "model.attention_dropout" => (kind == Kind::Gat, "model gat"),
+        "model.alpha" | "model.theta" => (kind == Kind::Gcnii, "model gcnii"),
+        "model.project" => (!matches!(kind, Kind::Gat | Kind::Gcnii), "another model"),
+        "train.partition" | "train.overlap" | "train.deadline" => {
+            (train.strategy != StrategyKind::Single, "several ranks")
+        }
         "train.staleness"
         | "train.warmup_epochs"
         | "train.cooldown_epochs"
         | "train.smooth"
-        | "train.measure_staleness" => train.strategy == StrategyKind::Pipelined,
+        | "train.measure_staleness" => (stale, "strategy pipelined"),
         "train.gamma" | "train.smooth_correction" => {
-            train.strategy == StrategyKind::Pipelined && train.smooth != Smooth::None
+            (stale && train.smooth != Smooth::None, "strategy pipelined with smooth f, g or gf")
         }
-        "train.momentum" => train.optimizer == OptimizerKind::Sgd,
-        "train.step_epochs" | "train.step_factor" => train.schedule == ScheduleKind::Step,
-        _ => true,
+        "train.momentum" => (train.optimizer == OptimizerKind::Sgd, "optimizer sgd"),
+        "train.step_epochs" | "train.step_factor" => (train.schedule == ScheduleKind::Step, "schedule step"),
+        _ => (true, ""),
     };
-    let note = |s: &Setting| format!("{}: {} changes nothing here", s.place, s.name());
-    settings.iter().filter(|s| !serves(&s.name())).map(note).collect()
+    let note = |s: &Setting| match serves(&s.name()) {
+        (true, _) => None,
+        (false, needs) => Some(format!("{}: {} changes nothing here: it needs {needs}", s.place, s.name())),
+    };
+    let mut notes: Vec<String> = settings.iter().filter_map(note).collect();
+    if stale && train.ranks == 1 {
+        notes.push("one rank reads nothing of others: strategy pipelined is exact here".to_string());
+    }
+    if stale && train.cooldown_epochs > 0 && train.patience > 0 {
+        notes.push(
+            "train.patience may end the run before the last, fresh epochs of train.cooldown_epochs".into(),
+        );
+    }
+    notes
 }
 
 fn flatten_into(flat: &mut Vec<(String, Value)>, prefix: &str, table: &Table) {

@@ -78,6 +78,7 @@ impl Member<'_> {
         if self.transport == THREADS {
             // One process has them all.
             traffic.peak_rss_bytes = memory::peak_rss();
+            traffic.cpu_seconds = traffic.cpu_seconds.map(|all| all / comm.size() as f64);
         }
         let facts = Facts { threads: self.threads, metric, outcome: &outcome, train: &config.train };
         let summary = Summary::new(facts, traffic);

@@ -68,7 +68,7 @@ pub(super) fn html(runs: &[RunData]) -> String {
 const SCORES_TEXT: &str =
     "Fractions, of epochs that were evaluated. A circle is the epoch whose weights are kept.";
 const SECONDS_TEXT: &str = "Forward, backward and step; evaluation and checkpoints are not in it.";
-const TIMES_TEXT: &str = "Of all epochs together, the mean of ranks. The thick bar is computing, its narrow red end waiting; the thin bar \
+const TIMES_TEXT: &str = "Of all epochs together (of a run that was resumed, of those since), the mean of ranks. The thick bar is computing, its narrow red end waiting; the thin bar \
      below is time in which boundary rows travelled while something was computed. Balance: the slowest rank by the mean.";
 const TIMELINE_TEXT: &str = "Above, what a rank computed, with waiting in narrow red; below, what it sent and received meanwhile. \
      Transfers under compute cost nothing. Names and times are in the tooltips.";

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::spans::Traced;
 use crate::run::{read_header, read_summary};
+use crate::strategy::pipelined::Schedule;
 
 /// A run to report on.
 #[derive(Debug, Clone)]
@@ -79,9 +80,10 @@ impl RunData {
         let summary = read_summary(&source.run)?;
         let ranks = header.config.train.ranks;
         let (rows, torn) = read_rows(&source.run.join("metrics.jsonl"))?;
+        let usual = Schedule::of(&header.config.train).usual();
         let own = source.run.join("trace.json");
         let trace = source.trace.clone().or_else(|| own.exists().then_some(own));
-        let traced = trace.map(|file| Traced::read(&file, ranks)).transpose()?;
+        let traced = trace.map(|file| Traced::read(&file, ranks, usual)).transpose()?;
         let data = &header.data;
         let mut settings = vec![
             ("dataset".to_string(), Value::from(data.name.clone())),

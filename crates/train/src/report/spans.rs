@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use halograph_graph::error::{Error, Result};
@@ -87,7 +88,9 @@ struct Args {
 
 impl Traced {
     /// Reads the trace of a run on so many ranks.
-    pub fn read(path: &Path, ranks: usize) -> Result<Self> {
+    ///
+    /// `usual`: the epochs that are as most are, one of which is taken if the trace has any.
+    pub fn read(path: &Path, ranks: usize, usual: RangeInclusive<u64>) -> Result<Self> {
         let place = path.display();
         let help = "give the file that `halograph train --trace` wrote of this run";
         let bytes = read_text(path)?.ok_or_else(|| Error::input(&place, "is not there").help(help))?;
@@ -95,7 +98,7 @@ impl Traced {
             .map_err(|e| Error::input(&place, format!("not a trace of halograph: {e}")).help(help))?;
         check(&file.events, ranks).map_err(|problem| Error::input(&place, problem).help(help))?;
         let none = "holds no epoch that was trained";
-        pick(&file.events).ok_or_else(|| Error::input(&place, none).help(help))
+        pick(&file.events, &usual).ok_or_else(|| Error::input(&place, none).help(help))
     }
 }
 
@@ -142,16 +145,19 @@ fn windows(events: &[Event]) -> BTreeMap<u64, (f64, f64)> {
     windows
 }
 
-/// The epoch of median length, the first left aside if there are others.
-fn steady(windows: &BTreeMap<u64, (f64, f64)>) -> Option<(u64, (f64, f64))> {
+/// The epoch of median length among the usual ones, the first left aside if there are others.
+fn steady(windows: &BTreeMap<u64, (f64, f64)>, usual: &RangeInclusive<u64>) -> Option<(u64, (f64, f64))> {
     let mut epochs: Vec<_> = windows.iter().skip(usize::from(windows.len() > 1)).collect();
+    if epochs.iter().any(|(epoch, _)| usual.contains(epoch)) {
+        epochs.retain(|(epoch, _)| usual.contains(epoch));
+    }
     epochs.sort_by(|a, b| (a.1.1 - a.1.0).total_cmp(&(b.1.1 - b.1.0)));
     epochs.get(epochs.len().checked_sub(1)? / 2).map(|(epoch, window)| (**epoch, **window))
 }
 
-fn pick(events: &[Event]) -> Option<Traced> {
+fn pick(events: &[Event], usual: &RangeInclusive<u64>) -> Option<Traced> {
     let windows = windows(events);
-    let (epoch, (start, end)) = steady(&windows)?;
+    let (epoch, (start, end)) = steady(&windows, usual)?;
     let during = |event: &&Event| event.ph == "X" && event.ts <= end && event.ts + event.dur >= start;
     let span = |event: &Event| Span {
         rank: event.pid,
@@ -210,7 +216,7 @@ pub(super) mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.json");
         fs::write(&path, text).unwrap();
-        Traced::read(&path, ranks)
+        Traced::read(&path, ranks, 1..=u64::MAX)
     }
 
     #[test]

@@ -152,11 +152,14 @@ pub(super) fn times(runs: &[RunData]) -> Option<String> {
             share("compute_seconds"),
             share("wait_seconds")
         );
-        let hidden = share("hidden_seconds").min(100.0);
+        // Stale rows travel behind whole epochs: nobody knows how long.
+        let stale = run.fact("strategy").and_then(Value::as_str) == Some("pipelined");
+        let hidden = if stale { 0.0 } else { share("hidden_seconds").min(100.0) };
         let _ = write!(html, "<div class=\"bar thin\"><span style=\"width:{hidden:.3}%\"></span></div></td>");
         let keys = ["compute_seconds", "wait_seconds", "hidden_seconds"].map(|key| (key, Unit::Seconds));
         for (key, unit) in keys.into_iter().chain([("balance", Unit::Fraction)]) {
-            let _ = write!(html, "<td>{}</td>", unit.html(run.fact(key).unwrap_or(&Value::Null)));
+            let value = run.fact(key).filter(|_| !(stale && key == "hidden_seconds"));
+            let _ = write!(html, "<td>{}</td>", unit.html(value.unwrap_or(&Value::Null)));
         }
         html.push_str("</tr>\n");
     }

@@ -224,7 +224,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.json");
         std::fs::write(&path, example(3).to_string()).unwrap();
-        Traced::read(&path, 2).unwrap()
+        Traced::read(&path, 2, 1..=u64::MAX).unwrap()
     }
 
     #[test]

@@ -56,6 +56,8 @@ pub struct Run {
     lock: Lock,
     /// Folders that were made for a new run, as long as it holds no epoch.
     fresh: Option<Vec<PathBuf>>,
+    /// How it ended before, as long as it has not gone on.
+    ended: Option<Value>,
 }
 
 /// A run that is taken up again.
@@ -83,7 +85,7 @@ impl Run {
         let is_new = !is_run(path);
         let history = begin(path, &header).inspect_err(|_| files::unmake(path, &made))?;
         let fresh = is_new.then_some(made);
-        Ok(Run { path: path.to_path_buf(), header, history, newest: None, lock, fresh })
+        Ok(Run { path: path.to_path_buf(), header, history, newest: None, lock, fresh, ended: None })
     }
 
     /// Removes a run that this process has made and that holds no epoch yet: it is worth nothing. Gives whether it did.
@@ -100,7 +102,7 @@ impl Run {
         // Before anything is made in a folder that may not be a run's.
         RunFile::read(path)?;
         let lock = Lock::take(path)?;
-        let (header, _) = RunFile::read(path)?.into_parts();
+        let (header, ended) = RunFile::read(path)?.into_parts();
         files::clean(path)?;
         let (found, mut notes) = newest_whole(path, header.config.train.ranks)?;
         let (epoch, end) =
@@ -109,7 +111,7 @@ impl Run {
         notes.extend(note);
         let checkpoint = found.map(|saved| saved.checkpoint);
         let newest = checkpoint.as_ref().map(|c| c.epoch);
-        let run = Run { path: path.to_path_buf(), header, history: file, newest, lock, fresh: None };
+        let run = Run { path: path.to_path_buf(), header, history: file, newest, lock, fresh: None, ended };
         Ok(Resumed { run, checkpoint, history, notes })
     }
 
@@ -140,7 +142,7 @@ impl Run {
     /// Adds an epoch to `metrics.jsonl`.
     pub fn record(&mut self, epoch: &Epoch) -> Result<()> {
         self.lock.check()?;
-        self.fresh = None;
+        (self.fresh, self.ended) = (None, None);
         self.history.append(epoch)
     }
 
@@ -200,6 +202,8 @@ impl Run {
     pub fn finish(&mut self, summary: &Value) -> Result<()> {
         self.lock.check()?;
         self.history.sync()?;
+        // A run that had nothing left to do is what it was.
+        let summary = self.ended.as_ref().unwrap_or(summary);
         let bytes = RunFile::new(&self.header, Some(summary)).to_bytes(&self.path)?;
         files::write_whole(&self.path, RUN, &bytes)
     }

@@ -9,6 +9,7 @@
 //! Own rows, weights, norms and evaluations are always fresh. A row that is an epoch old carries its owner's mask of
 //! that epoch. The first and the last epochs may read fresh rows, as `partition` does; an age of 0 is `partition`.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use halograph_graph::error::{Error as InputError, Result as InputResult};
@@ -51,7 +52,12 @@ impl Schedule {
 
     /// How old rows of others are in `epoch`, counted from 1; 0 is fresh.
     fn age(&self, epoch: u64) -> u64 {
-        if (self.warmup + 1..=self.last).contains(&epoch) { self.age } else { 0 }
+        if self.usual().contains(&epoch) { self.age } else { 0 }
+    }
+
+    /// Epochs that are as most are: those of the warm-up and the cool-down are not.
+    pub(crate) fn usual(&self) -> RangeInclusive<u64> {
+        if self.age == 0 { 1..=u64::MAX } else { self.warmup + 1..=self.last }
     }
 
     /// How many copies of what travels are kept from epoch to epoch.

@@ -91,7 +91,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn may_trace(args: &Args) -> Result<()> {
     let Some(file) = &args.trace else { return Ok(()) };
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if file.is_dir() || !folder.is_dir() {
+    let is_run = args.out.as_deref() == Some(folder);
+    if file.is_dir() || !(folder.is_dir() || is_run) {
         let error = Error::input(file.display(), "a trace cannot be written there");
         return Err(error.help("give --trace the name of a file in a folder that exists"));
     }

@@ -74,7 +74,9 @@ fn epochs(summary: &Summary) -> String {
 /// What ranks did in the epochs of this process, `started` of which others had done: means of an epoch.
 fn ranks(summary: &Summary, started: u64) -> Vec<(&'static str, String)> {
     let threads = many(summary.threads, "thread");
-    let who = format!("{} ({}), {threads} each", summary.ranks, summary.transport);
+    let stale = summary.strategy == StrategyKind::Pipelined;
+    let how = if stale { ", pipelined" } else { "" };
+    let who = format!("{} ({}{how}), {threads} each", summary.ranks, summary.transport);
     let own = summary.epochs - started;
     if own == 0 {
         return vec![("ranks", who)];
@@ -82,10 +84,8 @@ fn ranks(summary: &Summary, started: u64) -> Vec<(&'static str, String)> {
     let (compute, wait) = (summary.compute_seconds, summary.wait_seconds);
     let share = 100.0 * wait / (compute + wait).max(1e-9);
     let [wait, hidden] = [wait, summary.hidden_seconds].map(|s| seconds(s / own as f64));
-    let hidden = match summary.strategy {
-        StrategyKind::Pipelined => "transfers behind whole epochs".to_string(),
-        _ => format!("{hidden} of transfers hidden"),
-    };
+    let hidden =
+        if stale { "transfers behind epochs".into() } else { format!("{hidden} of transfers hidden") };
     let since = if started > 0 { format!(" (since epoch {started})") } else { String::new() };
     let what = format!(
         "waiting {wait} an epoch, {share:.0} % of the time; {hidden}; slowest rank {:.2} of the mean",
