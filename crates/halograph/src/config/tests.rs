@@ -110,7 +110,10 @@ fn settings_of_another_model_are_told() {
     let notes = idle(&said, &resolve(&said).unwrap());
     assert_eq!(
         notes,
-        ["--set: model.heads changes nothing here", "--set: train.step_epochs changes nothing here"]
+        [
+            "--set: model.heads changes nothing here: it needs model gat",
+            "--set: train.step_epochs changes nothing here: it needs schedule step"
+        ]
     );
     let said = set(&["model.kind=gat", "model.heads=8", "train.schedule=step", "train.step_epochs=3"]);
     assert!(idle(&said, &resolve(&said).unwrap()).is_empty());
