@@ -151,8 +151,7 @@ impl Place {
 fn every_model_gets_the_bits_it_gets_on_threads() {
     let Some(place) = place() else { return };
     for model in MODELS {
-        for ranks in 1..=4 {
-            let precision = if ranks % 2 == 0 { "f64" } else { "f32" };
+        for (ranks, precision) in (1..=4).flat_map(|ranks| [(ranks, "f32"), (ranks, "f64")]) {
             place.assert_as_on_threads(ranks, &format!("g --model {model} {QUICK} --precision {precision}"));
         }
     }

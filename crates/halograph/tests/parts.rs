@@ -1,38 +1,20 @@
 //! Training on graphs in parts, and on ranks of one process, as a user meets it.
 
+mod common;
+
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
+
+use common::{ok, refused};
 
 /// Flags of a small model that is trained in no time.
 const QUICK: &str = "--hidden 8 --layers 2 --epochs 4 --threads 1";
 /// A model, and all that keeps boundary rows from epoch to epoch.
 const STALE: &str = "sage --strategy pipelined --staleness 2 --smooth gf --checkpoint-seconds 0";
-
-/// Runs a command line, split at spaces, inside `folder`.
-fn halograph(folder: &Path, line: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_halograph"));
-    command.args(line.split_whitespace()).current_dir(folder).output().expect("the binary runs")
-}
-
-/// Runs, expects success, gives standard output.
-fn ok(folder: &Path, line: &str) -> String {
-    let out = halograph(folder, line);
-    assert!(out.status.success(), "{line}: {}", String::from_utf8_lossy(&out.stderr));
-    String::from_utf8(out.stdout).expect("text")
-}
-
-/// Runs, expects bad input, gives standard error.
-fn refused(folder: &Path, line: &str) -> String {
-    let out = halograph(folder, line);
-    let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert_eq!(out.status.code(), Some(2), "{line}: {stderr}");
-    assert!(!stderr.contains("panicked"), "{stderr}");
-    stderr
-}
 
 /// A folder with a small dataset `g` and two parts of it, `s`.
 fn parts() -> TempDir {

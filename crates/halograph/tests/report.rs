@@ -1,33 +1,15 @@
 //! `halograph report` as a user meets it.
 
+mod common;
+
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Runs a command line, split at spaces, inside `folder`.
-fn halograph(folder: &Path, line: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_halograph"));
-    command.args(line.split_whitespace()).current_dir(folder).output().expect("the binary runs")
-}
-
-/// Runs, expects success, gives standard output.
-fn ok(folder: &Path, line: &str) -> String {
-    let out = halograph(folder, line);
-    assert!(out.status.success(), "{line}: {}", String::from_utf8_lossy(&out.stderr));
-    String::from_utf8(out.stdout).expect("text")
-}
-
-/// Runs, expects bad input, gives standard error.
-fn refused(folder: &Path, line: &str) -> String {
-    let out = halograph(folder, line);
-    let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert_eq!(out.status.code(), Some(2), "{line}: {stderr}");
-    assert!(out.stdout.is_empty() && !stderr.contains("panicked"), "{stderr}");
-    stderr
-}
+use common::{ok, refused};
 
 /// A folder with a run `one` in one process, and a run `two` on two ranks with its trace `t.json`.
 fn trained() -> TempDir {
