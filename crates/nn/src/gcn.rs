@@ -34,6 +34,8 @@ pub struct GcnCache<T: Real> {
     propagation: Propagation<T>,
     /// What was multiplied by the weight: the input, or the aggregate.
     factor: Input<T>,
+    /// Gradient of the output, until those of parameters are made of it.
+    grad: Arc<Matrix<T>>,
 }
 
 impl<T: Real> Gcn<T> {
@@ -43,6 +45,13 @@ impl<T: Real> Gcn<T> {
             projection: Projection::new(scope.glorot("lin.weight", &[outputs, inputs]), project),
             bias: scope.constant("bias", &[outputs], 0.0),
         }
+    }
+
+    /// Gradients of the parameters above the aggregation, from that of the output.
+    fn add_grads(&mut self, cache: &mut GcnCache<T>) {
+        let grad = std::mem::take(&mut cache.grad);
+        rows::add_column_sums(grad.data(), &mut self.bias.grad);
+        self.projection.weight_backward(&grad, &mut cache.factor);
     }
 }
 
@@ -101,9 +110,11 @@ impl<T: Real> Layer<T> for Gcn<T> {
         pass: &Pass<T>,
         cache: &mut GcnCache<T>,
     ) -> FinishGrad<T> {
-        rows::add_column_sums(grad.data(), &mut self.bias.grad);
-        let grad = Arc::new(grad);
-        let aggregated = self.projection.finish_backward(&grad, &mut cache.factor, pass.input_gradient);
+        cache.grad = Arc::new(grad);
+        let aggregated = self.projection.finish_backward(&cache.grad, pass.input_gradient);
+        if aggregated.is_none() {
+            self.add_grads(cache);
+        }
         FinishGrad { aggregated, initial: None }
     }
 
@@ -124,6 +135,7 @@ impl<T: Real> Layer<T> for Gcn<T> {
         _: &Pass<T>,
         cache: &mut GcnCache<T>,
     ) -> Matrix<T> {
+        self.add_grads(cache);
         cache.propagation.backward(block, &grad)
     }
 

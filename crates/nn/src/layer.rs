@@ -119,7 +119,8 @@ pub trait Layer<T: Real> {
         cache: &mut Self::Cache,
     ) -> Matrix<T>;
 
-    /// From the gradient of the output; adds to the gradients of parameters.
+    /// From the gradient of the output to that of the aggregate. Gradients of parameters above the aggregation are added
+    /// to here, or in [`Layer::aggregate_backward`], if one follows: gradients of halo rows travel meanwhile.
     fn finish_backward(
         &mut self,
         block: &Block,

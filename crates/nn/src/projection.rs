@@ -13,7 +13,7 @@ use crate::param::Param;
 
 /// A weight of outputs x inputs, and its side of the aggregation.
 ///
-/// The four steps are those of a layer; each does nothing on the side where the weight is not. `factor`, in the layer's
+/// The steps are those of a layer; each does nothing on the side where the weight is not. `factor`, in the layer's
 /// cache, keeps what was multiplied by the weight: the input or the aggregate.
 #[derive(Debug, Clone)]
 pub(crate) struct Projection<T> {
@@ -63,22 +63,25 @@ impl<T: Real> Projection<T> {
         self.weight.project(factor.tall_of(0..rows), Start::Row(bias))
     }
 
-    /// The backward of [`Projection::finish`] without the bias; the gradient of the aggregate only if somebody below it
-    /// wants one: the weight, or the input.
+    /// The gradient of the aggregate from that of the output, if somebody below it wants one: the weight, or the input.
     pub(crate) fn finish_backward(
-        &mut self,
+        &self,
         grad: &Arc<Matrix<T>>,
-        factor: &mut Input<T>,
         input_gradient: bool,
     ) -> Option<Arc<Matrix<T>>> {
         if self.is_first {
             return Some(grad.clone());
         }
-        // Its memory is wanted.
-        let factor = std::mem::take(factor);
-        self.weight.add_grad(factor.tall_of(0..grad.rows()), grad.tall());
-        drop(factor);
         input_gradient.then(|| Arc::new(self.weight.project_back(grad.tall())))
+    }
+
+    /// The gradient of a weight that acts after the aggregation, from that of the output. Gives back the memory of
+    /// `factor`.
+    pub(crate) fn weight_backward(&mut self, grad: &Matrix<T>, factor: &mut Input<T>) {
+        if !self.is_first {
+            let factor = std::mem::take(factor);
+            self.weight.add_grad(factor.tall_of(0..grad.rows()), grad.tall());
+        }
     }
 
     /// The backward of [`Projection::prepare`]; the gradient of the input only if it is wanted.

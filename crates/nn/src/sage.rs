@@ -64,6 +64,14 @@ impl<T: Real> Sage<T> {
     fn propagation(&self, block: &Block) -> Propagation<T> {
         if self.self_in_mean { Propagation::mean_with_self(block) } else { Propagation::mean(block) }
     }
+
+    /// Gradients of the parameters above the aggregation, from that of the output.
+    fn add_grads(&mut self, cache: &mut SageCache<T>) {
+        let (own, grad) = &cache.grad;
+        rows::add_column_sums(grad.data(), &mut self.bias.grad);
+        self.own.add_grad(cache.input.tall_of(own.clone()), grad.tall());
+        self.neighbours.weight_backward(grad, &mut cache.factor);
+    }
 }
 
 impl<T: Real> Layer<T> for Sage<T> {
@@ -124,11 +132,12 @@ impl<T: Real> Layer<T> for Sage<T> {
         pass: &Pass<T>,
         cache: &mut SageCache<T>,
     ) -> FinishGrad<T> {
-        rows::add_column_sums(grad.data(), &mut self.bias.grad);
-        self.own.add_grad(cache.input.tall_of(block.destinations()), grad.tall());
         let grad = Arc::new(grad);
-        let aggregated = self.neighbours.finish_backward(&grad, &mut cache.factor, pass.input_gradient);
+        let aggregated = self.neighbours.finish_backward(&grad, pass.input_gradient);
         cache.grad = (block.destinations(), grad);
+        if aggregated.is_none() {
+            self.add_grads(cache);
+        }
         FinishGrad { aggregated, initial: None }
     }
 
@@ -149,6 +158,7 @@ impl<T: Real> Layer<T> for Sage<T> {
         _: &Pass<T>,
         cache: &mut SageCache<T>,
     ) -> Matrix<T> {
+        self.add_grads(cache);
         cache.propagation.backward(block, &grad)
     }
 

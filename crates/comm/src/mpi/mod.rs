@@ -9,7 +9,7 @@ mod road;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use halograph_kernels::buffer::Buffer;
 use rustix::process::Pid;
@@ -26,10 +26,11 @@ use crate::shared::Shared;
 use crate::tag::{Key, Part};
 use crate::transport::{self, Arrival, Link, Outgoing, Sender, Transport, Trouble};
 
-/// How long to sleep while something is under way, and while nothing is. A thread that spins would take a core from
-/// those that compute.
-const BUSY: Duration = Duration::from_micros(20);
-const IDLE: Duration = Duration::from_micros(150);
+/// How long to sleep when nothing happened: a share of the time since anything did, within bounds. On a slow link, where
+/// a piece takes milliseconds, a thread that looked often would take a core from those that compute.
+const NAP_SHARE: u32 = 4;
+const SHORTEST_NAP: Duration = Duration::from_micros(20);
+const LONGEST_NAP: Duration = Duration::from_micros(500);
 /// Messages taken in between two looks at anything else.
 const AT_ONCE: usize = 256;
 
@@ -75,6 +76,7 @@ fn open(piece: usize) -> Result<Link, String> {
         arriving: (0..size).map(|_| lanes()).collect(),
         pieces: (0..size).map(|_| [const { Vec::new() }; QUEUES]).collect(),
         piece: (piece / size_of::<u64>()).max(1),
+        last: Instant::now(),
     };
     let (sender, transport) = (Box::new(Waiting(queue)), Box::new(transport));
     Ok(Link { rank, inbox, sender, transport, hosts: None, began: None })
@@ -113,6 +115,8 @@ struct Mpi {
     pieces: Vec<[Vec<Buffer<u64>>; QUEUES]>,
     /// Words of the longest piece.
     piece: usize,
+    /// When anything last happened.
+    last: Instant,
 }
 
 impl Mpi {
@@ -181,11 +185,6 @@ impl Mpi {
         shared.inbox.deliver(from, key, message);
         Ok(())
     }
-
-    fn is_busy(&self) -> bool {
-        self.roads.iter().any(|road| !road.is_empty(false))
-            || self.arriving.iter().flatten().any(|queue| !queue.is_empty())
-    }
 }
 
 /// Pieces as the one message they were cut from.
@@ -205,6 +204,9 @@ impl Transport for Mpi {
         let mut happened = self.depart(shared)?;
         happened |= self.announce(shared.rank)?;
         happened |= self.deliver(shared)?;
+        if happened {
+            self.last = Instant::now();
+        }
         Ok(happened)
     }
 
@@ -214,7 +216,7 @@ impl Transport for Mpi {
     }
 
     fn nap(&self) -> Duration {
-        if self.is_busy() { BUSY } else { IDLE }
+        (self.last.elapsed() / NAP_SHARE).clamp(SHORTEST_NAP, LONGEST_NAP)
     }
 
     fn finish(self: Box<Self>) -> Result<(), String> {
