@@ -52,6 +52,7 @@ fn check(comm: &Comm) -> Result<()> {
     assert_eq!(comm.hosts().len(), comm.size());
     for _ in 0..3 {
         checks::all(comm)?;
+        checks::overtaking(comm)?;
     }
     let spans = comm.take_spans();
     assert!(comm.size() == 1 || !spans.is_empty());

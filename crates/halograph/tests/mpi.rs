@@ -179,8 +179,8 @@ fn so_does_it_on_cora_and_small() {
 #[test]
 fn stale_rows_are_the_same_ones_too() {
     let Some(place) = place() else { return };
-    let all = "--staleness 2 --smooth gf --cooldown-epochs 1 --measure-staleness";
-    for (model, flags) in [("sage", ""), ("gat", all)] {
+    let all = "--staleness 2 --warmup-epochs 1 --smooth gf --cooldown-epochs 1 --measure-staleness";
+    for (model, flags) in [("sage", "--warmup-epochs 0 --smooth none"), ("gat", all)] {
         place.assert_as_on_threads(3, &format!("g --model {model} {QUICK} --strategy pipelined {flags}"));
     }
 }
@@ -358,7 +358,11 @@ fn a_signal_to_the_launcher_saves() {
     let done = place.end(launcher);
     assert_ne!(done.code, Some(0));
     assert!(done.stderr.matches("interrupted: finishing").count() <= 1, "{}", done.stderr);
-    assert!(done.stderr.contains("saved. Resume with: halograph train --resume --out r"), "{}", done.stderr);
+    assert!(
+        done.stderr.contains("saved. Resume under the same launcher with: halograph train --resume --out r"),
+        "{}",
+        done.stderr
+    );
     place.ranks_ok(3, "--resume --out r -q");
     place.same("r", "whole");
 }
@@ -367,7 +371,7 @@ fn a_signal_to_the_launcher_saves() {
 #[test]
 fn ranks_that_are_killed_or_stopped_end_all_and_cost_nothing() {
     let Some(place) = place() else { return };
-    let stale = "--strategy pipelined --staleness 2 --smooth gf";
+    let stale = "--strategy pipelined --staleness 2 --smooth gf --warmup-epochs 2";
     place.ok(&format!("train g {LONG} --ranks 3 --out fresh"));
     place.ok(&format!("train g {LONG} --ranks 3 {stale} --out stale"));
     for (name, rank, cause, strategy, whole) in [

@@ -14,7 +14,8 @@ use common::{ok, refused};
 /// Flags of a small model that is trained in no time.
 const QUICK: &str = "--hidden 8 --layers 2 --epochs 4 --threads 1";
 /// A model, and all that keeps boundary rows from epoch to epoch.
-const STALE: &str = "sage --strategy pipelined --staleness 2 --smooth gf --checkpoint-seconds 0";
+const STALE: &str =
+    "sage --strategy pipelined --staleness 2 --warmup-epochs 1 --smooth gf --checkpoint-seconds 0";
 
 /// A folder with a small dataset `g` and two parts of it, `s`.
 fn parts() -> TempDir {

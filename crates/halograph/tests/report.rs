@@ -61,7 +61,7 @@ fn bad_input_is_named_and_nothing_is_replaced() {
     assert!(refused(path, "report g").contains("holds no run"));
     assert!(refused(path, "report nowhere").contains("nowhere"));
     assert!(refused(path, "report one --svg a.svg").contains("has no trace"));
-    assert!(refused(path, "report one --trace t.json").contains("of rank 1, and the run has 1"));
+    assert!(refused(path, "report one --trace t.json").contains("is of 2 ranks, and the run has 1"));
     assert!(refused(path, "report two --trace t.json --trace t.json").contains("at most one --trace"));
     assert!(refused(path, "report two --trace t.json -o a.svg --svg a.svg").contains("different files"));
     assert!(refused(path, "report two --trace g/dataset.json").contains("not a trace"));
@@ -69,6 +69,17 @@ fn bad_input_is_named_and_nothing_is_replaced() {
     ok(path, "report one");
     assert!(refused(path, "report one").contains("--overwrite"));
     ok(path, "report one --overwrite");
+    // Only what is of its kind is replaced, even then.
+    let (run, data) =
+        (fs::read(path.join("one/run.json")).unwrap(), fs::read(path.join("g/dataset.json")).unwrap());
+    assert!(refused(path, "report one -o one/run.json --overwrite").contains("is not a report"));
+    assert!(refused(path, "report two --trace t.json -o t.json --overwrite").contains("is not a report"));
+    for flag in ["--overwrite", "--resume"] {
+        let error = refused(path, &format!("train g --out one {flag} --trace g/dataset.json"));
+        assert!(error.contains("is not a trace"), "{error}");
+    }
+    assert_eq!(fs::read(path.join("one/run.json")).unwrap(), run);
+    assert_eq!(fs::read(path.join("g/dataset.json")).unwrap(), data);
     let metrics = path.join("one/metrics.jsonl");
     let text = fs::read_to_string(&metrics).unwrap().replacen("loss", "lost", 1);
     fs::write(&metrics, text).unwrap();

@@ -34,8 +34,8 @@ pub struct GcnCache<T: Real> {
     propagation: Propagation<T>,
     /// What was multiplied by the weight: the input, or the aggregate.
     factor: Input<T>,
-    /// Gradient of the output, until those of parameters are made of it.
-    grad: Arc<Matrix<T>>,
+    /// Gradient of the output, if those of parameters are still to be made of it.
+    owed: Option<Arc<Matrix<T>>>,
 }
 
 impl<T: Real> Gcn<T> {
@@ -48,10 +48,9 @@ impl<T: Real> Gcn<T> {
     }
 
     /// Gradients of the parameters above the aggregation, from that of the output.
-    fn add_grads(&mut self, cache: &mut GcnCache<T>) {
-        let grad = std::mem::take(&mut cache.grad);
+    fn add_grads(&mut self, grad: &Matrix<T>, cache: &mut GcnCache<T>) {
         rows::add_column_sums(grad.data(), &mut self.bias.grad);
-        self.projection.weight_backward(&grad, &mut cache.factor);
+        self.projection.weight_backward(grad, &mut cache.factor);
     }
 }
 
@@ -105,16 +104,18 @@ impl<T: Real> Layer<T> for Gcn<T> {
 
     fn finish_backward(
         &mut self,
-        _: &Block,
+        block: &Block,
         grad: Matrix<T>,
         pass: &Pass<T>,
         cache: &mut GcnCache<T>,
     ) -> FinishGrad<T> {
-        cache.grad = Arc::new(grad);
-        let aggregated = self.projection.finish_backward(&cache.grad, pass.input_gradient);
-        if aggregated.is_none() {
-            self.add_grads(cache);
+        let grad = Arc::new(grad);
+        if pass.input_gradient && block.halo().is_some() {
+            cache.owed = Some(grad.clone());
+        } else {
+            self.add_grads(&grad, cache);
         }
+        let aggregated = self.projection.finish_backward(&grad, pass.input_gradient);
         FinishGrad { aggregated, initial: None }
     }
 
@@ -135,7 +136,9 @@ impl<T: Real> Layer<T> for Gcn<T> {
         _: &Pass<T>,
         cache: &mut GcnCache<T>,
     ) -> Matrix<T> {
-        self.add_grads(cache);
+        if let Some(owed) = cache.owed.take() {
+            self.add_grads(&owed, cache);
+        }
         cache.propagation.backward(block, &grad)
     }
 

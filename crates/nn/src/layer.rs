@@ -120,7 +120,8 @@ pub trait Layer<T: Real> {
     ) -> Matrix<T>;
 
     /// From the gradient of the output to that of the aggregate. Gradients of parameters above the aggregation are added
-    /// to here, or in [`Layer::aggregate_backward`], if one follows: gradients of halo rows travel meanwhile.
+    /// to here or, if the block has a halo and the input wants a gradient, in [`Layer::aggregate_backward`]: gradients of
+    /// halo rows travel meanwhile.
     fn finish_backward(
         &mut self,
         block: &Block,
@@ -139,7 +140,8 @@ pub trait Layer<T: Real> {
         cache: &mut Self::Cache,
     ) -> Matrix<T>;
 
-    /// From the gradient of the aggregate to that of the messages of owned rows, of edges from these alone.
+    /// From the gradient of the aggregate to that of the messages of owned rows, of edges from these alone; adds to the
+    /// gradients of parameters that [`Layer::finish_backward`] left.
     fn aggregate_backward(
         &mut self,
         block: &Block,

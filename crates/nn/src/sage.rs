@@ -42,6 +42,8 @@ pub struct SageCache<T: Real> {
     factor: Input<T>,
     /// Gradient of the output, in these owned rows.
     grad: (Range<usize>, Arc<Matrix<T>>),
+    /// Whether gradients of parameters are still to be made of it.
+    is_owed: bool,
 }
 
 impl<T: Real> Sage<T> {
@@ -132,12 +134,12 @@ impl<T: Real> Layer<T> for Sage<T> {
         pass: &Pass<T>,
         cache: &mut SageCache<T>,
     ) -> FinishGrad<T> {
-        let grad = Arc::new(grad);
-        let aggregated = self.neighbours.finish_backward(&grad, pass.input_gradient);
-        cache.grad = (block.destinations(), grad);
-        if aggregated.is_none() {
+        cache.grad = (block.destinations(), Arc::new(grad));
+        cache.is_owed = pass.input_gradient && block.halo().is_some();
+        if !cache.is_owed {
             self.add_grads(cache);
         }
+        let aggregated = self.neighbours.finish_backward(&cache.grad.1, pass.input_gradient);
         FinishGrad { aggregated, initial: None }
     }
 
@@ -158,7 +160,9 @@ impl<T: Real> Layer<T> for Sage<T> {
         _: &Pass<T>,
         cache: &mut SageCache<T>,
     ) -> Matrix<T> {
-        self.add_grads(cache);
+        if cache.is_owed {
+            self.add_grads(cache);
+        }
         cache.propagation.backward(block, &grad)
     }
 

@@ -98,13 +98,13 @@ pub enum StrategyKind {
 #[serde(rename_all = "lowercase")]
 pub enum Smooth {
     /// Nothing.
-    #[default]
     None,
     /// Features.
     F,
     /// Gradients.
     G,
     /// Both.
+    #[default]
     Gf,
 }
 
@@ -147,7 +147,7 @@ pub struct TrainConfig {
     #[serde(default = "one")]
     pub staleness: u64,
     /// First epochs that read fresh rows (pipelined).
-    #[serde(default = "one")]
+    #[serde(default = "twenty")]
     pub warmup_epochs: u64,
     /// Last epochs that read fresh rows (pipelined).
     #[serde(default)]
@@ -204,6 +204,10 @@ fn one() -> u64 {
     1
 }
 
+fn twenty() -> u64 {
+    20
+}
+
 fn gamma() -> f64 {
     0.95
 }
@@ -224,9 +228,9 @@ impl Config {
                 partition: PartitionKind::Metis,
                 overlap: Overlap::On,
                 staleness: one(),
-                warmup_epochs: one(),
+                warmup_epochs: twenty(),
                 cooldown_epochs: 0,
-                smooth: Smooth::None,
+                smooth: Smooth::default(),
                 gamma: gamma(),
                 smooth_correction: yes(),
                 measure_staleness: false,

@@ -25,7 +25,7 @@ pub mod run;
 pub mod schedule;
 pub mod strategy;
 pub mod summary;
-mod trace;
+pub mod trace;
 pub mod trainer;
 
 pub use config::Config;

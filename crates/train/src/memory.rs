@@ -303,9 +303,9 @@ impl Lines {
         let structure = 4 * edges + ROW * (owned + halo) + OWNED * owned;
         let widths = whole.dataset.features + (config.model.layers * config.model.hidden) as u64;
         let travelling = 2 * halo * widths * self.width;
-        // Raw features travel but once, unless they are dropped.
+        // Raw features travel but once, unless they are dropped; projected ones travel again.
         let raw = if config.model.input_dropout > 0.0 { whole.dataset.features } else { 0 };
-        let again = raw + (config.model.layers.saturating_sub(1) * config.model.hidden) as u64;
+        let again = raw + (config.model.layers * config.model.hidden) as u64;
         // What is kept from epoch to epoch is copied twice when it is saved.
         let kept = 3 * Schedule::of(&config.train).kept() * 2 * halo * again * self.width;
         self.at(owned) + structure + (stages * (4 * edges) as f64) as u64 + travelling + kept

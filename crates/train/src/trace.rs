@@ -7,10 +7,18 @@ use halograph_comm::{Comm, Message, Purpose, Span, Tag, Track};
 use serde_json::{Value, json};
 
 use crate::error::Result;
-use crate::run::write_file;
+use crate::run::{self, write_file};
 
 const TRACKS: [(Track, &str); 4] =
     [(Track::Compute, "compute"), (Track::Send, "send"), (Track::Receive, "receive"), (Track::Wait, "wait")];
+
+/// What a trace begins with.
+const BEGINNING: &str = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
+
+/// Whether a trace may be written to `file`, in the place of another one if `overwrite`.
+pub fn may_write(file: &Path, overwrite: bool) -> halograph_graph::error::Result<()> {
+    run::may_write(file, overwrite, "a trace", &[BEGINNING])
+}
 
 /// Puts what all ranks have recorded into one file, which rank 0 writes.
 pub(crate) fn gather(comm: &Comm, file: &Path) -> Result<()> {
@@ -27,7 +35,7 @@ pub(crate) fn gather(comm: &Comm, file: &Path) -> Result<()> {
         lists.push(text.trim_start_matches('[').trim_end_matches(']').to_string());
     }
     let joined = lists.join(",\n");
-    let text = format!("{{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{joined}\n]}}\n");
+    let text = format!("{BEGINNING}\n{joined}\n]}}\n");
     Ok(write_file(file, text.as_bytes())?)
 }
 

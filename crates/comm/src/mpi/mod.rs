@@ -28,9 +28,11 @@ use crate::transport::{self, Arrival, Link, Outgoing, Sender, Transport, Trouble
 
 /// How long to sleep when nothing happened: a share of the time since anything did, within bounds. On a slow link, where
 /// a piece takes milliseconds, a thread that looked often would take a core from those that compute.
-const NAP_SHARE: u32 = 4;
+const NAP_SHARE: u32 = 8;
 const SHORTEST_NAP: Duration = Duration::from_micros(20);
 const LONGEST_NAP: Duration = Duration::from_micros(500);
+/// The longest while something is under way that may be waited for: MPI moves long messages only when it is called.
+const LONGEST_WHILE_URGENT: Duration = Duration::from_micros(100);
 /// Messages taken in between two looks at anything else.
 const AT_ONCE: usize = 256;
 
@@ -185,6 +187,12 @@ impl Mpi {
         shared.inbox.deliver(from, key, message);
         Ok(())
     }
+
+    /// Whether anything is under way that does not go behind all else.
+    fn is_urgent(&self) -> bool {
+        let urgent = |queues: &[VecDeque<Arriving>; QUEUES]| !queues[Lane::Message.queue()].is_empty();
+        self.roads.iter().any(Road::is_urgent) || self.arriving.iter().any(urgent)
+    }
 }
 
 /// Pieces as the one message they were cut from.
@@ -216,7 +224,8 @@ impl Transport for Mpi {
     }
 
     fn nap(&self) -> Duration {
-        (self.last.elapsed() / NAP_SHARE).clamp(SHORTEST_NAP, LONGEST_NAP)
+        let longest = if self.is_urgent() { LONGEST_WHILE_URGENT } else { LONGEST_NAP };
+        (self.last.elapsed() / NAP_SHARE).clamp(SHORTEST_NAP, longest)
     }
 
     fn finish(self: Box<Self>) -> Result<(), String> {

@@ -41,6 +41,11 @@ impl Road {
         gone.into_iter().try_fold(false, |any, gone| Ok(any | gone?))
     }
 
+    /// Whether anything is under way that does not go behind all else.
+    pub fn is_urgent(&self) -> bool {
+        !self.0[Lane::Message.queue()].is_empty()
+    }
+
     pub fn is_empty(&self, notices_only: bool) -> bool {
         let [messages, notices, behind] = &self.0;
         notices.is_empty() && (notices_only || messages.is_empty() && behind.is_empty())

@@ -100,6 +100,24 @@ pub fn behind_all_else(comm: &Comm) -> Result<()> {
     Ok(())
 }
 
+/// A short message is there before a long one that was sent behind it, though earlier. Between processes only: threads
+/// hand over whole messages.
+#[allow(dead_code, reason = "only processes check it")]
+pub fn overtaking(comm: &Comm) -> Result<()> {
+    let (next, previous) = neighbours(comm);
+    if next == comm.rank() {
+        return Ok(());
+    }
+    let (long, short) = (FEATURES.layer(10), FEATURES.layer(11));
+    comm.send_behind(next, long, Message::of(&vec![1.0f32; 4_000_000]))?;
+    comm.send(next, short, Message::of(&[2.0f32]))?;
+    let behind = comm.receive(previous, long);
+    comm.receive(previous, short).wait()?;
+    assert!(!behind.is_there(), "16 MB are here before 4 bytes");
+    behind.wait()?.expect::<f32>(4_000_000)?;
+    Ok(())
+}
+
 /// Everybody hears of everybody, and of each root in turn.
 pub fn gathers_and_broadcasts(comm: &Comm) -> Result<()> {
     let me = comm.rank();

@@ -10,7 +10,7 @@ mod setting;
 use halograph_graph::error::{Error, Result};
 use halograph_nn::model::Kind;
 use halograph_train::Config;
-use halograph_train::config::{OptimizerKind, ScheduleKind, Smooth, StrategyKind};
+use halograph_train::config::{OptimizerKind, ScheduleKind, Smooth, StrategyKind, TrainConfig};
 use toml::{Table, Value};
 
 pub use choices::choices;
@@ -64,6 +64,19 @@ pub fn differences(one: &Config, other: &Config) -> Result<Vec<String>> {
     Ok(keys)
 }
 
+/// What a schedule of stale epochs comes to, if that is hardly meant.
+fn schedule_note(train: &TrainConfig) -> Option<String> {
+    let fresh = train.warmup_epochs.saturating_add(train.cooldown_epochs);
+    if fresh >= train.epochs {
+        return Some(format!(
+            "all {} epochs are fresh, by train.warmup_epochs and train.cooldown_epochs: this is strategy partition",
+            train.epochs
+        ));
+    }
+    (train.staleness >= train.epochs)
+        .then(|| format!("train.staleness = {}: all epochs read what the first one sent", train.staleness))
+}
+
 /// Notes on `settings` that `config` has no use for: a flag that does nothing should say so.
 pub fn idle(settings: &[Setting], config: &Config) -> Vec<String> {
     let (kind, train) = (config.model.kind, &config.train);
@@ -76,14 +89,14 @@ pub fn idle(settings: &[Setting], config: &Config) -> Vec<String> {
         "train.partition" | "train.overlap" | "train.deadline" => {
             (train.strategy != StrategyKind::Single, "several ranks")
         }
-        "train.staleness"
-        | "train.warmup_epochs"
-        | "train.cooldown_epochs"
-        | "train.smooth"
-        | "train.measure_staleness" => (stale, "strategy pipelined"),
-        "train.gamma" | "train.smooth_correction" => {
-            (stale && train.smooth != Smooth::None, "strategy pipelined with smooth f, g or gf")
+        "train.staleness" => (stale, "strategy pipelined"),
+        "train.warmup_epochs" | "train.cooldown_epochs" | "train.smooth" | "train.measure_staleness" => {
+            (stale && train.staleness > 0, "strategy pipelined with staleness 1 or more")
         }
+        "train.gamma" | "train.smooth_correction" => (
+            stale && train.staleness > 0 && train.smooth != Smooth::None,
+            "strategy pipelined with staleness 1 or more and smooth f, g or gf",
+        ),
         "train.momentum" => (train.optimizer == OptimizerKind::Sgd, "optimizer sgd"),
         "train.step_epochs" | "train.step_factor" => (train.schedule == ScheduleKind::Step, "schedule step"),
         _ => (true, ""),
@@ -94,7 +107,11 @@ pub fn idle(settings: &[Setting], config: &Config) -> Vec<String> {
     };
     let mut notes: Vec<String> = settings.iter().filter_map(note).collect();
     if stale && train.ranks == 1 {
-        notes.push("one rank reads nothing of others: strategy pipelined is exact here".to_string());
+        notes.push(
+            "one rank reads nothing of others: strategy pipelined and its settings change nothing".into(),
+        );
+    } else if stale && train.staleness > 0 {
+        notes.extend(schedule_note(train));
     }
     if stale && train.cooldown_epochs > 0 && train.patience > 0 {
         notes.push(
@@ -207,6 +224,10 @@ fn unknown_key(known: &Table, setting: &Setting) -> Error {
 /// How much a key resembles what was said: in full, or by its last word, since the right key may be in another table.
 fn key_likeness(key: &str, said: &str) -> f64 {
     let last = |name: &str| name.rsplit('.').next().unwrap_or_default().replace('-', "_");
+    // The beginning of a key may be all that is remembered of it.
+    if !last(said).is_empty() && last(key).starts_with(&format!("{}_", last(said))) {
+        return 0.99;
+    }
     let full = likeness(key, said);
     // In doubt, the key that is alike in full.
     full.max(likeness(&last(key), &last(said)) - 0.01 + 0.01 * full)

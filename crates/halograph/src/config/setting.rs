@@ -18,9 +18,12 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// `text` under `key`, as a flag says it. A word that is no TOML value is a string.
+    /// `text` under `key`, as a flag says it. A word that is no TOML value is a string, unless it is a number that begins
+    /// or ends with its point.
     pub fn new(place: &str, key: &str, text: &str) -> Self {
-        let value = text.trim().parse().unwrap_or_else(|_| Value::String(text.into()));
+        let short = |text: &str| text.contains('.').then(|| text.parse().ok().map(Value::Float)).flatten();
+        let value = text.trim().parse().ok().or_else(|| short(text.trim()));
+        let value = value.unwrap_or_else(|| Value::String(text.into()));
         Setting { key: key.split('.').map(String::from).collect(), value, place: place.into() }
     }
 
@@ -122,6 +125,9 @@ mod tests {
         assert_eq!(value("model.kind=gat"), Value::String("gat".into()));
         assert_eq!(value("model.kind=\"gat\""), Value::String("gat".into()));
         assert_eq!(value("train.lr = 1e-3"), Value::Float(0.001));
+        assert_eq!(value("train.lr=.5"), Value::Float(0.5));
+        assert_eq!(value("train.lr=-1."), Value::Float(-1.0));
+        assert_eq!(value("out=."), Value::String(".".into()));
         assert_eq!(value("model.hidden=64"), Value::Integer(64));
         assert_eq!(value("data.inductive=true"), Value::Boolean(true));
         assert_eq!(value("a=b=c"), Value::String("b=c".into()));

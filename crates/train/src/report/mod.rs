@@ -8,9 +8,9 @@
 
 use std::path::Path;
 
-use halograph_graph::error::{Error, Result};
+use halograph_graph::error::Result;
 
-use crate::run::write_file;
+use crate::run::{self, write_file};
 
 mod chart;
 mod page;
@@ -69,14 +69,5 @@ pub fn write(path: &Path, text: &str, overwrite: bool) -> Result<()> {
 
 /// Whether [`write()`] would: asked before anything is read.
 pub fn may_write(path: &Path, overwrite: bool) -> Result<()> {
-    if path.is_dir() {
-        return Err(
-            Error::input(path.display(), "a folder").help("give the name of a file, as in report.html")
-        );
-    }
-    if !overwrite && path.symlink_metadata().is_ok() {
-        let error = Error::input(path.display(), "exists already");
-        return Err(error.help("choose another file, or replace it with --overwrite"));
-    }
-    Ok(())
+    run::may_write(path, overwrite, "a report or a timeline", &["<!DOCTYPE html>", "<?xml"])
 }

@@ -104,11 +104,12 @@ impl Traced {
 
 /// What makes the events no trace of such a run.
 fn check(events: &[Event], ranks: usize) -> Result<(), String> {
+    let found = events.iter().map(|event| event.pid + 1).max().unwrap_or(0);
+    if found != ranks as u64 {
+        return Err(format!("is of {found} ranks, and the run has {ranks}"));
+    }
     for (k, event) in events.iter().enumerate() {
         let which = || format!("event {} ({:?})", k + 1, event.name);
-        if event.pid >= ranks as u64 {
-            return Err(format!("{} is of rank {}, and the run has {ranks}", which(), event.pid));
-        }
         if event.ph != "X" {
             continue;
         }
@@ -246,7 +247,7 @@ pub(super) mod tests {
             ("{}".to_string(), "missing field `traceEvents`"),
             (json!({"traceEvents": []}).to_string(), "no epoch that was trained"),
             (example(2).to_string().replace("\"epoch\":2", "\"e\":2"), "tells no epoch"),
-            (example(2).to_string().replace("\"pid\":1", "\"pid\":7"), "of rank 7, and the run has 2"),
+            (example(2).to_string().replace("\"pid\":1", "\"pid\":7"), "of 8 ranks, and the run has 2"),
             (example(2).to_string().replace("\"tid\":3", "\"tid\":9"), "on thread 9"),
             (example(2).to_string().replace("\"dur\":40.0", "\"dur\":-1"), "lasts -1"),
         ];

@@ -176,9 +176,10 @@ pub(super) fn traffic(runs: &[RunData]) -> Option<String> {
     }
     tags.retain(|_, row| row.iter().any(|(_, bytes)| bytes.as_f64().is_some_and(|bytes| bytes > 0.0)));
     let mut html = String::new();
-    for (once, title) in
-        [(false, "an epoch, all ranks together"), (true, "the whole run, all ranks together")]
-    {
+    for (once, title) in [
+        (false, "an epoch, all ranks together"),
+        (true, "the whole run, or the rest of it when it was last resumed, all ranks together"),
+    ] {
         let group: Vec<_> =
             tags.iter().filter(|(key, _)| key.0 == once).map(|(key, row)| (key.1, row)).collect();
         if !group.is_empty() {

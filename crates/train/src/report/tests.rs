@@ -87,7 +87,7 @@ fn numbers_are_those_of_the_files() {
     {
         assert!(html.contains(&format!("<h2>{section}</h2>")), "{section}");
     }
-    assert!(html.contains("the whole run, all ranks together") && !html.contains("<h2>Error of stale rows"));
+    assert!(html.contains("the whole run, or the rest of it") && !html.contains("<h2>Error of stale rows"));
     assert!(
         !html.contains("http")
             || html.matches("http").count() == html.matches("http://www.w3.org/2000/svg").count()

@@ -27,7 +27,7 @@ const KINDS: [(&str, &str); 9] = [
     ("wait", "waiting"),
     ("features", "features"),
     ("gradients", "gradients"),
-    ("weights", "parameters"),
+    ("weights", "weights"),
     ("statistics", "statistics"),
     ("evaluation", "evaluation"),
     ("other", "other"),
@@ -51,7 +51,10 @@ pub(super) fn caption(traced: &Traced) -> String {
     let _ = match traced.epochs {
         1 => write!(text, ", the only one in the trace."),
         n => {
-            write!(text, ": of the {n} epochs in the trace, the one of median length, the first left aside.")
+            write!(
+                text,
+                ": of the {n} epochs in the trace, the one of median length among those that are usual."
+            )
         }
     };
     if traced.ranks.len() > MOST_RANKS {

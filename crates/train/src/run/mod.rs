@@ -15,10 +15,11 @@
 //! `metrics.jsonl` to it, and what followed is done again. A failed write is an [`Error`] and leaves that checkpoint
 //! as it was.
 
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use halograph_graph::error::{Error, Result};
+use halograph_graph::error::{Error, IoContext, Result};
 use halograph_nn::state::State;
 use serde_json::Value;
 
@@ -226,6 +227,37 @@ fn begin(path: &Path, header: &Header) -> Result<History> {
     new.place()?;
     files::clean(path)?;
     History::create(path)
+}
+
+/// Whether a file that was asked for by name may be written: asked before any work is done for it.
+///
+/// With `overwrite` a file is replaced if it begins as one of its kind does (`begins`), or is empty: a slip of the pen must
+/// not cost a dataset or a run.
+pub fn may_write(path: &Path, overwrite: bool, kind: &str, begins: &[&str]) -> Result<()> {
+    if path.is_dir() {
+        let error = Error::input(path.display(), "a folder");
+        return Err(error.help(format!("give the name of a file for {kind}")));
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if folder.is_dir() && rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_err() {
+        let error = Error::input(path.display(), format!("{kind} cannot be written there"));
+        return Err(error.help("choose another file, or allow writing into its folder"));
+    }
+    if path.symlink_metadata().is_err() {
+        return Ok(());
+    }
+    if !overwrite {
+        let error = Error::input(path.display(), "exists already");
+        return Err(error.help("choose another file, or replace it with --overwrite"));
+    }
+    let mut start = Vec::new();
+    let longest = begins.iter().map(|text| text.len()).max().unwrap_or(0) as u64;
+    File::open(path).and_then(|file| file.take(longest).read_to_end(&mut start)).at(path, "read")?;
+    if start.is_empty() || begins.iter().any(|text| start.starts_with(text.as_bytes())) {
+        return Ok(());
+    }
+    let error = Error::input(path.display(), format!("exists already and is not {kind}"));
+    Err(error.help("choose another file: only one of its kind is replaced"))
 }
 
 /// Writes a file that stands beside a run: whole, or not at all.

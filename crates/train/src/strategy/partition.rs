@@ -3,8 +3,8 @@
 //! ```text
 //! forward    for each stage: prepare; send boundary rows; aggregate own rows meanwhile; add halo rows; finish, norm, …
 //! loss       over the training rows of all ranks
-//! backward   for each stage, last first: gradients of halo rows first; send them back; those of own rows meanwhile;
-//!            add what came back; then the stage's parameters are summed over ranks behind the stages below
+//! backward   for each stage, last first: gradients of halo rows first; send them back; those of own rows and of weights
+//!            meanwhile; add what came back; then the stage's parameters are summed over ranks behind the stages below
 //! ```
 //!
 //! With `overlap` off, a rank waits for what it needs before it computes anything: the baseline that overlap is

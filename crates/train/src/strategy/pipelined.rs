@@ -63,11 +63,10 @@ impl Schedule {
     /// How many copies of what travels are kept from epoch to epoch.
     pub(crate) fn kept(&self) -> u64 {
         let averages = self.features.is_some() || self.gradients.is_some();
-        let age = self.age.min(self.last);
-        if age == 0 { 0 } else { age + averages as u64 }
+        if self.keeps() { self.age + averages as u64 } else { 0 }
     }
 
-    /// Whether a later epoch may read what a fresh one starts. More of them may be asked for when the run goes on.
+    /// Whether a later epoch may read what a fresh one starts: more of them may be asked for when the run goes on.
     fn keeps(&self) -> bool {
         self.age > 0
     }

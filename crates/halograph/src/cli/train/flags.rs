@@ -35,7 +35,12 @@ const TRAINING: [Flag; 21] = [
     ),
     Flag("precision", "train.precision", "TYPE", "Numbers to compute in"),
     Flag("strategy", "train.strategy", "NAME", "How the work is spread"),
-    Flag("ranks", "train.ranks", "N", "Ranks that share the work; more than 1 means --strategy partition"),
+    Flag(
+        "ranks",
+        "train.ranks",
+        "N",
+        "Ranks that share the work; more than 1 means --strategy partition, if none is named",
+    ),
     Flag("partition", "train.partition", "HOW", "How nodes are dealt out to ranks"),
     Flag("overlap", "train.overlap", "SWITCH", "Whether something is computed while messages travel"),
     Flag("staleness", "train.staleness", "K", "Epochs that rows of others are old (pipelined)"),

@@ -253,10 +253,11 @@ fn continued(before: &Config, settings: &[Setting]) -> Result<Config> {
         flat.into_iter().find(|(name, _)| *name == key).map_or("nothing".into(), |(_, v)| v.to_string())
     };
     let problem = format!("{key} = {}, but the run was started with {}", value(&after), value(before));
-    let help = format!(
-        "a resumed run may change {} (its epochs neither with a cosine schedule nor with --cooldown-epochs); for the rest start a new one",
-        CHANGEABLE.join(", ")
-    );
+    let help = if CHANGEABLE.contains(&key.as_str()) {
+        "with a cosine schedule or --cooldown-epochs, earlier epochs depend on how many there are: start a new run".to_string()
+    } else {
+        format!("a resumed run may change {}; for the rest start a new one", CHANGEABLE.join(", "))
+    };
     Err(Error::input(place, problem).help(help))
 }
 

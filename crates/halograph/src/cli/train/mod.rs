@@ -11,8 +11,10 @@ mod world;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use halograph::comm::launched;
 use halograph::train::config::StrategyKind;
 use halograph::train::event::Ending;
+use halograph::train::trace;
 
 use halograph_graph::error::{Error, Result};
 
@@ -92,16 +94,12 @@ fn may_trace(args: &Args) -> Result<()> {
     let Some(file) = &args.trace else { return Ok(()) };
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let is_run = args.out.as_deref() == Some(folder);
-    if file.is_dir() || !(folder.is_dir() || is_run) {
+    if !(folder.is_dir() || is_run) {
         let error = Error::input(file.display(), "a trace cannot be written there");
         return Err(error.help("give --trace the name of a file in a folder that exists"));
     }
     // A job that goes on is started with the same words every time.
-    if !args.overwrite && !args.resume && file.symlink_metadata().is_ok() {
-        return Err(Error::input(file.display(), "exists already")
-            .help("choose another file for --trace, or replace it with --overwrite"));
-    }
-    Ok(())
+    trace::may_write(file, args.overwrite || args.resume)
 }
 
 /// Who shows a run while it goes on.
@@ -145,8 +143,9 @@ fn ending(job: &Job, summary: &Summary) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let (epoch, path) = (summary.epochs, quoted(job.path()));
+    let under = if launched() { " under the same launcher" } else { "" };
     say(&format!(
-        "interrupted after epoch {epoch}; saved. Resume with: halograph train --resume --out {path}"
+        "interrupted after epoch {epoch}; saved. Resume{under} with: halograph train --resume --out {path}"
     ));
     ExitCode::from(interrupt::EXIT_CODE)
 }

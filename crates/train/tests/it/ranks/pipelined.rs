@@ -3,14 +3,16 @@
 use halograph_graph::generate::Spec;
 use halograph_nn::model::{Kind, NormKind};
 use halograph_train::Config;
-use halograph_train::config::{OptimizerKind, PartitionKind, ScheduleKind, Smooth, StrategyKind};
+use halograph_train::config::{OptimizerKind, PartitionKind, Precision, ScheduleKind, Smooth, StrategyKind};
 use tempfile::TempDir;
 
 use super::support::{assert_resumes, assert_survives, config, dataset, from_edges, on_ranks, run};
 
+/// Stale from the second epoch on, as it is read.
 fn pipelined(config: &Config, ranks: usize) -> Config {
     let mut config = on_ranks(config, ranks);
     config.train.strategy = StrategyKind::Pipelined;
+    (config.train.warmup_epochs, config.train.smooth) = (1, Smooth::None);
     config
 }
 
@@ -142,6 +144,25 @@ fn overlap_and_threads_change_no_bit() {
     other.train.threads = 2;
     let (one, two) = (run(&data, &config), run(&data, &other));
     assert!((one.0.loss_history, one.2) == (two.0.loss_history, two.2));
+}
+
+#[test]
+fn more_staleness_than_epochs_reads_the_first_one_for_ever() {
+    let temp = TempDir::new().unwrap();
+    let data = dataset(temp.path(), |spec| spec);
+    for (kind, precision) in [(Kind::Sage, Precision::F64), (Kind::Gcn, Precision::F32)] {
+        let mut config = pipelined(&config(kind), 3);
+        config.data.inductive = true;
+        (config.train.epochs, config.train.precision) = (5, precision);
+        let losses = [1, 4, 5, 100].map(|staleness| {
+            config.train.staleness = staleness;
+            run(&data, &config).0.loss_history
+        });
+        losses[1..].iter().for_each(|found| assert_eq!(*found, losses[1], "{}", kind.name()));
+        assert_ne!(losses[0], losses[1], "{}", kind.name());
+        config.train.staleness = 100;
+        assert_resumes(&data, &config, 3);
+    }
 }
 
 #[test]
