@@ -198,9 +198,13 @@ fn what_is_no_run_is_refused() {
 fn a_file_is_replaced_only_if_that_is_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("report.html");
-    write(&path, "one", false).unwrap();
-    assert!(write(&path, "two", false).unwrap_err().to_string().contains("exists already"));
-    write(&path, "two", true).unwrap();
-    assert_eq!(fs::read(&path).unwrap(), b"two");
+    let [one, two] = ["one", "two"].map(|text| format!("<!DOCTYPE html>{text}"));
+    write(&path, &one, false).unwrap();
+    assert!(write(&path, &two, false).unwrap_err().to_string().contains("exists already"));
+    write(&path, &two, true).unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), two);
+    fs::write(&path, "something else").unwrap();
+    assert!(write(&path, &one, true).unwrap_err().to_string().contains("is not a report"));
+    assert_eq!(fs::read_to_string(&path).unwrap(), "something else");
     assert!(write(folder.path(), "x", true).unwrap_err().to_string().contains("a folder"));
 }
