@@ -351,10 +351,12 @@ fn at_work(launcher: &Child, run: &Path, ranks: usize) -> Vec<u32> {
 #[test]
 fn a_signal_to_the_launcher_saves() {
     let Some(place) = place() else { return };
-    place.ok(&format!("train g {LONG} --ranks 3 --out whole"));
+    // So long that the signal comes before the end.
+    let long = LONG.replace("--epochs 300", "--epochs 2000");
+    place.ok(&format!("train g {long} --ranks 3 --out whole"));
     // A loaded machine may need longer than the second that Open MPI gives ranks to save.
     let patient = LAUNCH.replace(" -n", " --mca odls_base_sigkill_timeout 5 -n");
-    let launcher = place.start(&format!("{patient} 3 H train g {LONG} --out r"));
+    let launcher = place.start(&format!("{patient} 3 H train g {long} --out r"));
     at_work(&launcher, &place.path("r"), 3);
     signal("-TERM", launcher.id());
     let done = place.end(launcher);
