@@ -63,7 +63,8 @@ pub fn tags_in_any_order(comm: &Comm) -> Result<()> {
     Ok(())
 }
 
-fn neighbours(comm: &Comm) -> (usize, usize) {
+/// The ranks after and before this one.
+pub fn neighbours(comm: &Comm) -> (usize, usize) {
     let (me, size) = (comm.rank(), comm.size());
     ((me + 1) % size, (me + size - 1) % size)
 }
@@ -97,24 +98,6 @@ pub fn behind_all_else(comm: &Comm) -> Result<()> {
             assert!(message.expect::<f32>(len)?.iter().all(|&x| x == sign * i as f32));
         }
     }
-    Ok(())
-}
-
-/// A short message is there before a long one that was sent behind it, though earlier. Between processes only: threads
-/// hand over whole messages.
-#[allow(dead_code, reason = "only processes check it")]
-pub fn overtaking(comm: &Comm) -> Result<()> {
-    let (next, previous) = neighbours(comm);
-    if next == comm.rank() {
-        return Ok(());
-    }
-    let (long, short) = (FEATURES.layer(10), FEATURES.layer(11));
-    comm.send_behind(next, long, Message::of(&vec![1.0f32; 4_000_000]))?;
-    comm.send(next, short, Message::of(&[2.0f32]))?;
-    let behind = comm.receive(previous, long);
-    comm.receive(previous, short).wait()?;
-    assert!(!behind.is_there(), "16 MB are here before 4 bytes");
-    behind.wait()?.expect::<f32>(4_000_000)?;
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use halograph::nn::Matrix;
+use halograph::train::run::folder_of;
 use halograph::train::{self, Output};
 use halograph_graph::error::{Error, IoContext, Result};
 use halograph_graph::io::npy;
@@ -65,7 +66,7 @@ fn exists(path: &Path) -> Error {
 
 /// Writes the whole array, or nothing: a hidden file takes the name when it is complete.
 fn write(rows: &Matrix<f32>, path: &Path, overwrite: bool) -> Result<()> {
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder_of(path);
     // What is written is `path`, whatever it is called meanwhile.
     let as_told = |error| match error {
         Error::Io { action, source, .. } => Error::Io { path: path.to_path_buf(), action, source },

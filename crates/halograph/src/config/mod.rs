@@ -64,6 +64,11 @@ pub fn differences(one: &Config, other: &Config) -> Result<Vec<String>> {
     Ok(keys)
 }
 
+/// A value as one would say it: words without quotes.
+pub fn text(value: &Value) -> String {
+    value.as_str().map_or(value.to_string(), String::from)
+}
+
 /// What a schedule of stale epochs comes to, if that is hardly meant.
 fn schedule_note(train: &TrainConfig) -> Option<String> {
     let fresh = train.warmup_epochs.saturating_add(train.cooldown_epochs);

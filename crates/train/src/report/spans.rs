@@ -104,7 +104,7 @@ impl Traced {
 
 /// What makes the events no trace of such a run.
 fn check(events: &[Event], ranks: usize) -> Result<(), String> {
-    let found = events.iter().map(|event| event.pid + 1).max().unwrap_or(0);
+    let found = events.iter().map(|event| event.pid.saturating_add(1)).max().unwrap_or(0);
     if found > 0 && found != ranks as u64 {
         return Err(format!("is of {found} ranks, and the run has {ranks}"));
     }

@@ -229,6 +229,11 @@ fn begin(path: &Path, header: &Header) -> Result<History> {
     History::create(path)
 }
 
+/// Where a file is, or will be: a bare name is one of this folder.
+pub fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// Whether a file that was asked for by name may be written: asked before any work is done for it.
 ///
 /// With `overwrite` a file is replaced if it begins as one of its kind does (`begins`), or is empty: a slip of the pen must
@@ -238,7 +243,7 @@ pub fn may_write(path: &Path, overwrite: bool, kind: &str, begins: &[&str]) -> R
         let error = Error::input(path.display(), "a folder");
         return Err(error.help(format!("give the name of a file for {kind}")));
     }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder_of(path);
     if folder.is_dir() && rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_err() {
         let error = Error::input(path.display(), format!("{kind} cannot be written there"));
         return Err(error.help("choose another file, or allow writing into its folder"));
@@ -262,7 +267,7 @@ pub fn may_write(path: &Path, overwrite: bool, kind: &str, begins: &[&str]) -> R
 
 /// Writes a file that stands beside a run: whole, or not at all.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder_of(path);
     let name = path.file_name().and_then(|name| name.to_str());
     let name = name.ok_or_else(|| Error::input(path.display(), "not the name of a file"))?;
     files::write_whole(folder, name, bytes)

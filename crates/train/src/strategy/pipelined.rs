@@ -63,7 +63,7 @@ impl Schedule {
     /// How many copies of what travels are kept from epoch to epoch.
     pub(crate) fn kept(&self) -> u64 {
         let averages = self.features.is_some() || self.gradients.is_some();
-        if self.keeps() { self.age + averages as u64 } else { 0 }
+        if self.keeps() { self.age.min(self.last.max(1)) + averages as u64 } else { 0 }
     }
 
     /// Whether a later epoch may read what a fresh one starts: more of them may be asked for when the run goes on.

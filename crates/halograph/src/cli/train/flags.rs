@@ -105,7 +105,7 @@ fn default_of(key: &str) -> String {
     let default = |kind: Kind| {
         let flat = config::flatten(&Config::new(kind)).unwrap_or_default();
         let value = flat.into_iter().find(|(name, _)| name == key).map(|(_, value)| value);
-        value.map(|v| v.as_str().map_or(v.to_string(), String::from)).unwrap_or_default()
+        value.as_ref().map(config::text).unwrap_or_default()
     };
     let usual = default(config::DEFAULT_KIND);
     let mut others: Vec<(String, Vec<&str>)> = Vec::new();

@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use halograph::comm::launched;
 use halograph::train::config::StrategyKind;
 use halograph::train::event::Ending;
+use halograph::train::run::folder_of;
 use halograph::train::trace;
 
 use halograph_graph::error::{Error, Result};
@@ -92,7 +93,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// Asked before anything is trained.
 fn may_trace(args: &Args) -> Result<()> {
     let Some(file) = &args.trace else { return Ok(()) };
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder_of(file);
     let is_run = args.out.as_deref() == Some(folder);
     if !(folder.is_dir() || is_run) {
         let error = Error::input(file.display(), "a trace cannot be written there");

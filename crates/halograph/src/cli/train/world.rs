@@ -144,10 +144,8 @@ fn agree(settings: &[Setting], comm: &Comm) -> anyhow::Result<Vec<Setting>> {
             .map_or_else(|| train::Error::from(told()).into(), Into::into));
     }
     let facts = config::flatten(&config?)?;
-    let mut facts: Vec<(&str, String)> = facts
-        .iter()
-        .map(|(key, value)| (key.as_str(), value.as_str().map_or(value.to_string(), String::from)))
-        .collect();
+    let mut facts: Vec<(&str, String)> =
+        facts.iter().map(|(key, value)| (key.as_str(), config::text(value))).collect();
     facts.push(("version of halograph", env!("CARGO_PKG_VERSION").to_string()));
     comm::handshake(comm, &facts).map_err(train::Error::from)?;
     Ok(all)
