@@ -12,7 +12,9 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use halograph_comm::{Comm, Error, Message, Options, Purpose, Result, Tag, handshake, launched, mpi};
+use halograph_comm::{
+    Comm, Error, Message, Options, Position, Priority, Purpose, Result, Tag, handshake, launched, mpi,
+};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -68,7 +70,7 @@ fn overtaking(comm: &Comm) -> Result<()> {
         return Ok(());
     }
     let (long, short) = (Tag::new(Purpose::Features).layer(10), Tag::new(Purpose::Features).layer(11));
-    comm.send_behind(next, long, Message::of(&vec![1.0f32; 4_000_000]))?;
+    comm.send_with(next, long, Priority::Background, Message::of(&vec![1.0f32; 4_000_000]))?;
     comm.send(next, short, Message::of(&[2.0f32]))?;
     let behind = comm.receive(previous, long);
     comm.receive(previous, short).wait()?;
@@ -91,7 +93,7 @@ fn work(comm: &Comm) -> Result<()> {
     let start = Instant::now();
     let mut told = false;
     for epoch in 0.. {
-        comm.at(epoch, 1, "forward");
+        comm.at(Position::new("forward").epoch(epoch).layer(1));
         let tag = Tag::new(Purpose::Features).epoch(epoch);
         comm.all_to_all(tag, vec![Message::of(&vec![epoch as f32; 50_000]); comm.size()])?;
         // Others have heard of its work by then.

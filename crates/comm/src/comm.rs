@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::message::Message;
-use crate::notice::Place;
 use crate::options::Options;
+use crate::position::Position;
 use crate::progress::Progress;
 use crate::shared::{End, Shared};
 use crate::tag::{Key, Purpose, Tag};
 use crate::trace::{Span, SpanGuard, Track};
-use crate::transport::{Link, Turn};
+use crate::transport::{Link, Priority};
 
 /// How long a rank that gives up goes on telling others why.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -86,32 +86,31 @@ impl Comm {
         self.shared().hosts()
     }
 
-    /// Where this rank is in its work: what others will say of it if it is lost.
-    pub fn at(&self, epoch: u32, layer: u16, phase: &'static str) {
-        self.shared().set_place(Place { epoch, layer, phase });
+    /// Sets where this rank is in its work. Heartbeats report it, so that errors about a lost rank can name it.
+    pub fn at(&self, position: Position) {
+        self.shared().set_position(position);
     }
 
-    /// Sends `message` to rank `to`. Never waits.
+    /// Sends `message` to rank `to` with [`Priority::Urgent`]. Never blocks.
     pub fn send(&self, to: usize, tag: Tag, message: Message) -> Result<()> {
-        self.send_as(to, Key::user(tag), message)
+        self.send_with(to, tag, Priority::Urgent, message)
     }
 
-    /// As [`Comm::send`], for what nobody will wait for soon: all else that is sent to that rank overtakes it, but for the
-    /// little that has left already.
-    pub fn send_behind(&self, to: usize, tag: Tag, message: Message) -> Result<()> {
-        self.send_in(to, Key::user(tag), Turn::Behind, message)
+    /// Sends `message` to rank `to` with the given priority. Never blocks.
+    pub fn send_with(&self, to: usize, tag: Tag, priority: Priority, message: Message) -> Result<()> {
+        self.send_in(to, Key::user(tag), priority, message)
     }
 
     pub(crate) fn send_as(&self, to: usize, key: Key, message: Message) -> Result<()> {
-        self.send_in(to, key, Turn::Next, message)
+        self.send_in(to, key, Priority::Urgent, message)
     }
 
-    fn send_in(&self, to: usize, key: Key, turn: Turn, message: Message) -> Result<()> {
+    fn send_in(&self, to: usize, key: Key, priority: Priority, message: Message) -> Result<()> {
         assert!(to < self.size(), "rank {to} is one of {}", self.size());
         match self.shared().inbox.failure() {
             Some(failure) => Err(failure),
             None => {
-                self.shared().send_in(to, key, turn, message);
+                self.shared().send_in(to, key, priority, message);
                 Ok(())
             }
         }
@@ -166,7 +165,7 @@ impl Comm {
     /// Records work of this rank from now until the guard is dropped; costs nothing unless tracing.
     pub fn span(&self, name: &'static str) -> SpanGuard<'_> {
         let recorder = &self.shared().recorder;
-        SpanGuard { recorder, name, start: recorder.now().map(|now| (now, self.shared().place())) }
+        SpanGuard { recorder, name, start: recorder.now().map(|now| (now, self.shared().position())) }
     }
 
     /// What was recorded since the last call. Times are of rank 0's clock after a [`handshake`](crate::handshake()).
@@ -241,8 +240,8 @@ impl Receiving {
         let Receiving { shared, from, key, since } = self;
         let next = shared.wait(key.tag, |state| state.next(from, key))?;
         let arrived = next.map_err(|_| shared.never(from, key.tag))?;
-        let place = Place::of(key.tag);
-        shared.recorder.add(Track::Receive, place, since, arrived.at, || format!("{} from {from}", key.tag));
+        let name = || format!("{} from {from}", key.tag);
+        shared.recorder.add(Track::Receive, Position::of(key.tag), since, arrived.at, name);
         Ok((arrived.message, arrived.at))
     }
 }

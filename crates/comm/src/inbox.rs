@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn messages_are_sorted_by_sender_and_key_and_keep_their_order() {
         let inbox = Inbox::new(3);
-        let (a, b) = (Key::user(TAG), Key::user(TAG.step(1)));
+        let (a, b) = (Key::user(TAG), Key::user(TAG.slot(1)));
         for (from, key, value) in [(1, a, 10), (2, a, 20), (1, b, 30), (1, a, 11)] {
             inbox.deliver(from, key, Message::of(&[value as u64]));
         }

@@ -12,7 +12,7 @@ use crate::tag::Key;
 /// Bytes of a word, the unit of storage.
 const WORD: usize = size_of::<u64>();
 /// Spare words behind the payload: key and length travel there, so that sending copies nothing.
-const TRAILER: usize = 2;
+const TRAILER: usize = 3;
 
 /// Numbers of one kind on their way, or the room for them. None at all is a message too.
 #[derive(Clone)]
@@ -103,8 +103,8 @@ impl Message {
 impl Message {
     /// Writes the trailer of a message sent as `key`.
     pub(crate) fn seal(&mut self, key: Key) {
-        let end = self.words.len() - TRAILER;
-        Arc::make_mut(&mut self.words)[end..].copy_from_slice(&[key.to_u64(), self.bytes as u64]);
+        let (end, [high, low]) = (self.words.len() - TRAILER, key.to_words());
+        Arc::make_mut(&mut self.words)[end..].copy_from_slice(&[high, low, self.bytes as u64]);
     }
 
     /// Payload and trailer, once that was written.
@@ -115,7 +115,8 @@ impl Message {
     /// From what another rank sealed, if it is that.
     pub(crate) fn unsealed(words: Buffer<u64>) -> Option<(Key, Self)> {
         let end = words.len().checked_sub(TRAILER)?;
-        let (key, bytes) = (Key::from_u64(words[end])?, usize::try_from(words[end + 1]).ok()?);
+        let key = Key::from_words([words[end], words[end + 1]])?;
+        let bytes = usize::try_from(words[end + 2]).ok()?;
         (bytes.div_ceil(WORD) == end).then(|| (key, Message { words: Arc::new(words), bytes, origin: None }))
     }
 }

@@ -1,31 +1,7 @@
-//! What ranks tell one another about themselves: where they are, and why they stop.
+//! Messages that tell other ranks why a rank stops.
 
 use crate::error::Error;
 use crate::message::Message;
-use crate::tag::Tag;
-
-/// Where a rank is in its work, or what a message belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    /// In which epoch.
-    pub epoch: u32,
-    /// At which layer.
-    pub layer: u16,
-    /// At what; of a message, what it is for.
-    pub phase: &'static str,
-}
-
-impl Place {
-    pub(crate) const fn of(tag: Tag) -> Self {
-        Place { epoch: tag.epoch, layer: tag.layer, phase: tag.purpose.name() }
-    }
-
-    /// As others will quote it.
-    pub(crate) fn to_message(self) -> Message {
-        let Place { epoch, layer, phase } = self;
-        Message::of(format!("epoch {epoch}, layer {layer}, {phase}").as_bytes())
-    }
-}
 
 /// The text of a message.
 pub(crate) fn text(message: &Message) -> String {

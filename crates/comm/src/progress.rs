@@ -102,7 +102,7 @@ impl Progress {
         self.beat = now + self.shared.options.beat(self.shared.deadline());
         // Who has left needs no signs of life; but word of that may be behind long messages.
         if !self.left || self.transport.pending(false) {
-            self.tell_all(Part::Beat, &self.shared.place().to_message());
+            self.tell_all(Part::Beat, &self.shared.position().to_message());
         }
         if let Some(silent) = self.shared.inbox.silent(self.shared.rank, self.shared.deadline()) {
             self.shared.fail(Error::Lost {

@@ -11,12 +11,13 @@ use crate::counters::Counting;
 use crate::error::{Error, Result};
 use crate::inbox::{Inbox, State};
 use crate::message::Message;
-use crate::notice::{self, Place};
+use crate::notice;
 use crate::options::Options;
+use crate::position::Position;
 use crate::reduce::Reduction;
 use crate::tag::{Key, Part, Purpose, Tag};
 use crate::trace::{Recorder, Track};
-use crate::transport::{Arrival, Link, Outgoing, Sender, Transport, Turn};
+use crate::transport::{Arrival, Link, Outgoing, Priority, Sender, Transport};
 
 /// What the progress thread is asked to do.
 #[derive(Debug, Clone, Copy, Default)]
@@ -53,7 +54,7 @@ pub(crate) struct Shared {
     hosts: OnceLock<Vec<String>>,
     /// Processes of other ranks that this one can see, by rank.
     processes: OnceLock<Vec<Option<Pid>>>,
-    place: Mutex<Place>,
+    position: Mutex<Position>,
     orders: Mutex<Orders>,
     reductions: Mutex<Vec<Box<dyn Reduction>>>,
     /// Nanoseconds this rank's threads could not go on.
@@ -84,7 +85,7 @@ impl Shared {
             sender: link.sender,
             hosts: link.hosts.map_or_else(OnceLock::new, OnceLock::from),
             processes: OnceLock::new(),
-            place: Mutex::new(Place { epoch: 0, layer: 0, phase: "start" }),
+            position: Mutex::new(Position::new("start")),
             orders: Mutex::default(),
             reductions: Mutex::default(),
             waited: AtomicU64::new(0),
@@ -132,12 +133,12 @@ impl Shared {
         self.deadline.store(deadline.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    pub fn place(&self) -> Place {
-        *lock(&self.place)
+    pub fn position(&self) -> Position {
+        *lock(&self.position)
     }
 
-    pub fn set_place(&self, place: Place) {
-        *lock(&self.place) = place;
+    pub fn set_position(&self, position: Position) {
+        *lock(&self.position) = position;
     }
 
     pub fn orders(&self) -> Orders {
@@ -151,16 +152,16 @@ impl Shared {
 
     /// Sends without waiting and counts it; what goes to this rank itself is not sent.
     pub fn send(&self, to: usize, key: Key, message: Message) {
-        self.send_in(to, key, Turn::Next, message);
+        self.send_in(to, key, Priority::Urgent, message);
     }
 
-    pub fn send_in(&self, to: usize, key: Key, turn: Turn, message: Message) {
+    pub fn send_in(&self, to: usize, key: Key, priority: Priority, message: Message) {
         if to == self.rank {
             return self.inbox.deliver(to, key, message);
         }
         self.sent.add(key.tag.purpose, message.bytes());
         let since = self.recorder.now().filter(|_| key.tag.purpose != Purpose::Control);
-        if let Arrival::Here = self.sender.send(Outgoing { to, key, turn, message, since }) {
+        if let Arrival::Here = self.sender.send(Outgoing { to, key, priority, message, since }) {
             self.left(to, key, since);
         }
     }
@@ -168,8 +169,8 @@ impl Shared {
     /// A message handed over at `since` has left.
     pub fn left(&self, to: usize, key: Key, since: Option<Instant>) {
         if since.is_some() {
-            let place = Place::of(key.tag);
-            self.recorder.add(Track::Send, place, since, Instant::now(), || format!("{} to {to}", key.tag));
+            let name = || format!("{} to {to}", key.tag);
+            self.recorder.add(Track::Send, Position::of(key.tag), since, Instant::now(), name);
         }
     }
 
@@ -180,7 +181,7 @@ impl Shared {
         let end = Instant::now();
         self.waited.fetch_add((end - start).as_nanos() as u64, Ordering::Relaxed);
         let since = self.recorder.is_on().then_some(start);
-        self.recorder.add(Track::Wait, Place::of(tag), since, end, || tag.to_string());
+        self.recorder.add(Track::Wait, Position::of(tag), since, end, || tag.to_string());
         answer
     }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::position::Position;
+
 /// What bytes are sent for: they are counted by this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Purpose {
@@ -47,57 +49,87 @@ impl Purpose {
     }
 }
 
-/// Which message of a sender this is. Several under one tag are received in the order they were sent, if all of them were
-/// sent by [`Comm::send`](crate::Comm::send), or all by [`Comm::send_behind`](crate::Comm::send_behind).
+/// Identifies a message among those of one sender.
+///
+/// Messages with equal tags are received in the order in which they were sent, provided that all of them have the same
+/// [`Priority`](crate::Priority).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tag {
-    /// What it is for.
+    /// Purpose; sent bytes are counted by it.
     pub purpose: Purpose,
-    /// In which epoch.
+    /// Epoch.
     pub epoch: u32,
-    /// Of which layer.
+    /// Optimiser step within the epoch.
+    pub step: u32,
+    /// Layer of the model.
     pub layer: u16,
-    /// Which one of several.
-    pub step: u8,
+    /// Chunk of the graph.
+    pub chunk: u16,
+    /// Distinguishes messages whose other fields are equal.
+    pub slot: u8,
 }
 
 impl Tag {
-    /// For `purpose`; epoch, layer and step are zero.
+    /// Bits of an encoded tag.
+    const BITS: u32 = 108;
+
+    /// Returns a tag with this purpose; all other fields are zero.
     pub const fn new(purpose: Purpose) -> Self {
-        Tag { purpose, epoch: 0, layer: 0, step: 0 }
+        Tag { purpose, epoch: 0, step: 0, layer: 0, chunk: 0, slot: 0 }
     }
 
-    /// The same tag in another epoch.
+    /// Returns this tag with another epoch.
     pub const fn epoch(self, epoch: u32) -> Self {
         Tag { epoch, ..self }
     }
 
-    /// The same tag of another layer.
+    /// Returns this tag with another optimiser step.
+    pub const fn step(self, step: u32) -> Self {
+        Tag { step, ..self }
+    }
+
+    /// Returns this tag with another layer.
     pub const fn layer(self, layer: u16) -> Self {
         Tag { layer, ..self }
     }
 
-    /// The same tag, another one of several.
-    pub const fn step(self, step: u8) -> Self {
-        Tag { step, ..self }
+    /// Returns this tag with another graph chunk.
+    pub const fn chunk(self, chunk: u16) -> Self {
+        Tag { chunk, ..self }
     }
 
-    /// All of it in one number below 2^60.
-    pub const fn to_u64(self) -> u64 {
-        (self.purpose as u64) << 56 | (self.epoch as u64) << 24 | (self.layer as u64) << 8 | self.step as u64
+    /// Returns this tag with another slot.
+    pub const fn slot(self, slot: u8) -> Self {
+        Tag { slot, ..self }
     }
 
-    /// The tag of that number, if it is one.
-    pub fn from_u64(number: u64) -> Option<Self> {
-        let purpose = *Purpose::ALL.get((number >> 56) as usize)?;
-        Some(Tag { purpose, epoch: (number >> 24) as u32, layer: (number >> 8) as u16, step: number as u8 })
+    /// Encodes the tag in the low [`Tag::BITS`] bits.
+    const fn to_u128(self) -> u128 {
+        (self.purpose as u128) << 104
+            | (self.epoch as u128) << 72
+            | (self.step as u128) << 40
+            | (self.layer as u128) << 24
+            | (self.chunk as u128) << 8
+            | self.slot as u128
+    }
+
+    /// Decodes a tag; `None` if the purpose is unknown.
+    fn from_u128(code: u128) -> Option<Self> {
+        let purpose = *Purpose::ALL.get((code >> 104) as usize)?;
+        let (epoch, step) = ((code >> 72) as u32, (code >> 40) as u32);
+        let (layer, chunk, slot) = ((code >> 24) as u16, (code >> 8) as u16, code as u8);
+        Some(Tag { purpose, epoch, step, layer, chunk, slot })
     }
 }
 
 impl fmt::Display for Tag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Tag { purpose, epoch, layer, step } = self;
-        write!(f, "{} (epoch {epoch}, layer {layer}, step {step})", purpose.name())
+        write!(f, "{} (", self.purpose.name())?;
+        Position::of(*self).write_numbers(f)?;
+        if self.slot > 0 {
+            write!(f, ", slot {}", self.slot)?;
+        }
+        f.write_str(")")
     }
 }
 
@@ -159,13 +191,17 @@ impl Key {
         Key { tag: Tag::new(Purpose::Control), part }
     }
 
-    pub const fn to_u64(self) -> u64 {
-        (self.part as u64) << 60 | self.tag.to_u64()
+    /// Encodes the key as the two words that are sent with a message.
+    pub const fn to_words(self) -> [u64; 2] {
+        let code = (self.part as u128) << Tag::BITS | self.tag.to_u128();
+        [(code >> 64) as u64, code as u64]
     }
 
-    pub fn from_u64(number: u64) -> Option<Self> {
-        let part = *Part::ALL.get((number >> 60) as usize)?;
-        Some(Key { part, tag: Tag::from_u64(number & ((1 << 60) - 1))? })
+    /// Decodes a key; `None` if these words encode none.
+    pub fn from_words([high, low]: [u64; 2]) -> Option<Self> {
+        let code = (high as u128) << 64 | low as u128;
+        let part = *Part::ALL.get((code >> Tag::BITS) as usize)?;
+        Some(Key { part, tag: Tag::from_u128(code & ((1 << Tag::BITS) - 1))? })
     }
 }
 
@@ -174,26 +210,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tags_and_keys_survive_being_numbers() {
+    fn keys_are_decoded_as_they_were_encoded() {
+        const MAX: (u32, u16, u8) = (u32::MAX, u16::MAX, u8::MAX);
         for (i, purpose) in Purpose::ALL.into_iter().enumerate() {
             assert_eq!(purpose as usize, i);
-            for (epoch, layer, step) in [(0, 0, 0), (1, 2, 3), (u32::MAX, 0, u8::MAX), (0, u16::MAX, 0)] {
-                let tag = Tag { purpose, epoch, layer, step };
-                assert_eq!(Tag::from_u64(tag.to_u64()), Some(tag));
+            let tag = Tag::new(purpose);
+            let extremes =
+                [tag.epoch(MAX.0), tag.step(MAX.0), tag.layer(MAX.1), tag.chunk(MAX.1), tag.slot(MAX.2)];
+            let mixed = [tag, tag.epoch(1).step(2).layer(3).chunk(4).slot(5)];
+            for tag in extremes.into_iter().chain(mixed) {
                 for (k, part) in Part::ALL.into_iter().enumerate() {
                     assert_eq!(part as usize, k);
                     let key = Key { tag, part };
-                    assert_eq!(Key::from_u64(key.to_u64()), Some(key));
+                    assert_eq!(Key::from_words(key.to_words()), Some(key));
                 }
             }
         }
-        assert_eq!(Tag::from_u64(7 << 56), None);
-        assert_eq!(Key::from_u64(u64::MAX), None);
+        assert_eq!(Tag::from_u128(7 << 104), None);
+        assert_eq!(Key::from_words([u64::MAX; 2]), None);
     }
 
     #[test]
-    fn a_tag_reads_as_a_user_would_say_it() {
+    fn display_omits_what_full_graph_training_does_not_use() {
         let tag = Tag::new(Purpose::Features).epoch(3).layer(1);
-        assert_eq!(tag.to_string(), "features (epoch 3, layer 1, step 0)");
+        assert_eq!(tag.to_string(), "features (epoch 3, layer 1)");
+        let text = tag.step(12).chunk(4).to_string();
+        assert_eq!(text, "features (epoch 3, step 12, layer 1, chunk 4)");
+        assert_eq!(tag.slot(2).to_string(), "features (epoch 3, layer 1, slot 2)");
     }
 }

@@ -169,7 +169,7 @@ mod tests {
         });
         let now = Instant::now();
         let [a, b] = [&comms[0], &comms[1]].map(|comm| {
-            comm.shared().recorder.add(Track::Compute, comm.shared().place(), Some(now), now, String::new);
+            comm.shared().recorder.add(Track::Compute, comm.shared().position(), Some(now), now, String::new);
             comm.take_spans()[0].start
         });
         // Half the quickest answer is what they may be apart.

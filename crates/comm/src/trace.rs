@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::notice::Place;
+use crate::position::Position;
 
 /// What a span of time was spent on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -27,7 +27,7 @@ pub struct Span {
     /// What it was.
     pub name: String,
     /// Where the rank was, or what the message belongs to.
-    pub place: Place,
+    pub position: Position,
     /// When it began.
     pub start: u64,
     /// When it ended.
@@ -75,7 +75,7 @@ impl Recorder {
     pub fn add(
         &self,
         track: Track,
-        place: Place,
+        position: Position,
         start: Option<Instant>,
         end: Instant,
         name: impl FnOnce() -> String,
@@ -83,7 +83,7 @@ impl Recorder {
         let Some(start) = start else { return };
         // What arrived before it was asked for took no time.
         let start = self.clock(start.min(end)) as u64;
-        let span = Span { track, name: name(), place, start, end: self.clock(end) as u64 };
+        let span = Span { track, name: name(), position, start, end: self.clock(end) as u64 };
         self.spans.lock().unwrap_or_else(PoisonError::into_inner).push(span);
     }
 
@@ -103,13 +103,14 @@ impl Recorder {
 pub struct SpanGuard<'a> {
     pub(crate) recorder: &'a Recorder,
     pub(crate) name: &'static str,
-    pub(crate) start: Option<(Instant, Place)>,
+    pub(crate) start: Option<(Instant, Position)>,
 }
 
 impl Drop for SpanGuard<'_> {
     fn drop(&mut self) {
-        if let Some((start, place)) = self.start {
-            self.recorder.add(Track::Compute, place, Some(start), Instant::now(), || self.name.to_string());
+        if let Some((start, position)) = self.start {
+            self.recorder
+                .add(Track::Compute, position, Some(start), Instant::now(), || self.name.to_string());
         }
     }
 }
@@ -124,13 +125,13 @@ mod tests {
         let began = Instant::now();
         let recorder = Recorder::new(began);
         assert!(recorder.now().is_none());
-        let place = Place { epoch: 3, layer: 1, phase: "forward" };
-        recorder.add(Track::Send, place, recorder.now(), began, || unreachable!("nobody asked"));
+        let position = Position::new("forward").epoch(3).layer(1);
+        recorder.add(Track::Send, position, recorder.now(), began, || unreachable!("nobody asked"));
         recorder.switch_on();
         assert!(recorder.now().is_some());
         let at = |ns| began + Duration::from_nanos(ns);
-        recorder.add(Track::Send, place, Some(at(10)), at(30), || "a".into());
-        recorder.add(Track::Receive, place, Some(at(90)), at(50), || "b".into());
+        recorder.add(Track::Send, position, Some(at(10)), at(30), || "a".into());
+        recorder.add(Track::Receive, position, Some(at(90)), at(50), || "b".into());
         recorder.set_behind(-20);
         let times: Vec<_> = recorder.take().into_iter().map(|s| (s.name, s.start, s.end)).collect();
         assert_eq!(times, [("a".to_string(), 0, 10), ("b".to_string(), 30, 30)]);

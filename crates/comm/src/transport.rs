@@ -8,13 +8,14 @@ use crate::message::Message;
 use crate::shared::Shared;
 use crate::tag::Key;
 
-/// When a message is sent among those that wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// After those that were handed over before.
-    Next,
-    /// When nothing else waits.
-    Behind,
+/// Order in which messages to one rank are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Priority {
+    /// In the order of the calls. For messages that a rank will wait for.
+    Urgent,
+    /// Only while no urgent message to that rank is pending. Urgent messages overtake it, except for the few pieces that
+    /// the transport has already started to send. For messages that are needed later, e.g. in the next epoch.
+    Background,
 }
 
 /// A message that was handed over.
@@ -22,7 +23,7 @@ pub(crate) struct Outgoing {
     pub to: usize,
     pub key: Key,
     #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "between threads nothing waits"))]
-    pub turn: Turn,
+    pub priority: Priority,
     pub message: Message,
     /// When, if anybody wants to know how long it takes.
     #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "between threads it takes no time"))]

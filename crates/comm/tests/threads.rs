@@ -5,7 +5,7 @@ mod checks;
 use std::thread;
 use std::time::Duration;
 
-use halograph_comm::{Comm, Error, Message, Options, Purpose, Tag, Track, handshake, threads};
+use halograph_comm::{Comm, Error, Message, Options, Position, Purpose, Tag, Track, handshake, threads};
 use proptest::prelude::*;
 
 const TAG: Tag = Tag::new(Purpose::Features);
@@ -124,7 +124,7 @@ fn a_panic_of_one_rank_ends_all_waits() {
 #[test]
 fn a_stalled_rank_is_lost_on_all_others_by_name() {
     let results = threads::run(3, &impatient(), |comm| {
-        comm.at(3, 1, "forward");
+        comm.at(Position::new("forward").epoch(3).layer(1));
         // Signs of life with the new place: nobody stalls before all have told where they are.
         thread::sleep(Duration::from_millis(300));
         match comm.rank() {
@@ -227,8 +227,8 @@ fn spans_are_recorded_only_when_asked_for() {
         let named =
             |track, name: &str| spans.iter().filter(|s| s.track == track && s.name.starts_with(name)).count();
         assert_eq!(named(Track::Compute, "forward"), 1);
-        assert_eq!(named(Track::Send, "features (epoch 0, layer 1, step 0) to"), 1);
-        assert_eq!(named(Track::Receive, "features (epoch 0, layer 1, step 0) from"), 1);
+        assert_eq!(named(Track::Send, "features (epoch 0, layer 1) to"), 1);
+        assert_eq!(named(Track::Receive, "features (epoch 0, layer 1) from"), 1);
         assert!(spans.iter().all(|s| s.start <= s.end));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use halograph_comm::{Comm, Message, Purpose, Span, Tag, Track};
+use halograph_comm::{Comm, Message, Position, Purpose, Span, Tag, Track};
 use serde_json::{Value, json};
 
 use crate::error::Result;
@@ -24,7 +24,7 @@ pub fn may_write(file: &Path, overwrite: bool) -> halograph_graph::error::Result
 pub(crate) fn gather(comm: &Comm, file: &Path) -> Result<()> {
     let events = Value::from(events(comm.rank(), &comm.hosts()[comm.rank()], &comm.take_spans()));
     let text = events.to_string();
-    let all = comm.all_gather(Tag::new(Purpose::Control).step(11), Message::of(text.as_bytes()))?;
+    let all = comm.all_gather(Tag::new(Purpose::Control).slot(11), Message::of(text.as_bytes()))?;
     if comm.rank() > 0 {
         return Ok(());
     }
@@ -48,8 +48,9 @@ fn events(rank: usize, host: &str, spans: &[Span]) -> Vec<Value> {
     events.extend(spans.iter().map(|span| {
         let thread = TRACKS.iter().position(|(track, _)| *track == span.track);
         let (start, time) = (micros(span.start), micros(span.end.saturating_sub(span.start)));
-        let place = json!({"epoch": span.place.epoch, "layer": span.place.layer});
-        json!({"ph": "X", "cat": span.place.phase, "name": span.name, "pid": rank, "tid": thread, "ts": start, "dur": time, "args": place})
+        let Position { epoch, step, layer, chunk, phase } = span.position;
+        let position = json!({"epoch": epoch, "step": step, "layer": layer, "chunk": chunk});
+        json!({"ph": "X", "cat": phase, "name": span.name, "pid": rank, "tid": thread, "ts": start, "dur": time, "args": position})
     }));
     events
 }
@@ -60,8 +61,8 @@ mod tests {
 
     #[test]
     fn spans_become_events_of_their_rank_and_track() {
-        let place = halograph_comm::Place { epoch: 7, layer: 1, phase: "features" };
-        let span = Span { track: Track::Wait, name: "features".into(), place, start: 1500, end: 4000 };
+        let position = Position::new("features").epoch(7).step(2).layer(1).chunk(4);
+        let span = Span { track: Track::Wait, name: "features".into(), position, start: 1500, end: 4000 };
         let events = events(2, "node", &[span]);
         assert_eq!(events.len(), 1 + TRACKS.len() + 1);
         assert_eq!(events[0]["args"]["name"], "rank 2 (node)");
@@ -70,6 +71,7 @@ mod tests {
             (&last["pid"], &last["tid"], &last["ts"], &last["dur"]),
             (&2.into(), &3.into(), &1.5.into(), &2.5.into())
         );
-        assert_eq!((&last["cat"], &last["args"]), (&"features".into(), &json!({"epoch": 7, "layer": 1})));
+        let args = json!({"epoch": 7, "step": 2, "layer": 1, "chunk": 4});
+        assert_eq!((&last["cat"], &last["args"]), (&"features".into(), &args));
     }
 }

@@ -10,7 +10,7 @@ use ::mpi::ffi;
 use halograph_kernels::buffer::Buffer;
 
 use crate::tag::Part;
-use crate::transport::{Outgoing, Turn};
+use crate::transport::{Outgoing, Priority};
 
 type Result<T, E = String> = std::result::Result<T, E>;
 
@@ -34,10 +34,10 @@ pub enum Lane {
 impl Lane {
     /// That of a message, or of its last piece.
     pub fn of(outgoing: &Outgoing) -> Self {
-        match (outgoing.key.part, outgoing.turn) {
+        match (outgoing.key.part, outgoing.priority) {
             (Part::Beat | Part::Notice, _) => Lane::Notice,
-            (_, Turn::Next) => Lane::Message,
-            (_, Turn::Behind) => Lane::Behind,
+            (_, Priority::Urgent) => Lane::Message,
+            (_, Priority::Background) => Lane::Behind,
         }
     }
 

@@ -1,6 +1,6 @@
 //! What every transport must do, as checks that all ranks run together.
 
-use halograph_comm::{Comm, Message, Purpose, Result, Tag};
+use halograph_comm::{Comm, Message, Priority, Purpose, Result, Tag};
 use halograph_kernels::Real;
 use halograph_kernels::buffer::Buffer;
 
@@ -53,12 +53,12 @@ pub fn exchange(comm: &Comm, most: usize) -> Result<()> {
 /// Receives in another order than was sent.
 pub fn tags_in_any_order(comm: &Comm) -> Result<()> {
     let (next, previous) = neighbours(comm);
-    for step in 0..8 {
-        comm.send(next, FEATURES.step(step), Message::of(&[step]))?;
+    for slot in 0..8 {
+        comm.send(next, FEATURES.slot(slot), Message::of(&[slot]))?;
     }
-    for step in (0..8).rev() {
-        let message = comm.receive(previous, FEATURES.step(step)).wait()?;
-        assert_eq!(message.as_slice::<u8>()?, &[step]);
+    for slot in (0..8).rev() {
+        let message = comm.receive(previous, FEATURES.slot(slot)).wait()?;
+        assert_eq!(message.as_slice::<u8>()?, &[slot]);
     }
     Ok(())
 }
@@ -89,7 +89,7 @@ pub fn behind_all_else(comm: &Comm) -> Result<()> {
     let (behind, before) = (FEATURES.layer(8), FEATURES.layer(9));
     let lengths = [300_000, 2, 70_000, 0, 100_000];
     for (i, &len) in lengths.iter().enumerate() {
-        comm.send_behind(next, behind, Message::of(&vec![i as f32; len]))?;
+        comm.send_with(next, behind, Priority::Background, Message::of(&vec![i as f32; len]))?;
         comm.send(next, before, Message::of(&vec![-(i as f32); len]))?;
     }
     for (tag, sign) in [(before, -1.0), (behind, 1.0)] {
@@ -110,10 +110,10 @@ pub fn gathers_and_broadcasts(comm: &Comm) -> Result<()> {
     }
     for root in 0..comm.size() {
         let given = (root == me).then(|| Message::of(&[root as u16, 7, 9]));
-        let message = comm.broadcast(CONTROL.step(1), root, given)?;
+        let message = comm.broadcast(CONTROL.slot(1), root, given)?;
         assert_eq!(message.as_slice::<u16>()?, &[root as u16, 7, 9]);
     }
-    comm.barrier(CONTROL.step(2))
+    comm.barrier(CONTROL.slot(2))
 }
 
 /// Sums have the bits of additions in the order of ranks on every rank, and cost exactly what they must.
@@ -124,9 +124,9 @@ pub fn sum<T: Real>(comm: &Comm, len: usize) -> Result<()> {
     comm.all_reduce(WEIGHTS, &mut numbers)?;
     assert_eq!(bits(&numbers), bits(&expected::<T>(len, size)));
     // What this rank still sends is on behalf of others: count when all are done.
-    comm.barrier(CONTROL.step(3))?;
+    comm.barrier(CONTROL.slot(3))?;
     let sent = comm.sent().since(&before).bytes(Purpose::Weights);
-    let all = comm.all_gather(CONTROL.step(4), Message::of(&[sent]))?;
+    let all = comm.all_gather(CONTROL.slot(4), Message::of(&[sent]))?;
     let total = all.iter().map(|m| Ok(m.expect::<u64>(1)?[0])).sum::<Result<u64>>()?;
     assert_eq!(total as usize, 2 * (size - 1) * len * size_of::<T>());
     Ok(())

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytemuck::Pod;
 use half::f16;
-use halograph_comm::{Comm, Message, Receiving, Tag};
+use halograph_comm::{Comm, Message, Priority, Receiving, Tag};
 use halograph_graph::error::Error as InputError;
 use halograph_kernels::{Real, rows};
 use halograph_nn::{Input, Matrix};
@@ -14,15 +14,6 @@ use rayon::prelude::*;
 
 use super::line::{Cargo, Deviation, Journey};
 use crate::error::Result;
-
-/// How soon rows are needed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Haste {
-    /// Somebody will wait for them.
-    Now,
-    /// In a later epoch: whatever else is sent goes first.
-    Later,
-}
 
 /// Which rows ranks read of each other in a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,13 +62,13 @@ impl Exchange {
         &self,
         comm: &Comm,
         tag: Tag,
-        haste: Haste,
+        priority: Priority,
         messages: &Input<T>,
     ) -> Result<Arriving<T>> {
         let columns = messages.cols();
         match messages {
-            Input::Full(x) => self.send_rows(comm, tag, haste, x)?,
-            Input::Half(x) => self.send_rows(comm, tag, haste, x)?,
+            Input::Full(x) => self.send_rows(comm, tag, priority, x)?,
+            Input::Half(x) => self.send_rows(comm, tag, priority, x)?,
         }
         let from = |(rank, &rows): (usize, &usize)| (rows > 0).then(|| (rows, comm.receive(rank, tag)));
         let parts = self.receive.iter().enumerate().filter_map(from).collect();
@@ -89,7 +80,7 @@ impl Exchange {
         &self,
         comm: &Comm,
         tag: Tag,
-        haste: Haste,
+        priority: Priority,
         x: &Matrix<E>,
     ) -> Result<()> {
         for (rank, rows) in self.send.iter().enumerate().filter(|(_, rows)| !rows.is_empty()) {
@@ -98,7 +89,7 @@ impl Exchange {
             to.zip(rows).with_min_len(64).for_each(|(to, &row)| {
                 to.copy_from_slice(x.run(row as usize..row as usize + 1));
             });
-            send(comm, rank, tag, haste, message)?;
+            comm.send_with(rank, tag, priority, message)?;
         }
         Ok(())
     }
@@ -108,14 +99,14 @@ impl Exchange {
         &self,
         comm: &Comm,
         tag: Tag,
-        haste: Haste,
+        priority: Priority,
         grad: &Matrix<T>,
     ) -> Result<Returning<T>> {
         let mut first = 0;
         for (rank, &count) in self.receive.iter().enumerate().filter(|(_, count)| **count > 0) {
             let mut message = Message::new::<T>(count * grad.cols());
             copy(grad.run(first..first + count), message.as_mut_slice());
-            send(comm, rank, tag, haste, message)?;
+            comm.send_with(rank, tag, priority, message)?;
             first += count;
         }
         let from = |(rank, rows): (usize, &'_ Vec<u32>)| (!rows.is_empty()).then(|| comm.receive(rank, tag));
@@ -149,14 +140,6 @@ impl Exchange {
     pub fn sent_rows(&self) -> usize {
         self.send.iter().map(Vec::len).sum()
     }
-}
-
-fn send(comm: &Comm, rank: usize, tag: Tag, haste: Haste, message: Message) -> Result<()> {
-    match haste {
-        Haste::Now => comm.send(rank, tag, message)?,
-        Haste::Later => comm.send_behind(rank, tag, message)?,
-    }
-    Ok(())
 }
 
 /// Copies on all threads: one alone would hold up the others.

@@ -8,5 +8,5 @@
 mod exchange;
 mod line;
 
-pub use exchange::{Arriving, Exchange, Haste, Returned, Returning};
+pub use exchange::{Arriving, Exchange, Returned, Returning};
 pub use line::{Cargo, Deviation, Journey, Line, Smoothing};

@@ -54,8 +54,8 @@ struct Cut {
     shared: Shared<'static>,
 }
 
-/// The step of a tag that belongs to a graph.
-fn step(graph: Graph) -> u8 {
+/// Returns the slot of tags that belong to a graph.
+fn slot(graph: Graph) -> u8 {
     graph as u8
 }
 
@@ -111,7 +111,7 @@ impl<'s, T: Real> Part<'s, T> {
             }
             let count = |level: Option<u8>| self.within(cut, level);
             let shared = if reads_edges(stage) {
-                let tag = Tag::new(Purpose::Setup).layer(l as u16).step(step(cut.graph));
+                let tag = Tag::new(Purpose::Setup).layer(l as u16).slot(slot(cut.graph));
                 share(self.shard, rank, cut.graph, self.hops, &cut.rows[..count(from)], count(to), tag)?
             } else {
                 without_edges(count(to), count(from))
@@ -188,7 +188,7 @@ impl Cut {
         if graph == Graph::All {
             rows.sort_by_key(|&row| level(shard, hops, row));
         }
-        let tag = Tag::new(Purpose::Setup).layer(u16::MAX).step(step(graph));
+        let tag = Tag::new(Purpose::Setup).layer(u16::MAX).slot(slot(graph));
         let shared = share(shard, rank, graph, hops, &rows, rows.len(), tag)?;
         Ok(Cut { graph, rows, shared })
     }
@@ -329,7 +329,7 @@ fn fit_columns(shard: &Shard, rank: &Rank) -> Result<Scaling> {
     let rows: Vec<u32> = training.filter(|(part, _)| **part == PARTS[0] as u8).map(|(_, row)| row).collect();
     let own = Features::of(shard.features(), Scaling::None).moments(&stored(shard, &rows))?;
     let numbers: Vec<f64> = std::iter::once(own.count as f64).chain(own.mean).chain(own.squares).collect();
-    let tag = Tag::new(Purpose::Setup).step(1);
+    let tag = Tag::new(Purpose::Setup).slot(1);
     let mut all: Option<Moments<f64>> = None;
     for message in rank.comm.all_gather(tag, Message::of(&numbers))? {
         let numbers = message.expect::<f64>(numbers.len())?;
@@ -353,7 +353,7 @@ fn keep_sums<T: Real>(
 ) -> Result<()> {
     let first = &model.stages[0];
     if sums_are_fixed(first) {
-        let tag = Tag::new(purpose).step(16 + step(cut.graph));
+        let tag = Tag::new(purpose).slot(16 + slot(cut.graph));
         view.keep_sums(make_fixed_sums(rank, first, &cut.shared, view.features.clone(), tag)?);
     }
     Ok(())

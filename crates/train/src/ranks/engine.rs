@@ -46,7 +46,7 @@ impl<T: Real> Engine<T> for Together<'_, T> {
     }
 
     fn agree(&mut self, flags: u8) -> Result<u8> {
-        let tag = Tag::new(Purpose::Control).step(6);
+        let tag = Tag::new(Purpose::Control).slot(6);
         let all = self.rank.comm.all_gather(tag, Message::of(&[flags]))?;
         all.iter().try_fold(0, |so_far, message| Ok(so_far | message.expect::<u8>(1)?[0]))
     }
@@ -58,7 +58,7 @@ impl<T: Real> Engine<T> for Together<'_, T> {
         }
         let mut sums: Vec<f64> =
             found.iter().flatten().flatten().flat_map(|found| [found.difference, found.whole]).collect();
-        self.rank.comm.all_reduce(Tag::new(Purpose::Control).step(10), &mut sums)?;
+        self.rank.comm.all_reduce(Tag::new(Purpose::Control).slot(10), &mut sums)?;
         let mut pairs = sums.chunks_exact(2);
         let mut of = |found: Option<Deviation>| {
             let pair = found.and_then(|_| pairs.next())?;
@@ -88,11 +88,11 @@ pub(super) fn scores<T: Real>(
     let (mut found, mut val_loss, mut finite) = ([None; 3], None, true);
     let tag = Tag::new(Purpose::Evaluation).epoch(number as u32);
     part.each_view(rank, model, |graph, view, shared, scored| {
-        let logits = partition::evaluate(model, view, shared, rank, tag.step(graph as u8))?.logits;
+        let logits = partition::evaluate(model, view, shared, rank, tag.slot(graph as u8))?.logits;
         finite &= logits.data().par_iter().all(|x| x.is_finite());
         for &which in scored {
             let (rows, count) = (&part.rows[which], part.counts[which]);
-            found[which] = score_of(rank, metric, &logits, rows, count, tag.step(8 + which as u8))?;
+            found[which] = score_of(rank, metric, &logits, rows, count, tag.slot(8 + which as u8))?;
             if which == 1 && count > 0 {
                 val_loss = Some(loss(&logits, rows, count).0);
             }
@@ -100,7 +100,7 @@ pub(super) fn scores<T: Real>(
         Ok(())
     })?;
     let mut total = [val_loss.unwrap_or(0.0), !finite as u8 as f64];
-    rank.comm.all_reduce(tag.step(12), &mut total)?;
+    rank.comm.all_reduce(tag.slot(12), &mut total)?;
     let [train, val, test] = found;
     let val_loss = val_loss.map(|_| total[0]);
     Ok((total[1] == 0.0).then_some(Scores { train, val, test, val_loss }))

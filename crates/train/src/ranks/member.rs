@@ -125,7 +125,7 @@ impl Member<'_> {
             return Ok(None);
         }
         let manifest = if comm.rank() == 0 { run::read_manifest(path, epoch)? } else { Vec::new() };
-        let manifest = comm.broadcast(tag.step(1), 0, root(Message::of(&manifest)))?;
+        let manifest = comm.broadcast(tag.slot(1), 0, root(Message::of(&manifest)))?;
         let standing = match from {
             Some(standing) => standing,
             None => {
@@ -134,7 +134,7 @@ impl Member<'_> {
             }
         };
         // Nobody goes on, and replaces a checkpoint, before all have found theirs.
-        comm.barrier(tag.step(2))?;
+        comm.barrier(tag.slot(2))?;
         Ok(Some(standing))
     }
 }
@@ -144,7 +144,7 @@ fn gather_parts<T: Real>(comm: &Comm, shard: &Shard, part: &Part<T>) -> Result<V
     let (nodes, rows) = (shard.owned() as u64, shard.rows() as u64);
     let edges = shard.edges().indices.len() as u64;
     let own = [nodes, part.rows[0].count(), edges, rows - nodes];
-    let tag = Tag::new(Purpose::Control).step(12);
+    let tag = Tag::new(Purpose::Control).slot(12);
     let read = |message: Message| {
         let &[nodes, train, edges, halo] = message.expect::<u64>(4)? else { unreachable!("there are four") };
         Ok(PartFacts { nodes, train, edges, halo })

@@ -62,8 +62,8 @@ impl Meter {
         for sent in [&self.last, &comm.sent()] {
             numbers.extend(Purpose::ALL.map(|purpose| sent.bytes(purpose) as f64));
         }
-        comm.all_reduce(Tag::new(Purpose::Control).step(7), &mut numbers)?;
-        comm.all_reduce(Tag::new(Purpose::Control).step(8), &mut slowest)?;
+        comm.all_reduce(Tag::new(Purpose::Control).slot(7), &mut numbers)?;
+        comm.all_reduce(Tag::new(Purpose::Control).slot(8), &mut slowest)?;
         let compute = slowest.iter().sum::<f64>() / ranks;
         let (last, total) = numbers[5..].split_at(Purpose::ALL.len());
         let once = |p: Purpose| matches!(p, Purpose::Evaluation | Purpose::Setup);

@@ -192,7 +192,7 @@ fn shared_assignment(comm: &Comm, dataset: &Dataset, order: &Order) -> Result<As
         0 => Some(Message::of(assignment_of(dataset, order)?.of())),
         _ => None,
     };
-    let parts = comm.broadcast(Tag::new(Purpose::Setup).step(2), 0, made)?;
+    let parts = comm.broadcast(Tag::new(Purpose::Setup).slot(2), 0, made)?;
     Ok(Assignment::new(order.config.train.ranks as u32, parts.as_slice::<u32>()?.to_vec())?)
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use halograph_comm::{Comm, Message, Purpose, Tag};
+use halograph_comm::{Comm, Message, Position, Purpose, Tag};
 use halograph_nn::state::State;
 
 use crate::error::Result;
@@ -24,7 +24,7 @@ impl<'a> Shelf<'a> {
     pub fn new(comm: &'a Comm, run: Option<&'a mut Run>, path: &'a Path) -> Result<Self> {
         let mark = run.as_ref().map(|run| run.mark()).transpose()?;
         let mark = mark.map(|mark| Message::of(mark.as_bytes()));
-        let mark = comm.broadcast(Tag::new(Purpose::Control).step(3), 0, mark)?;
+        let mark = comm.broadcast(Tag::new(Purpose::Control).slot(3), 0, mark)?;
         let sees = run::sees(path, &String::from_utf8_lossy(mark.as_slice::<u8>()?));
         Ok(Shelf { comm, run, path, sees })
     }
@@ -42,7 +42,7 @@ impl Keeper for Shelf<'_> {
     /// Every rank writes its file; when all have, rank 0 makes the checkpoint whole, and only then older ones go.
     fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         let (comm, epoch) = (self.comm, checkpoint.epoch);
-        comm.at(epoch as u32, 0, "checkpoint");
+        comm.at(Position::new("checkpoint").epoch(epoch as u32));
         let tag = Tag::new(Purpose::Control).epoch(epoch as u32);
         let begun = match &mut self.run {
             Some(run) => Some(Message::of(&[run.begin_checkpoint(epoch)? as u8])),
@@ -51,7 +51,7 @@ impl Keeper for Shelf<'_> {
         if comm.broadcast(tag, 0, begun)?.expect::<u8>(1)? == [0] {
             return Ok(());
         }
-        let written = self.write_ranks(checkpoint, tag.step(1)).inspect_err(|_| {
+        let written = self.write_ranks(checkpoint, tag.slot(1)).inspect_err(|_| {
             // A checkpoint that will not be whole only takes space.
             self.run.iter().for_each(|run| run.abandon_checkpoint(epoch));
         })?;
@@ -61,7 +61,7 @@ impl Keeper for Shelf<'_> {
             let written = written.iter().map(read).collect::<Result<Vec<run::Written>>>()?;
             run.commit_checkpoint(checkpoint, written)?;
         }
-        comm.barrier(tag.step(2))?;
+        comm.barrier(tag.slot(2))?;
         if !self.sees {
             run::prune_annex(self.path, epoch, comm.rank())?;
         }

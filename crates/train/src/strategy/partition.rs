@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use halograph_comm::{Comm, Message, Purpose, Reducing, Tag};
+use halograph_comm::{Comm, Message, Position, Priority, Purpose, Reducing, Tag};
 use halograph_graph::block::Block;
 use halograph_kernels::Real;
 use halograph_kernels::batch_norm::Moments;
@@ -27,7 +27,7 @@ use halograph_nn::{Input, Layer, Matrix, Model, Pass};
 
 use super::pipelined::Boundary;
 use super::single::{Output, sums_are_fixed};
-use crate::boundary::{Arriving, Exchange, Haste, Journey, Returned, Returning};
+use crate::boundary::{Arriving, Exchange, Journey, Returned, Returning};
 use crate::data::{Rows, View};
 use crate::error::Result;
 use crate::loss::loss;
@@ -104,7 +104,7 @@ pub struct Epoch<'a> {
 
 impl Epoch<'_> {
     fn tag(&self, purpose: Purpose, stage: usize) -> Tag {
-        Tag { purpose, epoch: self.number, layer: stage as u16, step: 0 }
+        Tag::new(purpose).epoch(self.number).layer(stage as u16)
     }
 }
 
@@ -148,7 +148,7 @@ impl<T: Real> Forward<T> {
         };
         let mut out = Arc::default();
         for l in 0..model.stages.len() {
-            rank.comm.at(epoch.number, l as u16, "forward");
+            rank.comm.at(Position::new("forward").epoch(epoch.number).layer(l as u16));
             let mask = plan.mask(&model.stages, key, l + 1);
             let (stage, shared) = (&mut model.stages[l], &plan.stages[l]);
             let pass = plan.pass(key, l, forward.initial.as_deref());
@@ -157,7 +157,7 @@ impl<T: Real> Forward<T> {
             let sums = if l == 0 && sums_are_fixed(stage) {
                 plan.view.fixed_sums()
             } else {
-                let line = (epoch.tag(Purpose::Features, l), boundary.haste());
+                let line = (epoch.tag(Purpose::Features, l), boundary.priority());
                 let read = |arriving| boundary.features(l, arriving);
                 aggregate(rank, stage, shared, messages, &pass, &mut cache, line, read)?
             };
@@ -195,7 +195,7 @@ impl<T: Real> Forward<T> {
         let mut initial_grad: Option<Matrix<T>> = None;
         let mut reducing = Vec::new();
         for l in (0..model.stages.len()).rev() {
-            rank.comm.at(epoch.number, l as u16, "backward");
+            rank.comm.at(Position::new("backward").epoch(epoch.number).layer(l as u16));
             let mut mask = plan.mask(&model.stages, key, l + 1);
             let (stage, shared) = (&mut model.stages[l], &plan.stages[l]);
             let pass = plan.pass(key, l, self.initial.as_deref());
@@ -208,7 +208,7 @@ impl<T: Real> Forward<T> {
             let span = rank.comm.span("backward of finish");
             let mut summed = Ok(());
             // Not the tag of the forward: both may be under way.
-            let tag = Tag { step: 1, ..epoch.tag(Purpose::Statistics, l) };
+            let tag = epoch.tag(Purpose::Statistics, l).slot(1);
             let total = |sums: &mut NormSums<T>| summed = total_sums(&rank.comm, tag, sums);
             let out = stage.activate_backward(grad, mask, &mut cache, total);
             summed?;
@@ -223,7 +223,7 @@ impl<T: Real> Forward<T> {
                         let zeros = || Matrix::zeros(like.rows(), like.cols());
                         initial_grad.get_or_insert_with(zeros).add_at(0, share, &sums);
                     }
-                    let line = (epoch.tag(Purpose::Gradients, l), boundary.haste());
+                    let line = (epoch.tag(Purpose::Gradients, l), boundary.priority());
                     let read = |returning| boundary.gradients(l, returning);
                     let messages =
                         aggregate_backward(rank, stage, shared, sums, &pass, &mut cache, line, read)?;
@@ -238,7 +238,7 @@ impl<T: Real> Forward<T> {
                 None => break,
             }
         }
-        rank.comm.at(epoch.number, 0, "sum of gradients");
+        rank.comm.at(Position::new("sum of gradients").epoch(epoch.number));
         for (l, total) in reducing {
             finish_sum(&mut model.stages[l], total)?;
         }
@@ -255,14 +255,14 @@ fn aggregate<T: Real>(
     messages: Input<T>,
     pass: &Pass<T>,
     cache: &mut StageCache<T>,
-    (tag, haste): (Tag, Haste),
+    (tag, priority): (Tag, Priority),
     read: impl FnOnce(Arriving<T>) -> Result<(Input<T>, Duration)>,
 ) -> Result<Arc<Matrix<T>>> {
     let (layer, block, cache) = (&stage.layer, &*shared.block, &mut cache.layer);
     let Some(exchange) = &shared.exchange else {
         return Ok(Layer::aggregate(layer, block, messages, pass, cache));
     };
-    let arriving = exchange.start(&rank.comm, tag, haste, &messages)?;
+    let arriving = exchange.start(&rank.comm, tag, priority, &messages)?;
     let mut own =
         || rank.doing("aggregate own rows", || Layer::aggregate(layer, block, messages.clone(), pass, cache));
     let (sums, (halo, hidden)) = if rank.overlap {
@@ -286,7 +286,7 @@ fn aggregate_backward<T: Real>(
     sums: Arc<Matrix<T>>,
     pass: &Pass<T>,
     cache: &mut StageCache<T>,
-    (tag, haste): (Tag, Haste),
+    (tag, priority): (Tag, Priority),
     read: impl FnOnce(Returning<T>) -> Result<(Option<Returned<T>>, Duration)>,
 ) -> Result<Matrix<T>> {
     let (layer, block, cache) = (&mut stage.layer, &*shared.block, &mut cache.layer);
@@ -295,7 +295,7 @@ fn aggregate_backward<T: Real>(
     };
     let halo =
         rank.doing("gradients of halo rows", || Layer::halo_backward(layer, block, &sums, pass, cache));
-    let returning = exchange.start_back(&rank.comm, tag, haste, &halo)?;
+    let returning = exchange.start_back(&rank.comm, tag, priority, &halo)?;
     drop(halo);
     let own =
         || rank.doing("gradients of own rows", || Layer::aggregate_backward(layer, block, sums, pass, cache));
@@ -371,7 +371,7 @@ pub fn make_fixed_sums<T: Real>(
     tag: Tag,
 ) -> Result<Arc<Matrix<T>>> {
     let mut cache = StageCache::default();
-    let line = (tag, Haste::Now);
+    let line = (tag, Priority::Urgent);
     aggregate(rank, stage, shared, features, &Pass::evaluation(), &mut cache, line, Arriving::end)
 }
 
@@ -388,7 +388,7 @@ pub fn evaluate<T: Real>(
     let mut x = view.features.clone();
     let last = model.stages.len() - 1;
     for (l, stage) in model.stages.iter().enumerate() {
-        rank.comm.at(tag.epoch, l as u16, "evaluation");
+        rank.comm.at(Position::new("evaluation").epoch(tag.epoch).layer(l as u16));
         let embeddings = (l == last).then(|| x.clone());
         let pass = Pass { ids: block.ids(), initial: initial.as_deref(), ..Pass::evaluation() };
         let mut cache = StageCache::default();
@@ -398,8 +398,8 @@ pub fn evaluate<T: Real>(
         } else if Layer::message_width(&stage.layer) == 0 {
             Layer::aggregate(&stage.layer, block, messages, &pass, &mut cache.layer)
         } else {
-            let tag = Tag { layer: l as u16, ..tag };
-            aggregate(rank, stage, shared, messages, &pass, &mut cache, (tag, Haste::Now), Arriving::end)?
+            let line = (tag.layer(l as u16), Priority::Urgent);
+            aggregate(rank, stage, shared, messages, &pass, &mut cache, line, Arriving::end)?
         };
         let out = stage.evaluate(Layer::finish(&stage.layer, block, sums, &pass, &mut cache.layer));
         if let Some(embeddings) = embeddings {

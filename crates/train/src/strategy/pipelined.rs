@@ -12,13 +12,14 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use halograph_comm::Priority;
 use halograph_graph::error::{Error as InputError, Result as InputResult};
 use halograph_kernels::Real;
 use halograph_nn::state::State;
 use halograph_nn::{Input, Matrix};
 
 use super::partition::Plan;
-use crate::boundary::{Arriving, Deviation, Exchange, Haste, Line, Returned, Returning, Smoothing};
+use crate::boundary::{Arriving, Deviation, Exchange, Line, Returned, Returning, Smoothing};
 use crate::config::{Smooth, StrategyKind, TrainConfig};
 use crate::error::Result;
 
@@ -107,8 +108,8 @@ impl<T: Real> Boundary<T> {
     }
 
     /// How soon what this epoch sends is needed.
-    pub fn haste(&self) -> Haste {
-        if self.schedule.age(self.epoch) == 0 { Haste::Now } else { Haste::Later }
+    pub fn priority(&self) -> Priority {
+        if self.schedule.age(self.epoch) == 0 { Priority::Urgent } else { Priority::Background }
     }
 
     fn turn(&self) -> Turn {

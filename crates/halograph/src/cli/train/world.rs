@@ -126,7 +126,7 @@ fn agree(settings: &[Setting], comm: &Comm) -> anyhow::Result<Vec<Setting>> {
     let all: Vec<Setting> = settings.iter().cloned().chain([ranks]).collect();
     let config = check_ranks(settings, comm.size()).and_then(|()| config::resolve(&all));
     let problem = config.as_ref().err().map_or(String::new(), ToString::to_string);
-    let tag = Tag::new(Purpose::Control).step(8);
+    let tag = Tag::new(Purpose::Control).slot(8);
     let problems = comm.all_gather(tag, Message::of(problem.as_bytes())).map_err(train::Error::from)?;
     let said = |message: &Message| message.as_slice().map(|text| String::from_utf8_lossy(text).into_owned());
     let problems = problems.iter().map(said).collect::<comm::Result<Vec<_>>>().map_err(train::Error::from)?;
@@ -238,7 +238,7 @@ impl Observer for Stop {
 /// The plan of rank 0, on every rank.
 fn tell(comm: &Comm, plan: Option<&Plan>) -> anyhow::Result<Plan> {
     let text = plan.map(serde_json::to_vec).transpose()?;
-    let tag = Tag::new(Purpose::Control).step(9);
+    let tag = Tag::new(Purpose::Control).slot(9);
     let told = comm.broadcast(tag, 0, text.as_deref().map(Message::of)).map_err(train::Error::from)?;
     let plan: Plan = serde_json::from_slice(told.as_slice().map_err(train::Error::from)?)?;
     comm.set_deadline(Duration::from_secs_f64(plan.header.config.train.deadline));
