@@ -2,7 +2,7 @@
 //!
 //! `mpirun -n 4 ranks check [PIECE]` runs what every transport must do, with messages cut into pieces of PIECE bytes;
 //! `mpirun -n 4 ranks work DEADLINE` exchanges messages for ever: to be stopped or killed, it takes DEADLINE seconds to
-//! notice. `ranks fail RANK` has that rank fail.
+//! notice. `ranks fail RANK` has that rank fail, `ranks fail-outside RANK` while the others wait in a group without it.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program, not a library")]
 
 #[path = "../tests/checks/mod.rs"]
@@ -42,6 +42,7 @@ fn run(what: &str, number: Option<u64>) -> Result<()> {
     match what {
         "work" => work(&comm)?,
         "fail" => fail(&comm, number.unwrap_or(0) as usize)?,
+        "fail-outside" => fail_outside(&comm, number.unwrap_or(0) as usize)?,
         _ => check(&comm)?,
     }
     let (rank, size) = (comm.rank(), comm.size());
@@ -54,6 +55,7 @@ fn check(comm: &Comm) -> Result<()> {
     assert_eq!(comm.hosts().len(), comm.size());
     for _ in 0..3 {
         checks::all(comm)?;
+        checks::groups::all(comm)?;
         overtaking(comm)?;
     }
     let spans = comm.take_spans();
@@ -62,30 +64,51 @@ fn check(comm: &Comm) -> Result<()> {
     Ok(())
 }
 
-/// A short message is there before a long one that was sent behind it, though earlier. Threads hand over whole messages:
-/// this is of processes alone.
+/// A short urgent message arrives before a long background message that was sent earlier. Only between processes:
+/// threads hand over whole messages at once.
 fn overtaking(comm: &Comm) -> Result<()> {
     let (next, previous) = checks::neighbours(comm);
     if next == comm.rank() {
         return Ok(());
     }
     let (long, short) = (Tag::new(Purpose::Features).layer(10), Tag::new(Purpose::Features).layer(11));
-    comm.send_with(next, long, Priority::Background, Message::of(&vec![1.0f32; 4_000_000]))?;
-    comm.send(next, short, Message::of(&[2.0f32]))?;
-    let behind = comm.receive(previous, long);
-    comm.receive(previous, short).wait()?;
-    assert!(!behind.is_there(), "16 MB are here before 4 bytes");
-    behind.wait()?.expect::<f32>(4_000_000)?;
+    let messages = (Message::of(&vec![1.0f32; 4_000_000]), Message::of(&[2.0f32]));
+    comm.send_with(next, long, Priority::Background, messages.0)?;
+    comm.send(next, short, messages.1)?;
+    let (_, short_at) = comm.receive(previous, short).wait_timed()?;
+    let (message, long_at) = comm.receive(previous, long).wait_timed()?;
+    message.expect::<f32>(4_000_000)?;
+    assert!(short_at < long_at, "16 MB are here before 4 bytes");
     Ok(())
 }
 
+/// Fails on `rank`, for which the others wait.
 fn fail(comm: &Comm, rank: usize) -> Result<()> {
+    if comm.rank() == rank { fail_here(comm) } else { comm.barrier(Tag::new(Purpose::Control)) }
+}
+
+/// Fails on `rank`, while the others wait for each other in a group without it.
+fn fail_outside(comm: &Comm, rank: usize) -> Result<()> {
+    let members: Vec<usize> = (0..comm.size()).filter(|&member| member != rank).collect();
+    let ready = Tag::new(Purpose::Control);
     if comm.rank() == rank {
-        let (host, cause) = (comm.hosts()[rank].clone(), "it was asked to".to_string());
-        comm.fail(&cause);
-        return Err(Error::Failed { rank, host, cause });
+        members.iter().try_for_each(|&member| comm.receive(member, ready).wait().map(drop))?;
+        let failed = fail_here(comm);
+        // The launcher ends all when this one ends: the others report first.
+        std::thread::sleep(Duration::from_secs(1));
+        return failed;
     }
-    comm.barrier(Tag::new(Purpose::Control))
+    comm.send(rank, ready, Message::empty())?;
+    let group = comm.subgroup(&members, 1);
+    // Nobody sends this message.
+    let waited = group.receive((group.rank() + 1) % group.size(), Tag::new(Purpose::Features)).wait();
+    waited.map(drop).inspect_err(|error| eprintln!("a wait in the group ended: {error}"))
+}
+
+fn fail_here(comm: &Comm) -> Result<()> {
+    let (rank, cause) = (comm.rank(), "it was asked to".to_string());
+    comm.fail(&cause);
+    Err(Error::Failed { rank, host: comm.hosts()[rank].clone(), cause })
 }
 
 /// Tells where it is, then works until something happens.

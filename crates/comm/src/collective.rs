@@ -5,24 +5,24 @@
 use crate::comm::Comm;
 use crate::error::Result;
 use crate::message::Message;
-use crate::tag::{Key, Tag};
+use crate::tag::{Key, Part, Tag};
 
 impl Comm {
     /// Sends message q to rank q; returns what each rank sent here, in the order of ranks.
     pub fn all_to_all(&self, tag: Tag, messages: Vec<Message>) -> Result<Vec<Message>> {
-        self.exchange(Key::user(tag), messages)
+        self.exchange(self.group().key(Part::User, tag), messages)
     }
 
     /// Sends `message` to all; returns what each rank sent, in the order of ranks.
     pub fn all_gather(&self, tag: Tag, message: Message) -> Result<Vec<Message>> {
-        self.gather(Key::user(tag), message)
+        self.gather(self.group().key(Part::User, tag), message)
     }
 
     /// Everybody gets the message that `root` gives. Only `root` may give one, and must.
     pub fn broadcast(&self, tag: Tag, root: usize, message: Option<Message>) -> Result<Message> {
         assert_eq!(message.is_some(), root == self.rank(), "the root gives what is broadcast");
         let Some(message) = message else { return self.receive(root, tag).wait() };
-        for to in self.shared().others() {
+        for to in self.group().others() {
             self.send(to, tag, message.clone())?;
         }
         Ok(message)
@@ -30,7 +30,7 @@ impl Comm {
 
     /// Returns when all ranks have called it.
     pub fn barrier(&self, tag: Tag) -> Result<()> {
-        self.gather(Key::user(tag), Message::empty()).map(drop)
+        self.gather(self.group().key(Part::User, tag), Message::empty()).map(drop)
     }
 
     pub(crate) fn gather(&self, key: Key, message: Message) -> Result<Vec<Message>> {

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use crate::counters::Counters;
 use crate::error::{Error, Result};
+use crate::group::Group;
 use crate::message::Message;
 use crate::options::Options;
 use crate::position::Position;
 use crate::progress::Progress;
 use crate::shared::{End, Shared};
-use crate::tag::{Key, Purpose, Tag};
+use crate::tag::{Key, Part, Purpose, Tag};
 use crate::trace::{Span, SpanGuard, Track};
 use crate::transport::{Link, Priority};
 
@@ -20,17 +21,25 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// How much longer the progress thread may take to end than it was given.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// A rank's connection to the others. Clones are the same connection, for all threads of the rank.
+/// A communicator: connects this rank to the others of a group.
 ///
-/// A rank that is done says so with [`Comm::close`]; one whose last clone is dropped without that counts as failed.
+/// The world communicator contains all ranks; [`Comm::subgroup`] makes communicators of some of them. Clones are handles
+/// of the same communicator, for all threads of the rank.
+///
+/// A rank that is done calls [`Comm::close`] on its world communicator. A rank counts as failed if the last handle of
+/// its world communicator is dropped without that. Handles of subgroups may be dropped at any time.
 #[derive(Clone)]
 pub struct Comm {
-    inner: Arc<Inner>,
+    shared: Arc<Shared>,
+    group: Arc<Group>,
+    /// `None` for subgroups: only handles of the world keep the rank running.
+    lifetime: Option<Arc<Lifetime>>,
 }
 
-struct Inner {
+/// Stops the progress thread when the last handle of the world communicator is dropped.
+struct Lifetime {
     shared: Arc<Shared>,
-    /// Hangs up when the progress thread has ended.
+    /// Disconnected when the progress thread has ended.
     progress: Mutex<mpsc::Receiver<()>>,
 }
 
@@ -64,26 +73,57 @@ impl Comm {
             mpsc::RecvTimeoutError::Disconnected => failed("its progress thread ended".into()),
         };
         let shared = told.recv_timeout(patience).map_err(late)??;
-        Ok(Comm { inner: Arc::new(Inner { shared, progress: Mutex::new(progress) }) })
+        let group = Arc::new(Group::world(shared.rank, shared.size));
+        let lifetime = Lifetime { shared: shared.clone(), progress: Mutex::new(progress) };
+        Ok(Comm { shared, group, lifetime: Some(Arc::new(lifetime)) })
+    }
+
+    /// Returns a communicator of some ranks of this one. Does not communicate.
+    ///
+    /// `members` lists ranks of this communicator, with this rank among them. Their order in the list is the order of
+    /// ranks in the new communicator, which all its collectives follow.
+    ///
+    /// All members must call it with the same `members` and `id`. Groups have separate tags only by their ids: two
+    /// groups that share a rank must have different ids, nested groups included; disjoint groups may share one. Id 0 is
+    /// that of the world.
+    ///
+    /// Failures are not confined to a group: one anywhere ends every wait in every group, and errors name world ranks.
+    /// Counters, positions, traces and deadlines are those of the whole rank. Closing the world communicator ends its
+    /// subgroups; dropping a subgroup has no effect on others.
+    ///
+    /// # Panics
+    /// If `id` is 0, or `members` repeats a rank, names one that does not exist or leaves this rank out.
+    pub fn subgroup(&self, members: &[usize], id: u16) -> Comm {
+        let group = self.group.subgroup(members, id, self.hosts());
+        Comm { shared: self.shared.clone(), group: Arc::new(group), lifetime: None }
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.inner.shared
+        &self.shared
     }
 
-    /// Which rank this is.
+    pub(crate) fn group(&self) -> &Arc<Group> {
+        &self.group
+    }
+
+    /// Returns the rank of this process in this communicator.
     pub fn rank(&self) -> usize {
-        self.shared().rank
+        self.group.rank()
     }
 
-    /// How many ranks there are.
+    /// Returns the number of ranks in this communicator.
     pub fn size(&self) -> usize {
-        self.shared().size
+        self.group.size()
     }
 
-    /// The host of every rank.
+    /// Returns the world rank of every rank of this communicator. Errors name world ranks.
+    pub fn members(&self) -> &[usize] {
+        self.group.members()
+    }
+
+    /// Returns the host of every rank of this communicator.
     pub fn hosts(&self) -> &[String] {
-        self.shared().hosts()
+        self.group.hosts().unwrap_or_else(|| self.shared.hosts())
     }
 
     /// Sets where this rank is in its work. Heartbeats report it, so that errors about a lost rank can name it.
@@ -98,7 +138,7 @@ impl Comm {
 
     /// Sends `message` to rank `to` with the given priority. Never blocks.
     pub fn send_with(&self, to: usize, tag: Tag, priority: Priority, message: Message) -> Result<()> {
-        self.send_in(to, Key::user(tag), priority, message)
+        self.send_in(to, self.group.key(Part::User, tag), priority, message)
     }
 
     pub(crate) fn send_as(&self, to: usize, key: Key, message: Message) -> Result<()> {
@@ -106,7 +146,7 @@ impl Comm {
     }
 
     fn send_in(&self, to: usize, key: Key, priority: Priority, message: Message) -> Result<()> {
-        assert!(to < self.size(), "rank {to} is one of {}", self.size());
+        let to = self.group.world_rank(to);
         match self.shared().inbox.failure() {
             Some(failure) => Err(failure),
             None => {
@@ -118,11 +158,11 @@ impl Comm {
 
     /// Asks for the next message that rank `from` sends under `tag`.
     pub fn receive(&self, from: usize, tag: Tag) -> Receiving {
-        self.receive_as(from, Key::user(tag))
+        self.receive_as(from, self.group.key(Part::User, tag))
     }
 
     pub(crate) fn receive_as(&self, from: usize, key: Key) -> Receiving {
-        assert!(from < self.size(), "rank {from} is one of {}", self.size());
+        let from = self.group.world_rank(from);
         let since = self.shared().recorder.now().filter(|_| key.tag.purpose != Purpose::Control);
         Receiving { shared: self.shared().clone(), from, key, since }
     }
@@ -173,13 +213,17 @@ impl Comm {
         self.shared().recorder.take()
     }
 
-    /// Leaves when all ranks are about to. Other clones are of no use afterwards.
+    /// Blocks until all ranks of the world have called it, then disconnects this rank. Other handles, those of subgroups
+    /// included, return [`Error::Closed`] afterwards.
+    ///
+    /// On a subgroup it only drops the handle.
     pub fn close(self) -> Result<()> {
+        let Some(lifetime) = &self.lifetime else { return Ok(()) };
         let shared = self.shared();
         shared.order(|orders| orders.leave = true);
         shared.inbox.wait_for_leave(shared.rank, Tag::new(Purpose::Control))?;
         shared.inbox.fail(Error::Closed);
-        if self.inner.end(true, shared.deadline()) {
+        if lifetime.end(true, shared.deadline()) {
             return Ok(());
         }
         let cause = "it did not end in time, though all ranks had agreed to".to_string();
@@ -194,7 +238,7 @@ impl Comm {
     }
 }
 
-impl Inner {
+impl Lifetime {
     /// Ends the progress thread. Whether it did.
     fn end(&self, agreed: bool, within: Duration) -> bool {
         let end = End { agreed, by: Instant::now() + within };
@@ -204,7 +248,7 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
+impl Drop for Lifetime {
     fn drop(&mut self) {
         if self.shared.orders().end.is_some() {
             return;
@@ -219,6 +263,7 @@ impl Drop for Inner {
 #[must_use = "the message is what `wait` returns"]
 pub struct Receiving {
     shared: Arc<Shared>,
+    /// World rank of the sender.
     from: usize,
     key: Key,
     since: Option<Instant>,

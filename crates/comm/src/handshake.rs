@@ -13,19 +13,21 @@ const PINGS: usize = 5;
 /// Between names and values: in none of them.
 const SEPARATOR: char = '\0';
 
-/// Compares named facts of all ranks (versions, digests, counts): a difference is an error on every rank. Then ranks
-/// agree on a clock. All ranks must call it.
+/// Compares named facts of all ranks (versions, digests, counts): a difference is an error on every rank. Collective.
+///
+/// On the world communicator ranks also agree on the clock of rank 0, which trace spans are measured by.
 pub fn handshake(comm: &Comm, facts: &[(&str, String)]) -> Result<()> {
     let list: String =
         facts.iter().map(|(name, value)| format!("{name}{SEPARATOR}{value}{SEPARATOR}")).collect();
-    let lists = comm.gather(Key::control(Part::Facts), Message::of(list.as_bytes()))?;
+    let lists = comm.gather(comm.group().control(Part::Facts), Message::of(list.as_bytes()))?;
     let lists: Vec<String> = lists.iter().map(text).collect();
     let mut others = lists.iter().enumerate();
-    let difference = others.find_map(|(rank, list)| difference(&lists[comm.rank()], list, rank));
+    let difference =
+        others.find_map(|(rank, list)| difference(&lists[comm.rank()], list, comm.members()[rank]));
     // Nobody goes on, and perhaps fails, before all have all lists: so everybody can name the difference.
-    let agreed = comm.gather(Key::control(Part::Agreed), Message::empty());
+    let agreed = comm.gather(comm.group().control(Part::Agreed), Message::empty());
     difference.map_or(agreed, Err)?;
-    if comm.shared().one_clock { Ok(()) } else { set_clock(comm) }
+    if comm.shared().one_clock || !comm.group().is_world() { Ok(()) } else { set_clock(comm) }
 }
 
 fn fields(list: &str) -> impl Iterator<Item = (&str, &str)> {

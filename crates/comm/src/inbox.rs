@@ -218,9 +218,14 @@ impl Inbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::group::Group;
     use crate::tag::Purpose;
 
     const TAG: Tag = Tag::new(Purpose::Features);
+
+    fn user(tag: Tag) -> Key {
+        Group::world(0, 1).key(Part::User, tag)
+    }
 
     fn failed(rank: usize) -> Error {
         Error::Failed { rank, host: "h".into(), cause: "c".into() }
@@ -233,7 +238,7 @@ mod tests {
     #[test]
     fn messages_are_sorted_by_sender_and_key_and_keep_their_order() {
         let inbox = Inbox::new(3);
-        let (a, b) = (Key::user(TAG), Key::user(TAG.slot(1)));
+        let (a, b) = (user(TAG), user(TAG.slot(1)));
         for (from, key, value) in [(1, a, 10), (2, a, 20), (1, b, 30), (1, a, 11)] {
             inbox.deliver(from, key, Message::of(&[value as u64]));
         }
@@ -249,17 +254,17 @@ mod tests {
         let inbox = Inbox::new(2);
         assert!(inbox.fail(failed(1)));
         assert!(!inbox.fail(failed(0)));
-        inbox.deliver(1, Key::user(TAG), Message::empty());
-        let waited = inbox.wait(TAG, |state| state.next(1, Key::user(TAG)).map(drop));
+        inbox.deliver(1, user(TAG), Message::empty());
+        let waited = inbox.wait(TAG, |state| state.next(1, user(TAG)).map(drop));
         assert_eq!(waited, Err(failed(1)));
     }
 
     #[test]
     fn who_has_left_is_neither_awaited_nor_missed() {
         let inbox = Inbox::new(3);
-        inbox.deliver(1, Key::user(TAG), Message::empty());
+        inbox.deliver(1, user(TAG), Message::empty());
         inbox.deliver(1, Key::control(Part::Leave), Message::empty());
-        let next = || inbox.next(1, Key::user(TAG)).map(|next| next.map(drop));
+        let next = || inbox.next(1, user(TAG)).map(|next| next.map(drop));
         assert_eq!(next(), Some(Ok(())));
         assert_eq!(next(), Some(Err(Never)));
         let silent = inbox.silent(0, Duration::ZERO).unwrap();

@@ -23,6 +23,7 @@ mod collective;
 mod comm;
 mod counters;
 mod error;
+mod group;
 mod handshake;
 mod inbox;
 mod launch;

@@ -130,7 +130,12 @@ impl fmt::Debug for Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tag::{Purpose, Tag};
+    use crate::group::Group;
+    use crate::tag::{Part, Purpose, Tag};
+
+    fn user(tag: Tag) -> Key {
+        Group::world(0, 1).key(Part::User, tag)
+    }
 
     #[test]
     fn numbers_come_out_as_they_went_in() {
@@ -159,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_wrong_length_is_named() {
-        let key = Key::user(Tag::new(Purpose::Gradients).layer(2));
+        let key = user(Tag::new(Purpose::Gradients).layer(2));
         let message = Message::of(&[1u32, 2, 3]).arrived(4, key);
         let text = message.as_slice::<f64>().unwrap_err().to_string();
         for part in ["rank 4", "gradients", "layer 2", "12 bytes", "numbers of 8 bytes"] {
@@ -171,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_sealed_message_is_opened_and_damage_is_not() {
-        let key = Key::user(Tag::new(Purpose::Features).epoch(9));
+        let key = user(Tag::new(Purpose::Features).epoch(9));
         for numbers in [&[][..], &[1u8], &[1, 2, 3, 4, 5, 6, 7, 8], &[7; 9]] {
             let mut message = Message::of(numbers);
             message.seal(key);

@@ -13,13 +13,15 @@ use halograph_kernels::buffer::Buffer;
 
 use crate::comm::Comm;
 use crate::error::Result;
+use crate::group::Group;
 use crate::message::Message;
 use crate::shared::Shared;
 use crate::tag::{Key, Part, Tag};
 
 /// A sum under way.
 pub(crate) trait Reduction: Send {
-    fn tag(&self) -> Tag;
+    /// Returns what reductions that share messages have in common.
+    fn key(&self) -> Key;
 
     /// Uses what has arrived; how many messages that was.
     fn advance(&mut self, shared: &Shared) -> Result<usize>;
@@ -35,6 +37,7 @@ fn chunk(len: usize, rank: usize, size: usize) -> Range<usize> {
 type Slot<T> = Arc<Mutex<Option<Buffer<T>>>>;
 
 struct Adding<T> {
+    group: Arc<Group>,
     tag: Tag,
     numbers: Buffer<T>,
     /// The sum of this rank's chunk so far.
@@ -48,13 +51,18 @@ struct Adding<T> {
 }
 
 impl<T: Real> Adding<T> {
+    /// Returns the part of the vector that a rank of the group adds up.
+    fn chunk(&self, rank: usize) -> Range<usize> {
+        chunk(self.numbers.len(), rank, self.group.size())
+    }
+
     /// Adds the next rank's chunk, if it is there.
     fn add(&mut self, shared: &Shared) -> Result<bool> {
-        let own = chunk(self.numbers.len(), shared.rank, shared.size);
+        let own = self.chunk(self.group.rank());
         let arrived = self.next(shared, self.addend, Part::Addend)?;
         let addend = match &arrived {
             Some(message) => message.expect(own.len())?,
-            None if self.addend == shared.rank => &self.numbers[own],
+            None if self.addend == self.group.rank() => &self.numbers[own],
             None => return Ok(false),
         };
         let sum = self.sum.as_mut_slice::<T>();
@@ -64,7 +72,7 @@ impl<T: Real> Adding<T> {
             sum.iter_mut().zip(addend).for_each(|(s, &x)| *s += x);
         }
         self.addend += 1;
-        if self.addend == shared.size {
+        if self.addend == self.group.size() {
             self.share(shared);
         }
         Ok(true)
@@ -72,17 +80,19 @@ impl<T: Real> Adding<T> {
 
     /// Sends the finished sum of this rank's chunk to all.
     fn share(&mut self, shared: &Shared) {
-        let own = chunk(self.numbers.len(), shared.rank, shared.size);
+        let own = self.chunk(self.group.rank());
         self.numbers[own].copy_from_slice(self.sum.as_mut_slice());
-        let key = Key { tag: self.tag, part: Part::Sum };
-        shared.others().for_each(|to| shared.send(to, key, self.sum.clone()));
+        let key = self.group.key(Part::Sum, self.tag);
+        for to in self.group.others() {
+            shared.send(self.group.world_rank(to), key, self.sum.clone());
+        }
     }
 
     /// Puts the next rank's sum in its place, if it is there.
     fn put(&mut self, shared: &Shared) -> Result<bool> {
-        if self.place != shared.rank {
+        if self.place != self.group.rank() {
             let Some(sum) = self.next(shared, self.place, Part::Sum)? else { return Ok(false) };
-            let range = chunk(self.numbers.len(), self.place, shared.size);
+            let range = self.chunk(self.place);
             self.numbers[range.clone()].copy_from_slice(sum.expect(range.len())?);
         }
         self.place += 1;
@@ -91,25 +101,26 @@ impl<T: Real> Adding<T> {
 
     /// The next message of `from`, if it is there. This rank sends itself none.
     fn next(&self, shared: &Shared, from: usize, part: Part) -> Result<Option<Message>> {
-        let next = shared.inbox.next(from, Key { tag: self.tag, part });
+        let from = self.group.world_rank(from);
+        let next = shared.inbox.next(from, self.group.key(part, self.tag));
         next.transpose().map_err(|_| shared.never(from, self.tag))
     }
 }
 
 impl<T: Real> Reduction for Adding<T> {
-    fn tag(&self) -> Tag {
-        self.tag
+    fn key(&self) -> Key {
+        self.group.key(Part::Addend, self.tag)
     }
 
     fn advance(&mut self, shared: &Shared) -> Result<usize> {
-        let mut steps = 0;
-        while self.addend < shared.size && self.add(shared)? {
+        let (mut steps, size) = (0, self.group.size());
+        while self.addend < size && self.add(shared)? {
             steps += 1;
         }
-        while self.addend == shared.size && self.place < shared.size && self.put(shared)? {
+        while self.addend == size && self.place < size && self.put(shared)? {
             steps += 1;
         }
-        if self.place == shared.size {
+        if self.place == size {
             let numbers = std::mem::take(&mut self.numbers);
             *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(numbers);
             self.done = true;
@@ -149,18 +160,19 @@ impl Comm {
     /// As [`Comm::all_reduce`], while this thread goes on. Several may be under way; all ranks must begin those of one
     /// tag in the same order.
     pub fn start_all_reduce<T: Real>(&self, tag: Tag, numbers: Buffer<T>) -> Reducing<T> {
-        let shared = self.shared().clone();
-        let (len, size) = (numbers.len(), shared.size);
+        let (shared, group) = (self.shared().clone(), self.group().clone());
+        let (len, size) = (numbers.len(), group.size());
         if size == 1 {
             return Reducing { shared, tag, result: Arc::new(Mutex::new(Some(numbers))) };
         }
-        for to in shared.others() {
+        for to in group.others() {
             let addend = Message::of(&numbers[chunk(len, to, size)]);
-            shared.send(to, Key { tag, part: Part::Addend }, addend);
+            shared.send(group.world_rank(to), group.key(Part::Addend, tag), addend);
         }
         let result = Slot::default();
-        let sum = Message::new::<T>(chunk(len, shared.rank, size).len());
-        let adding = Adding { tag, numbers, sum, addend: 0, place: 0, result: result.clone(), done: false };
+        let sum = Message::new::<T>(chunk(len, group.rank(), size).len());
+        let adding =
+            Adding { group, tag, numbers, sum, addend: 0, place: 0, result: result.clone(), done: false };
         shared.begin(Box::new(adding));
         Reducing { shared, tag, result }
     }

@@ -226,12 +226,12 @@ impl Shared {
             return false;
         }
         let mut happened = false;
-        let mut busy: Vec<Tag> = Vec::new();
+        let mut busy: Vec<Key> = Vec::new();
         reductions.retain_mut(|reduction| {
-            let tag = reduction.tag();
-            // Two under one tag share their messages' names: one after the other.
-            let steps = if busy.contains(&tag) { Ok(0) } else { reduction.advance(self) };
-            busy.push(tag);
+            let key = reduction.key();
+            // Messages of two reductions with one key cannot be told apart: one after the other.
+            let steps = if busy.contains(&key) { Ok(0) } else { reduction.advance(self) };
+            busy.push(key);
             happened |= !matches!(steps, Ok(0));
             steps.map_err(|error| self.fail(error)).is_ok() && !reduction.is_done()
         });

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::group::WORLD;
 use crate::position::Position;
 
 /// What bytes are sent for: they are counted by this.
@@ -173,35 +174,36 @@ impl Part {
     ];
 }
 
-/// A tag together with whose it is: what messages are sorted by.
+/// A tag together with its group and kind of message: what arrived messages are sorted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
-    pub tag: Tag,
+    pub group: u16,
     pub part: Part,
+    pub tag: Tag,
 }
 
 impl Key {
-    /// A message of the user.
-    pub const fn user(tag: Tag) -> Self {
-        Key { tag, part: Part::User }
-    }
+    /// Bits of a part and a tag; the group is above them.
+    const GROUP: u32 = 112;
 
-    /// One of our own.
+    /// Returns the key of an internal message that belongs to no group in particular.
     pub const fn control(part: Part) -> Self {
-        Key { tag: Tag::new(Purpose::Control), part }
+        Key { group: WORLD, part, tag: Tag::new(Purpose::Control) }
     }
 
     /// Encodes the key as the two words that are sent with a message.
     pub const fn to_words(self) -> [u64; 2] {
-        let code = (self.part as u128) << Tag::BITS | self.tag.to_u128();
+        let part = (self.part as u128) << Tag::BITS;
+        let code = (self.group as u128) << Key::GROUP | part | self.tag.to_u128();
         [(code >> 64) as u64, code as u64]
     }
 
     /// Decodes a key; `None` if these words encode none.
     pub fn from_words([high, low]: [u64; 2]) -> Option<Self> {
         let code = (high as u128) << 64 | low as u128;
-        let part = *Part::ALL.get((code >> Tag::BITS) as usize)?;
-        Some(Key { part, tag: Tag::from_u128(code & ((1 << Tag::BITS) - 1))? })
+        let part = *Part::ALL.get((code >> Tag::BITS) as usize & 0xf)?;
+        let tag = Tag::from_u128(code & ((1 << Tag::BITS) - 1))?;
+        Some(Key { group: (code >> Key::GROUP) as u16, part, tag })
     }
 }
 
@@ -221,8 +223,10 @@ mod tests {
             for tag in extremes.into_iter().chain(mixed) {
                 for (k, part) in Part::ALL.into_iter().enumerate() {
                     assert_eq!(part as usize, k);
-                    let key = Key { tag, part };
-                    assert_eq!(Key::from_words(key.to_words()), Some(key));
+                    for group in [WORLD, 1, u16::MAX] {
+                        let key = Key { group, part, tag };
+                        assert_eq!(Key::from_words(key.to_words()), Some(key));
+                    }
                 }
             }
         }

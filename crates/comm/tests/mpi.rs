@@ -62,13 +62,27 @@ fn long_messages_travel_in_pieces() {
     check(3, &["check", "4096"]);
 }
 
+/// Runs a mode of the example that fails; returns what all ranks said.
+fn failed(arguments: &[&str]) -> Option<String> {
+    let _alone = alone();
+    let output = mpirun(3, &[], arguments)?.output().expect("mpirun starts");
+    assert!(!output.status.success());
+    Some(text(&output))
+}
+
 #[test]
 fn a_failure_is_told_to_all() {
-    let _alone = alone();
-    let Some(mut command) = mpirun(3, &[], &["fail", "1"]) else { return };
-    let output = command.output().expect("mpirun starts");
-    assert!(!output.status.success());
-    assert!(text(&output).contains("failed: it was asked to"), "{}", text(&output));
+    let Some(text) = failed(&["fail", "1"]) else { return };
+    assert!(text.contains("failed: it was asked to"), "{text}");
+}
+
+#[test]
+fn a_failure_outside_a_group_ends_waits_inside_it() {
+    let Some(text) = failed(&["fail-outside", "1"]) else { return };
+    let told = text.lines().any(|line| {
+        line.contains("a wait in the group ended: rank 1 on ") && line.contains("failed: it was asked to")
+    });
+    assert!(told, "{text}");
 }
 
 /// Ranks at work, and their processes by rank.

@@ -28,6 +28,69 @@ fn everything_works_on_1_to_8_ranks() {
     (1..=8).for_each(|ranks| drop(succeed(ranks, checks::all)));
 }
 
+#[test]
+fn subgroups_work_on_1_to_8_ranks() {
+    (1..=8).for_each(|ranks| drop(succeed(ranks, checks::groups::all)));
+}
+
+#[test]
+fn a_failure_outside_a_group_ends_waits_inside_it() {
+    let results = run(4, |comm| {
+        if comm.rank() == 1 {
+            return Err(Error::Start { cause: "no luck".into() });
+        }
+        let group = comm.subgroup(&[3, 2, 0], 5);
+        match comm.rank() {
+            // Nobody sends these.
+            0 => group.receive(1, TAG).wait().map(drop),
+            2 => group.all_reduce(TAG, &mut [1.0f32]),
+            _ => group.barrier(TAG),
+        }
+    });
+    for (rank, result) in results.into_iter().enumerate() {
+        let error = result.unwrap_err();
+        assert!(rank == 1 || matches!(error, Error::Failed { rank: 1, .. }), "{error}");
+    }
+}
+
+#[test]
+fn errors_in_a_group_name_world_ranks() {
+    let results = run(3, |comm| {
+        if comm.rank() == 0 {
+            return comm.receive(2, TAG).wait().map(drop);
+        }
+        let group = comm.subgroup(&[2, 1], 5);
+        let fact = [("seed", comm.rank().to_string())];
+        let mismatch = handshake(&group, &fact).unwrap_err();
+        assert!(matches!(mismatch, Error::Mismatch { rank, .. } if rank == 3 - comm.rank()), "{mismatch}");
+        if comm.rank() == 1 {
+            group.send(0, TAG, Message::of(&[1u8]))?;
+            return group.receive(0, TAG.layer(1)).wait().map(drop);
+        }
+        group.receive(1, TAG).wait()?.expect::<u32>(1).map(drop)
+    });
+    let texts: Vec<String> = results.into_iter().map(|result| result.unwrap_err().to_string()).collect();
+    assert!(texts[2].contains("the message of rank 1 "), "{}", texts[2]);
+    assert!(texts[..2].iter().all(|text| text.contains("rank 2 on ")), "{texts:?}");
+}
+
+#[test]
+fn a_group_ends_with_its_world() {
+    let groups = succeed(2, |comm| Ok(comm.subgroup(&[1, 0], 1)));
+    for group in groups {
+        assert_eq!(group.send(0, TAG, Message::empty()), Err(Error::Closed));
+        assert!(matches!(group.barrier(TAG), Err(Error::Closed)));
+    }
+    // A group keeps no rank alive that was dropped before it was closed.
+    let mut comms = threads::world(2, &Options::default()).unwrap();
+    let groups = [0, 1].map(|rank: usize| comms[rank].subgroup(&[0, 1], 1));
+    drop(comms.pop());
+    for group in groups {
+        let error = group.receive(1, TAG).wait().unwrap_err();
+        assert!(matches!(error, Error::Failed { rank: 1, .. }), "{error}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 

@@ -23,7 +23,7 @@ use crate::message::Message;
 use crate::notice::text;
 use crate::options::Options;
 use crate::shared::Shared;
-use crate::tag::{Key, Part};
+use crate::tag::Part;
 use crate::transport::{self, Arrival, Link, Outgoing, Sender, Transport, Trouble};
 
 /// How long to sleep when nothing happened: a share of the time since anything did, within bounds. On a slow link, where
@@ -45,7 +45,7 @@ pub fn join(options: &Options) -> Result<Comm> {
     let piece = options.piece;
     let comm = Comm::start(options, move || open(piece).map_err(|cause| Error::Start { cause }))?;
     let name = [transport::host(), machine(), std::process::id().to_string()].join("\n");
-    let names = comm.gather(Key::control(Part::Hosts), Message::of(name.as_bytes()))?;
+    let names = comm.gather(comm.group().control(Part::Hosts), Message::of(name.as_bytes()))?;
     let names: Vec<String> = names.iter().map(text).collect();
     comm.shared().set_hosts(names.iter().map(|name| name.lines().next().unwrap_or("").into()).collect());
     comm.shared().set_processes(names.iter().map(|name| process(name)).collect());

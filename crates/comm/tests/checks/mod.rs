@@ -4,6 +4,8 @@ use halograph_comm::{Comm, Message, Priority, Purpose, Result, Tag};
 use halograph_kernels::Real;
 use halograph_kernels::buffer::Buffer;
 
+pub mod groups;
+
 const FEATURES: Tag = Tag::new(Purpose::Features);
 const WEIGHTS: Tag = Tag::new(Purpose::Weights);
 const CONTROL: Tag = Tag::new(Purpose::Control);
@@ -133,8 +135,19 @@ pub fn sum<T: Real>(comm: &Comm, len: usize) -> Result<()> {
 }
 
 fn expected<T: Real>(len: usize, size: usize) -> Vec<T> {
-    let add = |i: usize| (1..size).fold(number::<T>(0, i), |sum, rank| sum + number(rank, i));
+    expected_of(len, &(0..size).collect::<Vec<_>>())
+}
+
+/// The sum of the numbers of these ranks, added in this order.
+fn expected_of<T: Real>(len: usize, ranks: &[usize]) -> Vec<T> {
+    let add = |i: usize| ranks[1..].iter().fold(number::<T>(ranks[0], i), |sum, &r| sum + number(r, i));
     (0..len).map(add).collect()
+}
+
+/// Bytes that `rank` of `size` sends in an all-reduce: the chunks of the others as addends, its own as sum to the others.
+fn reduced_bytes<T>(len: usize, rank: usize, size: usize) -> usize {
+    let own = len * (rank + 1) / size - len * rank / size;
+    (len - own + (size - 1) * own) * size_of::<T>()
 }
 
 fn bits<T: Real>(numbers: &[T]) -> &[u8] {
