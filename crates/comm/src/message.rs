@@ -13,6 +13,8 @@ use crate::tag::Key;
 const WORD: usize = size_of::<u64>();
 /// Spare words behind the payload: key and length travel there, so that sending copies nothing.
 const TRAILER: usize = 3;
+/// Position of the flags in the last word of the trailer; the length is below them.
+const FLAGS: u32 = 56;
 
 /// Numbers of one kind on their way, or the room for them. None at all is a message too.
 #[derive(Clone)]
@@ -20,6 +22,8 @@ pub struct Message {
     /// Shared by copies: one message for all ranks is in memory once, unless it has to be sealed.
     words: Arc<Buffer<u64>>,
     bytes: usize,
+    /// Sent beside the payload and not counted as part of it.
+    flags: u8,
     /// Who sent it as what; nobody before it has arrived.
     origin: Option<(usize, Key)>,
 }
@@ -29,7 +33,7 @@ impl Message {
     pub fn new<E: Pod>(len: usize) -> Self {
         let bytes = len * size_of::<E>();
         let words = Buffer::unspecified(bytes.div_ceil(WORD) + TRAILER);
-        Message { words: Arc::new(words), bytes, origin: None }
+        Message { words: Arc::new(words), bytes, flags: 0, origin: None }
     }
 
     /// A copy of `numbers`.
@@ -88,6 +92,15 @@ impl Message {
         Error::Size { message, bytes: self.bytes, wanted }
     }
 
+    /// Returns this message with other flags.
+    pub(crate) fn with_flags(self, flags: u8) -> Self {
+        Message { flags, ..self }
+    }
+
+    pub(crate) fn flags(&self) -> u8 {
+        self.flags
+    }
+
     /// Remembers who sent it as what.
     pub(crate) fn arrived(mut self, from: usize, key: Key) -> Self {
         self.origin = Some((from, key));
@@ -104,7 +117,8 @@ impl Message {
     /// Writes the trailer of a message sent as `key`.
     pub(crate) fn seal(&mut self, key: Key) {
         let (end, [high, low]) = (self.words.len() - TRAILER, key.to_words());
-        Arc::make_mut(&mut self.words)[end..].copy_from_slice(&[high, low, self.bytes as u64]);
+        let last = (self.flags as u64) << FLAGS | self.bytes as u64;
+        Arc::make_mut(&mut self.words)[end..].copy_from_slice(&[high, low, last]);
     }
 
     /// Payload and trailer, once that was written.
@@ -116,8 +130,10 @@ impl Message {
     pub(crate) fn unsealed(words: Buffer<u64>) -> Option<(Key, Self)> {
         let end = words.len().checked_sub(TRAILER)?;
         let key = Key::from_words([words[end], words[end + 1]])?;
-        let bytes = usize::try_from(words[end + 2]).ok()?;
-        (bytes.div_ceil(WORD) == end).then(|| (key, Message { words: Arc::new(words), bytes, origin: None }))
+        let (flags, bytes) = ((words[end + 2] >> FLAGS) as u8, words[end + 2] & ((1 << FLAGS) - 1));
+        let bytes = usize::try_from(bytes).ok()?;
+        let message = |words| Message { words: Arc::new(words), bytes, flags, origin: None };
+        (bytes.div_ceil(WORD) == end).then(|| (key, message(words)))
     }
 }
 
@@ -178,11 +194,13 @@ mod tests {
     fn a_sealed_message_is_opened_and_damage_is_not() {
         let key = user(Tag::new(Purpose::Features).epoch(9));
         for numbers in [&[][..], &[1u8], &[1, 2, 3, 4, 5, 6, 7, 8], &[7; 9]] {
-            let mut message = Message::of(numbers);
+            let flags = 0xa5 & 0xff << numbers.len();
+            let mut message = Message::of(numbers).with_flags(flags as u8);
             message.seal(key);
             let words = Buffer::from(message.sealed());
             let (found, message) = Message::unsealed(words.clone()).unwrap();
             assert_eq!((found, message.as_slice::<u8>().unwrap()), (key, numbers));
+            assert_eq!((message.flags(), message.bytes()), (flags as u8, numbers.len()));
             let mut damaged = words;
             *damaged.last_mut().unwrap() += 9;
             assert!(Message::unsealed(damaged).is_none());

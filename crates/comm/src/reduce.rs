@@ -34,7 +34,8 @@ fn chunk(len: usize, rank: usize, size: usize) -> Range<usize> {
     len * rank / size..len * (rank + 1) / size
 }
 
-type Slot<T> = Arc<Mutex<Option<Buffer<T>>>>;
+/// Sums and flags of a reduction, once it is done.
+type Slot<T> = Arc<Mutex<Option<(Buffer<T>, u8)>>>;
 
 struct Adding<T> {
     group: Arc<Group>,
@@ -42,6 +43,8 @@ struct Adding<T> {
     numbers: Buffer<T>,
     /// The sum of this rank's chunk so far.
     sum: Message,
+    /// Flags of the ranks whose addends were added so far, and of this rank.
+    flags: u8,
     /// The rank whose chunk is added next; all have been when it is their number.
     addend: usize,
     /// The rank whose sum is awaited next.
@@ -71,6 +74,7 @@ impl<T: Real> Adding<T> {
         } else {
             sum.iter_mut().zip(addend).for_each(|(s, &x)| *s += x);
         }
+        self.flags |= arrived.map_or(0, |message| message.flags());
         self.addend += 1;
         if self.addend == self.group.size() {
             self.share(shared);
@@ -122,7 +126,7 @@ impl<T: Real> Reduction for Adding<T> {
         }
         if self.place == size {
             let numbers = std::mem::take(&mut self.numbers);
-            *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(numbers);
+            *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some((numbers, self.flags));
             self.done = true;
             shared.inbox.look_again();
         }
@@ -145,6 +149,11 @@ pub struct Reducing<T> {
 impl<T: Real> Reducing<T> {
     /// The sums, when they are there.
     pub fn wait(self) -> Result<Buffer<T>> {
+        Ok(self.wait_with_flags()?.0)
+    }
+
+    /// Blocks until the sums are known. Returns them and the bitwise OR of the flags of all ranks.
+    pub fn wait_with_flags(self) -> Result<(Buffer<T>, u8)> {
         self.shared.wait(self.tag, |_| self.result.lock().unwrap_or_else(PoisonError::into_inner).take())
     }
 }
@@ -160,19 +169,40 @@ impl Comm {
     /// As [`Comm::all_reduce`], while this thread goes on. Several may be under way; all ranks must begin those of one
     /// tag in the same order.
     pub fn start_all_reduce<T: Real>(&self, tag: Tag, numbers: Buffer<T>) -> Reducing<T> {
+        self.start_all_reduce_with_flags(tag, numbers, 0)
+    }
+
+    /// As [`Comm::start_all_reduce`]; also combines the flags of all ranks by bitwise OR, for
+    /// [`Reducing::wait_with_flags`]. Flags add neither messages nor payload bytes. Ranks that call
+    /// [`Comm::start_all_reduce`] for the same reduction take part with flags 0.
+    pub fn start_all_reduce_with_flags<T: Real>(
+        &self,
+        tag: Tag,
+        numbers: Buffer<T>,
+        flags: u8,
+    ) -> Reducing<T> {
         let (shared, group) = (self.shared().clone(), self.group().clone());
         let (len, size) = (numbers.len(), group.size());
         if size == 1 {
-            return Reducing { shared, tag, result: Arc::new(Mutex::new(Some(numbers))) };
+            return Reducing { shared, tag, result: Arc::new(Mutex::new(Some((numbers, flags)))) };
         }
         for to in group.others() {
-            let addend = Message::of(&numbers[chunk(len, to, size)]);
+            let addend = Message::of(&numbers[chunk(len, to, size)]).with_flags(flags);
             shared.send(group.world_rank(to), group.key(Part::Addend, tag), addend);
         }
         let result = Slot::default();
         let sum = Message::new::<T>(chunk(len, group.rank(), size).len());
-        let adding =
-            Adding { group, tag, numbers, sum, addend: 0, place: 0, result: result.clone(), done: false };
+        let adding = Adding {
+            group,
+            tag,
+            numbers,
+            sum,
+            flags,
+            addend: 0,
+            place: 0,
+            result: result.clone(),
+            done: false,
+        };
         shared.begin(Box::new(adding));
         Reducing { shared, tag, result }
     }

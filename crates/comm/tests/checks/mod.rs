@@ -22,7 +22,8 @@ pub fn all(comm: &Comm) -> Result<()> {
         sum::<f32>(comm, len)?;
         sum::<f64>(comm, len)?;
     }
-    sums_at_once(comm)
+    sums_at_once(comm)?;
+    flags(comm)
 }
 
 /// Numbers whose sums are rounded, so that the order of additions shows.
@@ -164,5 +165,40 @@ pub fn sums_at_once(comm: &Comm) -> Result<()> {
     for (len, reducing) in begun.into_iter().rev() {
         assert_eq!(bits(&reducing.wait()?), bits(&expected::<f32>(len, comm.size())));
     }
+    Ok(())
+}
+
+/// Reductions with flags, all under way at once: every rank learns the flags of all, at no cost. Vectors may be empty or
+/// shorter than the number of ranks; two share a tag.
+pub fn flags(comm: &Comm) -> Result<()> {
+    const LENGTHS: [usize; 6] = [0, 1, 2, 3, 1000, 5];
+    let (me, size) = (comm.rank(), comm.size());
+    let before = comm.sent();
+    // In each reduction another rank has no flags and calls the plain function.
+    let flags_of = |i: usize, rank: usize| if i % size == rank { 0 } else { 1u8 << ((rank + i) % 8) };
+    let begin = |(i, &len): (usize, &usize)| {
+        let numbers: Vec<f32> = (0..len).map(|i| number(me, i)).collect();
+        let (tag, numbers) = (WEIGHTS.layer(i.min(4) as u16), Buffer::from(&numbers[..]));
+        match flags_of(i, me) {
+            0 => comm.start_all_reduce(tag, numbers),
+            flags => comm.start_all_reduce_with_flags(tag, numbers, flags),
+        }
+    };
+    let begun: Vec<_> = LENGTHS.iter().enumerate().map(begin).collect();
+    for (i, reducing) in begun.into_iter().enumerate().rev() {
+        let (numbers, flags) = reducing.wait_with_flags()?;
+        assert_eq!(bits(&numbers), bits(&expected::<f32>(LENGTHS[i], size)));
+        assert_eq!(flags, (0..size).fold(0, |all, rank| all | flags_of(i, rank)));
+    }
+    let sent = comm.sent().since(&before);
+    let bytes: usize = LENGTHS.iter().map(|&len| reduced_bytes::<f32>(len, me, size)).sum();
+    assert_eq!(sent.bytes(WEIGHTS.purpose), bytes as u64);
+    assert_eq!(sent.messages(WEIGHTS.purpose), (2 * (size - 1) * LENGTHS.len()) as u64);
+    // One rank alone returns its own flags; none are left over from other reductions.
+    let mine =
+        comm.subgroup(&[me], u16::MAX - 1).start_all_reduce_with_flags(WEIGHTS, Buffer::from(&[1f64][..]), 9);
+    assert_eq!(mine.wait_with_flags()?.1, 9);
+    let none = comm.start_all_reduce(WEIGHTS, Buffer::from(&[1f64][..]));
+    assert_eq!(none.wait_with_flags()?.1, 0);
     Ok(())
 }
