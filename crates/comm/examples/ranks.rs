@@ -1,8 +1,9 @@
-//! Checks of ranks that an MPI launcher started, for tests and for new machines.
+//! Checks the MPI transport, for tests and for new machines.
 //!
-//! `mpirun -n 4 ranks check [PIECE]` runs what every transport must do, with messages cut into pieces of PIECE bytes;
-//! `mpirun -n 4 ranks work DEADLINE` exchanges messages for ever: to be stopped or killed, it takes DEADLINE seconds to
-//! notice. `ranks fail RANK` has that rank fail, `ranks fail-outside RANK` while the others wait in a group without it.
+//! - `mpirun -n 4 ranks check [PIECE]` runs all checks, with messages split into pieces of PIECE bytes.
+//! - `ranks work DEADLINE` exchanges messages for ever, with a deadline in seconds, so that ranks can be stopped or killed.
+//! - `ranks fail RANK` lets that rank fail.
+//! - `ranks fail-outside RANK` lets that rank fail while the others wait in a group without it.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program, not a library")]
 
 #[path = "../tests/checks/mod.rs"]
@@ -94,13 +95,13 @@ fn fail_outside(comm: &Comm, rank: usize) -> Result<()> {
     if comm.rank() == rank {
         members.iter().try_for_each(|&member| comm.receive(member, ready).wait().map(drop))?;
         let failed = fail_here(comm);
-        // The launcher ends all when this one ends: the others report first.
+        // The launcher ends all ranks when this one ends: let the others report first.
         std::thread::sleep(Duration::from_secs(1));
         return failed;
     }
     comm.send(rank, ready, Message::empty())?;
     let group = comm.subgroup(&members, 1);
-    // Nobody sends this message.
+    // No rank sends this message.
     let waited = group.receive((group.rank() + 1) % group.size(), Tag::new(Purpose::Features)).wait();
     waited.map(drop).inspect_err(|error| eprintln!("a wait in the group ended: {error}"))
 }
@@ -111,20 +112,20 @@ fn fail_here(comm: &Comm) -> Result<()> {
     Err(Error::Failed { rank, host: comm.hosts()[rank].clone(), cause })
 }
 
-/// Tells where it is, then works until something happens.
+/// Exchanges messages until a rank fails; prints the process id after two seconds.
 fn work(comm: &Comm) -> Result<()> {
     let start = Instant::now();
-    let mut told = false;
+    let mut printed = false;
     for epoch in 0.. {
         comm.at(Position::new("forward").epoch(epoch).layer(1));
         let tag = Tag::new(Purpose::Features).epoch(epoch);
         comm.all_to_all(tag, vec![Message::of(&vec![epoch as f32; 50_000]); comm.size()])?;
-        // Others have heard of its work by then.
-        if !told && start.elapsed() > Duration::from_secs(2) {
-            told = true;
+        // By then the others have received heartbeats with its position.
+        if !printed && start.elapsed() > Duration::from_secs(2) {
+            printed = true;
             println!("rank {} is process {}", comm.rank(), std::process::id());
-            // Lines of a pipe would wait for more.
-            std::io::stdout().flush().expect("somebody reads this");
+            // Standard output is buffered if it is a pipe.
+            std::io::stdout().flush().expect("standard output is open");
         }
     }
     Ok(())

@@ -1,26 +1,31 @@
-//! What all ranks do together, made of messages between two.
+//! Collectives, built on point-to-point messages.
 //!
-//! All ranks must call the same collectives under the same tags. What a rank keeps for itself is moved, not sent.
+//! All ranks of a communicator must call the same collectives with the same tags. A rank's message to itself is moved, not
+//! sent.
 
 use crate::comm::Comm;
 use crate::error::Result;
 use crate::message::Message;
-use crate::tag::{Key, Part, Tag};
+use crate::tag::{Key, Kind, Tag};
 
 impl Comm {
-    /// Sends message q to rank q; returns what each rank sent here, in the order of ranks.
+    /// Sends message q to rank q. Blocks until all ranks have sent theirs; returns these in the order of ranks. Collective.
     pub fn all_to_all(&self, tag: Tag, messages: Vec<Message>) -> Result<Vec<Message>> {
-        self.exchange(self.group().key(Part::User, tag), messages)
+        self.exchange(self.group().key(Kind::User, tag), messages)
     }
 
-    /// Sends `message` to all; returns what each rank sent, in the order of ranks.
+    /// Sends `message` to all ranks. Blocks until all ranks have sent theirs; returns these in the order of ranks.
+    /// Collective.
     pub fn all_gather(&self, tag: Tag, message: Message) -> Result<Vec<Message>> {
-        self.gather(self.group().key(Part::User, tag), message)
+        self.gather(self.group().key(Kind::User, tag), message)
     }
 
-    /// Everybody gets the message that `root` gives. Only `root` may give one, and must.
+    /// Sends the message of rank `root` to all ranks and returns it. Blocks until it has arrived. Collective.
+    ///
+    /// # Panics
+    /// Unless rank `root` gives a message and no other rank does.
     pub fn broadcast(&self, tag: Tag, root: usize, message: Option<Message>) -> Result<Message> {
-        assert_eq!(message.is_some(), root == self.rank(), "the root gives what is broadcast");
+        assert_eq!(message.is_some(), root == self.rank(), "only the root gives a message to broadcast");
         let Some(message) = message else { return self.receive(root, tag).wait() };
         for to in self.group().others() {
             self.send(to, tag, message.clone())?;
@@ -28,9 +33,9 @@ impl Comm {
         Ok(message)
     }
 
-    /// Returns when all ranks have called it.
+    /// Blocks until all ranks have called it. Collective.
     pub fn barrier(&self, tag: Tag) -> Result<()> {
-        self.gather(self.group().key(Part::User, tag), Message::empty()).map(drop)
+        self.gather(self.group().key(Kind::User, tag), Message::empty()).map(drop)
     }
 
     pub(crate) fn gather(&self, key: Key, message: Message) -> Result<Vec<Message>> {

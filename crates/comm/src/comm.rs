@@ -1,4 +1,4 @@
-//! What a rank holds: messages to and from the others.
+//! Communicators: send and receive.
 
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
@@ -12,13 +12,13 @@ use crate::options::Options;
 use crate::position::Position;
 use crate::progress::Progress;
 use crate::shared::{End, Shared};
-use crate::tag::{Key, Part, Purpose, Tag};
+use crate::tag::{Key, Kind, Purpose, Tag};
 use crate::trace::{Span, SpanGuard, Track};
 use crate::transport::{Link, Priority};
 
-/// How long a rank that gives up goes on telling others why.
-const FAREWELL: Duration = Duration::from_secs(2);
-/// How much longer the progress thread may take to end than it was given.
+/// How long a failed rank keeps sending its failure notices.
+const NOTICE_TIME: Duration = Duration::from_secs(2);
+/// Additional time for the progress thread to end.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// A communicator: connects this rank to the others of a group.
@@ -44,22 +44,21 @@ struct Lifetime {
 }
 
 impl Comm {
-    /// A rank whose progress thread opens its link to the others.
+    /// Starts the progress thread, which calls `open`. Blocks until the transport is open, at most for the deadline.
     pub(crate) fn start(
         options: &Options,
         open: impl FnOnce() -> Result<Link> + Send + 'static,
     ) -> Result<Self> {
         let (options, patience) = (options.clone(), options.deadline);
-        let (tell, told) = mpsc::channel();
+        let (opened, receiver) = mpsc::channel();
         let (alive, progress) = mpsc::channel();
         let body = move || {
             let _alive = alive;
-            let opened = open().map(|link| Shared::open(link, options));
-            match opened {
-                Err(error) => drop(tell.send(Err(error))),
+            match open().map(|link| Shared::open(link, options)) {
+                Err(error) => drop(opened.send(Err(error))),
                 Ok((shared, transport)) => {
                     let progress = Progress::new(shared.clone(), transport);
-                    drop(tell.send(Ok(shared)));
+                    drop(opened.send(Ok(shared)));
                     progress.run();
                 }
             }
@@ -72,7 +71,7 @@ impl Comm {
             }
             mpsc::RecvTimeoutError::Disconnected => failed("its progress thread ended".into()),
         };
-        let shared = told.recv_timeout(patience).map_err(late)??;
+        let shared = receiver.recv_timeout(patience).map_err(late)??;
         let group = Arc::new(Group::world(shared.rank, shared.size));
         let lifetime = Lifetime { shared: shared.clone(), progress: Mutex::new(progress) };
         Ok(Comm { shared, group, lifetime: Some(Arc::new(lifetime)) })
@@ -138,27 +137,27 @@ impl Comm {
 
     /// Sends `message` to rank `to` with the given priority. Never blocks.
     pub fn send_with(&self, to: usize, tag: Tag, priority: Priority, message: Message) -> Result<()> {
-        self.send_in(to, self.group.key(Part::User, tag), priority, message)
+        self.send_key(to, self.group.key(Kind::User, tag), priority, message)
     }
 
     pub(crate) fn send_as(&self, to: usize, key: Key, message: Message) -> Result<()> {
-        self.send_in(to, key, Priority::Urgent, message)
+        self.send_key(to, key, Priority::Urgent, message)
     }
 
-    fn send_in(&self, to: usize, key: Key, priority: Priority, message: Message) -> Result<()> {
+    fn send_key(&self, to: usize, key: Key, priority: Priority, message: Message) -> Result<()> {
         let to = self.group.world_rank(to);
         match self.shared().inbox.failure() {
             Some(failure) => Err(failure),
             None => {
-                self.shared().send_in(to, key, priority, message);
+                self.shared().send_with(to, key, priority, message);
                 Ok(())
             }
         }
     }
 
-    /// Asks for the next message that rank `from` sends under `tag`.
+    /// Returns a handle of the next message that rank `from` sends with `tag`. Does not block.
     pub fn receive(&self, from: usize, tag: Tag) -> Receiving {
-        self.receive_as(from, self.group.key(Part::User, tag))
+        self.receive_as(from, self.group.key(Kind::User, tag))
     }
 
     pub(crate) fn receive_as(&self, from: usize, key: Key) -> Receiving {
@@ -167,48 +166,49 @@ impl Comm {
         Receiving { shared: self.shared().clone(), from, key, since }
     }
 
-    /// Stops all ranks: every wait, here and on the others, ends with the first failure anybody has told of.
+    /// Fails all ranks: every wait on every rank ends with the first failure of any rank. Does not block.
     pub fn fail(&self, cause: &str) {
         self.shared().fail_because(cause);
     }
 
-    /// Waits until somebody has told what failed, but no longer than until whoever should have would be lost.
+    /// Blocks until a failure is known, at most for the deadline, after which a rank that has failed would be lost.
     pub fn hear_failure(&self) {
         self.shared().inbox.wait_for_failure(self.shared().deadline());
     }
 
-    /// Whether what failed was first known to another rank: then that one has more to say about it.
+    /// Returns whether another rank reported the failure. That rank then has the details.
     pub fn was_told(&self) -> bool {
         self.shared().inbox.was_told()
     }
 
-    /// Changes how long the silence of a rank may last; to the same on every rank.
+    /// Changes the silence after which a rank counts as lost. Must be the same on every rank.
     pub fn set_deadline(&self, deadline: Duration) {
         self.shared().set_deadline(deadline);
     }
 
-    /// What this rank has sent so far.
+    /// Returns the counters of all messages that this rank has sent, in all groups.
     pub fn sent(&self) -> Counters {
         self.shared().sent.now()
     }
 
-    /// How long this rank's threads have waited for others so far, all together.
+    /// Returns how long the threads of this rank have been blocked in waits, in total.
     pub fn waited(&self) -> Duration {
         self.shared().waited()
     }
 
-    /// Begins to record what is sent, received and waited for, and [`Comm::span`].
+    /// Starts to record spans: of sends, receives and waits, and those of [`Comm::span`].
     pub fn trace(&self) {
-        self.shared().recorder.switch_on();
+        self.shared().recorder.enable();
     }
 
-    /// Records work of this rank from now until the guard is dropped; costs nothing unless tracing.
+    /// Records a span of computation from now until the guard is dropped. Free unless tracing.
     pub fn span(&self, name: &'static str) -> SpanGuard<'_> {
         let recorder = &self.shared().recorder;
         SpanGuard { recorder, name, start: recorder.now().map(|now| (now, self.shared().position())) }
     }
 
-    /// What was recorded since the last call. Times are of rank 0's clock after a [`handshake`](crate::handshake()).
+    /// Removes and returns the spans recorded so far. Times are of rank 0's clock after a
+    /// [`handshake`](crate::handshake()).
     pub fn take_spans(&self) -> Vec<Span> {
         self.shared().recorder.take()
     }
@@ -220,7 +220,7 @@ impl Comm {
     pub fn close(self) -> Result<()> {
         let Some(lifetime) = &self.lifetime else { return Ok(()) };
         let shared = self.shared();
-        shared.order(|orders| orders.leave = true);
+        shared.command(|commands| commands.leave = true);
         shared.inbox.wait_for_leave(shared.rank, Tag::new(Purpose::Control))?;
         shared.inbox.fail(Error::Closed);
         if lifetime.end(true, shared.deadline()) {
@@ -230,19 +230,20 @@ impl Comm {
         Err(Error::Failed { rank: shared.rank, host: shared.host(shared.rank), cause })
     }
 
-    /// Falls silent like a process that was stopped, until the others have noticed or could have thrice: for tests.
+    /// Stops the progress thread like that of a stopped process. Blocks until the other ranks have noticed, at most for
+    /// three deadlines. For tests.
     #[doc(hidden)]
     pub fn stall(&self) -> Option<Error> {
-        self.shared().order(|orders| orders.stall = true);
+        self.shared().command(|commands| commands.stall = true);
         self.shared().inbox.wait_for_failure(self.shared().deadline() * 3)
     }
 }
 
 impl Lifetime {
-    /// Ends the progress thread. Whether it did.
+    /// Ends the progress thread. Blocks until it has ended, or for a little longer than `within`; returns whether it has.
     fn end(&self, agreed: bool, within: Duration) -> bool {
         let end = End { agreed, by: Instant::now() + within };
-        self.shared.order(|orders| orders.end = Some(end));
+        self.shared.command(|commands| commands.end = Some(end));
         let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         progress.recv_timeout(within + GRACE) == Err(mpsc::RecvTimeoutError::Disconnected)
     }
@@ -250,16 +251,16 @@ impl Lifetime {
 
 impl Drop for Lifetime {
     fn drop(&mut self) {
-        if self.shared.orders().end.is_some() {
+        if self.shared.commands().end.is_some() {
             return;
         }
         let cause = if thread::panicking() { "it panicked" } else { "it ended before its work was done" };
         self.shared.fail_because(cause);
-        self.end(false, FAREWELL);
+        self.end(false, NOTICE_TIME);
     }
 }
 
-/// A message that was asked for.
+/// Handle of a message to be received.
 #[must_use = "the message is what `wait` returns"]
 pub struct Receiving {
     shared: Arc<Shared>,
@@ -270,21 +271,21 @@ pub struct Receiving {
 }
 
 impl Receiving {
-    /// Whether [`Receiving::wait`] would return at once.
+    /// Returns whether [`Receiving::wait`] would return at once.
     pub fn is_there(&self) -> bool {
         self.shared.inbox.is_there(self.from, self.key)
     }
 
-    /// The message, when it is there.
+    /// Blocks until the message has arrived and returns it.
     pub fn wait(self) -> Result<Message> {
         Ok(self.wait_timed()?.0)
     }
 
-    /// The message, when it is there, and when it came.
+    /// Blocks until the message has arrived; returns it and its time of arrival.
     pub fn wait_timed(self) -> Result<(Message, Instant)> {
         let Receiving { shared, from, key, since } = self;
         let next = shared.wait(key.tag, |state| state.next(from, key))?;
-        let arrived = next.map_err(|_| shared.never(from, key.tag))?;
+        let arrived = next.map_err(|_| shared.sender_left(from, key.tag))?;
         let name = || format!("{} from {from}", key.tag);
         shared.recorder.add(Track::Receive, Position::of(key.tag), since, arrived.at, name);
         Ok((arrived.message, arrived.at))

@@ -1,62 +1,62 @@
-//! Why ranks cannot go on together.
+//! Errors of communication.
 
 use crate::tag::Tag;
 
-/// What every fallible function here returns.
+/// Result of the functions of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why ranks cannot go on together. The first of these on any rank is what every rank is told.
+/// Why ranks cannot continue together. The first failure of any rank is reported to all. Ranks are world ranks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A rank fell silent.
+    /// No message or heartbeat of a rank arrived within the deadline.
     #[error(
         "rank {rank} on {host} was lost: no sign of life for {silent_seconds} s, last heard of at {last}{}\n  help: \
          look for what ended or stopped that process; a rank that is only slow still gives signs of life",
         waiting(.waiting_for)
     )]
     Lost {
-        /// Which rank.
+        /// The rank.
         rank: usize,
-        /// Where it ran.
+        /// Its host.
         host: String,
-        /// For how long nothing had come from it.
+        /// Time since its last message.
         silent_seconds: u64,
-        /// Where it was when it was heard of last.
+        /// Its last known position.
         last: String,
-        /// What this rank was waiting for when it was told, from whomever.
+        /// What this rank was waiting for, from any rank.
         waiting_for: Option<Tag>,
     },
-    /// The process of a rank on this machine ended and had not said why.
+    /// The process of a rank on this host ended without reporting a failure.
     #[error(
         "rank {rank} on {host} is gone: its process ended without a word, last heard of at {last}\n  help: look for \
          what ended that process: a signal, or a machine without memory"
     )]
     Gone {
-        /// Which rank.
+        /// The rank.
         rank: usize,
-        /// Where it ran.
+        /// Its host.
         host: String,
-        /// Where it was when it was heard of last.
+        /// Its last known position.
         last: String,
     },
-    /// A rank failed and said why.
+    /// A rank reported a failure.
     #[error("rank {rank} on {host} failed: {cause}")]
     Failed {
-        /// Which rank.
+        /// The rank.
         rank: usize,
-        /// Where it ran.
+        /// Its host.
         host: String,
-        /// What it said.
+        /// Its message.
         cause: String,
     },
-    /// Ranks were started with different things.
+    /// Ranks were started with different programs, settings or data.
     #[error(
         "{what} differs between ranks: \"{here}\" here, \"{there}\" on rank {rank}\n  help: start every rank with the \
          same program, settings and data"
     )]
     Mismatch {
-        /// The name of what differs.
+        /// Name of the fact that differs.
         what: String,
         /// Its value on this rank.
         here: String,
@@ -65,33 +65,33 @@ pub enum Error {
         /// The other rank.
         rank: usize,
     },
-    /// The transport could not carry messages to or from a rank.
+    /// The transport failed to send to a rank or to receive from it.
     #[error("no messages to or from rank {rank} on {host}: {cause}")]
     Transport {
         /// The rank at the other end.
         rank: usize,
-        /// Where it runs.
+        /// Its host.
         host: String,
-        /// What the transport said.
+        /// Message of the transport.
         cause: String,
     },
-    /// Ranks could not be started at all.
+    /// Ranks could not be started.
     #[error("cannot start ranks: {cause}")]
     Start {
-        /// What the system said.
+        /// Message of the system.
         cause: String,
     },
-    /// A message of unexpected length.
+    /// A message has an unexpected length.
     #[error("{message} has {bytes} bytes where {wanted} were expected")]
     Size {
-        /// Which message, from whom.
+        /// The message and its sender.
         message: String,
-        /// How long it is.
+        /// Its length.
         bytes: usize,
-        /// What would have been right.
+        /// The expected length.
         wanted: String,
     },
-    /// This rank has said that it is done.
+    /// This rank has closed its communicator.
     #[error("this rank has left the others: nothing more can be sent or received")]
     Closed,
 }
@@ -101,7 +101,7 @@ fn waiting(tag: &Option<Tag>) -> String {
 }
 
 impl Error {
-    /// The same, said to whoever waits for `tag`.
+    /// Returns this error for a thread that waits for `tag`.
     pub(crate) fn while_waiting(mut self, tag: Tag) -> Self {
         if let Error::Lost { waiting_for, .. } = &mut self {
             *waiting_for = Some(tag);
@@ -116,7 +116,7 @@ mod tests {
     use crate::tag::Purpose;
 
     #[test]
-    fn a_loss_says_who_where_what_and_since_when() {
+    fn a_lost_rank_is_described() {
         let (host, last) = ("node7".to_string(), "epoch 3, layer 1, forward".to_string());
         let lost = Error::Lost { rank: 2, host, silent_seconds: 31, last, waiting_for: None };
         let text = lost.clone().while_waiting(Tag::new(Purpose::Features).epoch(3)).to_string();

@@ -1,6 +1,6 @@
 //! Groups of ranks: the members of a communicator and their order.
 
-use crate::tag::{Key, Part, Purpose, Tag};
+use crate::tag::{Key, Kind, Purpose, Tag};
 
 /// Group id of the world communicator.
 pub(crate) const WORLD: u16 = 0;
@@ -78,13 +78,13 @@ impl Group {
     }
 
     /// Returns the key of a message within this group.
-    pub fn key(&self, part: Part, tag: Tag) -> Key {
-        Key { group: self.id, part, tag }
+    pub fn key(&self, kind: Kind, tag: Tag) -> Key {
+        Key { group: self.id, kind, tag }
     }
 
     /// Returns the key of an internal message within this group.
-    pub fn control(&self, part: Part) -> Key {
-        self.key(part, Tag::new(Purpose::Control))
+    pub fn control(&self, kind: Kind) -> Key {
+        self.key(kind, Tag::new(Purpose::Control))
     }
 }
 
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!((reversed.rank(), reversed.members()), (1, &[5, 3][..]));
         assert_eq!(reversed.hosts().unwrap(), ["node5", "node3"]);
         assert_eq!(reversed.others().collect::<Vec<_>>(), [0]);
-        assert_eq!(reversed.control(Part::Facts).group, 8);
+        assert_eq!(reversed.control(Kind::Facts).group, 8);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Whether all ranks were started with the same things, and what time it is.
+//! Compares the ranks at start and synchronises their clocks.
 
 use std::time::Instant;
 
@@ -6,11 +6,11 @@ use crate::comm::Comm;
 use crate::error::{Error, Result};
 use crate::message::Message;
 use crate::notice::text;
-use crate::tag::{Key, Part};
+use crate::tag::{Key, Kind};
 
-/// How often each rank asks for the time; the quickest answer counts.
+/// Clock requests of each rank; the one with the shortest round trip counts.
 const PINGS: usize = 5;
-/// Between names and values: in none of them.
+/// Separates names and values, which must not contain it.
 const SEPARATOR: char = '\0';
 
 /// Compares named facts of all ranks (versions, digests, counts): a difference is an error on every rank. Collective.
@@ -19,13 +19,13 @@ const SEPARATOR: char = '\0';
 pub fn handshake(comm: &Comm, facts: &[(&str, String)]) -> Result<()> {
     let list: String =
         facts.iter().map(|(name, value)| format!("{name}{SEPARATOR}{value}{SEPARATOR}")).collect();
-    let lists = comm.gather(comm.group().control(Part::Facts), Message::of(list.as_bytes()))?;
+    let lists = comm.gather(comm.group().control(Kind::Facts), Message::of(list.as_bytes()))?;
     let lists: Vec<String> = lists.iter().map(text).collect();
     let mut others = lists.iter().enumerate();
     let difference =
         others.find_map(|(rank, list)| difference(&lists[comm.rank()], list, comm.members()[rank]));
-    // Nobody goes on, and perhaps fails, before all have all lists: so everybody can name the difference.
-    let agreed = comm.gather(comm.group().control(Part::Agreed), Message::empty());
+    // No rank may fail before all ranks have all lists: so every rank can name the difference.
+    let agreed = comm.gather(comm.group().control(Kind::Agreed), Message::empty());
     difference.map_or(agreed, Err)?;
     if comm.shared().one_clock || !comm.group().is_world() { Ok(()) } else { set_clock(comm) }
 }
@@ -35,7 +35,7 @@ fn fields(list: &str) -> impl Iterator<Item = (&str, &str)> {
     std::iter::from_fn(move || Some((parts.next()?, parts.next()?)))
 }
 
-/// The first fact of this rank's list that another rank's does not have so, or the other way round.
+/// Returns an error for the first fact that differs between the list of this rank and that of `rank`.
 fn difference(here: &str, there: &str, rank: usize) -> Option<Error> {
     let find = |list: &str, name: &str| {
         let found = fields(list).find(|(n, _)| *n == name);
@@ -47,9 +47,9 @@ fn difference(here: &str, there: &str, rank: usize) -> Option<Error> {
     })
 }
 
-/// Estimates how far rank 0's clock is ahead of this one: half-way through the quickest question it read its answer.
+/// Estimates the offset of rank 0's clock, which is assumed to be read in the middle of the shortest round trip.
 fn set_clock(comm: &Comm) -> Result<()> {
-    let (ping, pong) = (Key::control(Part::Ping), Key::control(Part::Pong));
+    let (ping, pong) = (Key::control(Kind::Ping), Key::control(Kind::Pong));
     let recorder = &comm.shared().recorder;
     if comm.rank() == 0 {
         for from in (1..comm.size()).flat_map(|rank| [rank; PINGS]) {
@@ -58,15 +58,15 @@ fn set_clock(comm: &Comm) -> Result<()> {
         }
         return Ok(());
     }
-    let mut quickest = i64::MAX;
+    let mut shortest = i64::MAX;
     for _ in 0..PINGS {
         let asked = recorder.clock(Instant::now());
         comm.send_as(0, ping, Message::empty())?;
         let answer = comm.receive_as(0, pong).wait()?.expect::<i64>(1)?[0];
         let answered = recorder.clock(Instant::now());
-        if answered - asked < quickest {
-            quickest = answered - asked;
-            recorder.set_behind(answer - (asked + answered) / 2);
+        if answered - asked < shortest {
+            shortest = answered - asked;
+            recorder.set_clock_offset(answer - (asked + answered) / 2);
         }
     }
     Ok(())

@@ -1,69 +1,69 @@
-//! What has arrived at a rank, and what it knows of the others.
+//! Messages that have arrived at a rank, and what it knows about the others.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::bell::Bell;
 use crate::error::{Error, Result};
 use crate::message::Message;
 use crate::notice;
-use crate::tag::{Key, Part, Tag};
+use crate::tag::{Key, Kind, Tag};
+use crate::wakeup::Wakeup;
 
-/// A message and when it came.
+/// A message and its time of arrival.
 pub(crate) struct Arrived {
     pub message: Message,
     pub at: Instant,
 }
 
-/// What is known of another rank.
+/// What is known about another rank.
 struct Peer {
-    /// When anything came from it last.
-    heard: Instant,
-    /// Where it said it was.
-    last: Option<String>,
-    /// Whether it has sent all that it will send.
-    leaves: bool,
+    /// Time of the last message from it.
+    last_heard: Instant,
+    /// Position in its last heartbeat.
+    position: Option<String>,
+    /// Whether it has announced that it sends no more messages.
+    has_left: bool,
 }
 
 impl Peer {
-    /// Where it was when it was heard of last.
-    fn last(&self) -> String {
-        self.last.clone().unwrap_or_else(|| "its start, before any sign of life".to_string())
+    /// Returns its last known position, for error messages.
+    fn last_position(&self) -> String {
+        self.position.clone().unwrap_or_else(|| "its start, before any sign of life".to_string())
     }
 }
 
-/// A rank whose silence has lasted too long.
-pub(crate) struct Silent {
+/// A rank that has been silent for longer than the deadline.
+pub(crate) struct SilentRank {
     pub rank: usize,
     pub seconds: u64,
     pub last: String,
 }
 
-/// What is waited for will not come: its sender has left.
+/// The sender of an awaited message has left without sending it.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Never;
+pub(crate) struct SenderLeft;
 
 pub(crate) struct State {
     queues: HashMap<(usize, Key), VecDeque<Arrived>>,
     peers: Vec<Peer>,
     failure: Option<Error>,
-    /// Whether another rank told of the failure.
-    told: bool,
+    /// Whether another rank reported the failure.
+    was_told: bool,
 }
 
 impl State {
-    /// The next message of `from` under `key`, if there is one or never will be.
-    pub fn next(&mut self, from: usize, key: Key) -> Option<Result<Arrived, Never>> {
+    /// Returns the next message of `from` with `key`, if it has arrived or can no longer arrive.
+    pub fn next(&mut self, from: usize, key: Key) -> Option<Result<Arrived, SenderLeft>> {
         let taken = self.take(from, key).map(Ok);
-        taken.or_else(|| self.peers[from].leaves.then_some(Err(Never)))
+        taken.or_else(|| self.peers[from].has_left.then_some(Err(SenderLeft)))
     }
 
     fn take(&mut self, from: usize, key: Key) -> Option<Arrived> {
         let queue = self.queues.get_mut(&(from, key))?;
         let first = queue.pop_front();
         if queue.is_empty() {
-            // Tags name epochs: queues that stay would add up.
+            // Keys hold epochs: empty queues would accumulate.
             self.queues.remove(&(from, key));
         }
         first
@@ -76,21 +76,22 @@ impl State {
     }
 }
 
-/// What has arrived at a rank. Transports deliver, the rank's threads take and wait.
+/// Messages that have arrived at a rank. Transports deliver them; the threads of the rank wait for them and take them.
+/// All ranks are world ranks.
 pub(crate) struct Inbox {
     state: Mutex<State>,
     changed: Condvar,
-    /// Wakes the rank's progress thread.
-    pub bell: Bell,
+    /// Wakes the progress thread of the rank.
+    pub wakeup: Wakeup,
 }
 
 impl Inbox {
-    /// For one of `ranks` ranks, all of them just heard of.
+    /// Returns the empty inbox of one of `ranks` ranks.
     pub fn new(ranks: usize) -> Self {
         let now = Instant::now();
-        let peers = (0..ranks).map(|_| Peer { heard: now, last: None, leaves: false }).collect();
-        let state = State { queues: HashMap::new(), peers, failure: None, told: false };
-        Inbox { state: Mutex::new(state), changed: Condvar::new(), bell: Bell::default() }
+        let peers = (0..ranks).map(|_| Peer { last_heard: now, position: None, has_left: false }).collect();
+        let state = State { queues: HashMap::new(), peers, failure: None, was_told: false };
+        Inbox { state: Mutex::new(state), changed: Condvar::new(), wakeup: Wakeup::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -101,54 +102,54 @@ impl Inbox {
         self.state().peers.len()
     }
 
-    /// Takes in a message of rank `from`.
+    /// Stores a message of rank `from`, or acts on it if it is an internal one.
     pub fn deliver(&self, from: usize, key: Key, message: Message) {
         let at = Instant::now();
         let mut state = self.state();
-        state.peers[from].heard = at;
-        match key.part {
-            Part::Beat => state.peers[from].last = Some(notice::text(&message)),
-            Part::Leave => state.peers[from].leaves = true,
-            Part::Notice => state.told |= state.fail(notice::read(from, &message)),
+        state.peers[from].last_heard = at;
+        match key.kind {
+            Kind::Heartbeat => state.peers[from].position = Some(notice::text(&message)),
+            Kind::Leave => state.peers[from].has_left = true,
+            Kind::Notice => state.was_told |= state.fail(notice::decode(from, &message)),
             _ => {
                 let arrived = Arrived { message: message.arrived(from, key), at };
                 state.queues.entry((from, key)).or_default().push_back(arrived);
             }
         }
         drop(state);
-        if key.part != Part::Beat {
+        if key.kind != Kind::Heartbeat {
             self.changed.notify_all();
         }
-        if matches!(key.part, Part::Addend | Part::Sum | Part::Leave | Part::Notice) {
-            self.bell.ring();
+        if matches!(key.kind, Kind::Addend | Kind::Sum | Kind::Leave | Kind::Notice) {
+            self.wakeup.notify();
         }
     }
 
-    /// Learns that rank `from` lives.
-    #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "between threads whole messages arrive"))]
-    pub fn heard(&self, from: usize) {
-        self.state().peers[from].heard = Instant::now();
+    /// Records a sign of life of rank `from`.
+    #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "threads deliver whole messages"))]
+    pub fn mark_alive(&self, from: usize) {
+        self.state().peers[from].last_heard = Instant::now();
     }
 
-    /// Makes everybody who waits look again.
-    pub fn look_again(&self) {
-        // Whoever has looked already, but does not sleep yet, holds the lock.
+    /// Makes all waiting threads check their condition again.
+    pub fn wake_waiters(&self) {
+        // A thread that has checked its condition, but does not sleep yet, holds the lock.
         drop(self.state());
         self.changed.notify_all();
     }
 
-    /// Whether anything is known that would end a wait for `key` of `from`.
+    /// Returns whether a wait for `key` of `from` would end at once.
     pub fn is_there(&self, from: usize, key: Key) -> bool {
         let state = self.state();
-        state.failure.is_some() || state.peers[from].leaves || state.queues.contains_key(&(from, key))
+        state.failure.is_some() || state.peers[from].has_left || state.queues.contains_key(&(from, key))
     }
 
-    /// The next message of `from` under `key`, if there is one or never will be.
-    pub fn next(&self, from: usize, key: Key) -> Option<Result<Message, Never>> {
+    /// Returns the next message of `from` with `key`, if it has arrived or can no longer arrive.
+    pub fn next(&self, from: usize, key: Key) -> Option<Result<Message, SenderLeft>> {
         self.state().next(from, key).map(|next| next.map(|arrived| arrived.message))
     }
 
-    /// Waits until `ready` has an answer. A failure of any rank ends every wait.
+    /// Blocks until `ready` returns a value. A failure of any rank ends every wait.
     pub fn wait<R>(&self, tag: Tag, mut ready: impl FnMut(&mut State) -> Option<R>) -> Result<R> {
         let mut state = self.state();
         loop {
@@ -162,23 +163,24 @@ impl Inbox {
         }
     }
 
-    /// Waits until all ranks but `me` have said that they leave.
+    /// Blocks until all ranks but `me` have left.
     pub fn wait_for_leave(&self, me: usize, tag: Tag) -> Result<()> {
-        let all = |s: &mut State| s.peers.iter().enumerate().all(|(rank, peer)| rank == me || peer.leaves);
+        let all = |s: &mut State| s.peers.iter().enumerate().all(|(rank, peer)| rank == me || peer.has_left);
         self.wait(tag, |state| all(state).then_some(()))
     }
 
-    /// Waits until something failed anywhere, but no longer than `most`.
-    pub fn wait_for_failure(&self, most: Duration) -> Option<Error> {
-        let waited = self.changed.wait_timeout_while(self.state(), most, |state| state.failure.is_none());
+    /// Blocks until a rank has failed, at most for `timeout`.
+    pub fn wait_for_failure(&self, timeout: Duration) -> Option<Error> {
+        let waited = self.changed.wait_timeout_while(self.state(), timeout, |state| state.failure.is_none());
         waited.unwrap_or_else(PoisonError::into_inner).0.failure.clone()
     }
 
-    /// Ends all waits, now and later, with `error`, unless there was an earlier one. Whether this is the first.
+    /// Ends all present and future waits with `error`, unless there was an earlier failure. Returns whether this is the
+    /// first.
     pub fn fail(&self, error: Error) -> bool {
         let first = self.state().fail(error);
         self.changed.notify_all();
-        self.bell.ring();
+        self.wakeup.notify();
         first
     }
 
@@ -186,32 +188,32 @@ impl Inbox {
         self.state().failure.clone()
     }
 
-    /// Whether the failure was first known elsewhere.
+    /// Returns whether another rank reported the failure.
     pub fn was_told(&self) -> bool {
-        self.state().told
+        self.state().was_told
     }
 
-    /// Where a rank that has not left was heard of last.
-    pub fn last_of(&self, rank: usize) -> Option<String> {
+    /// Returns the last known position of a rank; `None` if it has left.
+    pub fn position_of(&self, rank: usize) -> Option<String> {
         let peer = &self.state().peers[rank];
-        (!peer.leaves).then(|| peer.last())
+        (!peer.has_left).then(|| peer.last_position())
     }
 
-    /// Who has been silent for longer than `deadline`. Ranks that left may be silent.
-    pub fn silent(&self, me: usize, deadline: Duration) -> Option<Silent> {
+    /// Returns the rank that has been silent for longest, if longer than `deadline`. Ranks that have left are ignored.
+    pub fn silent(&self, me: usize, deadline: Duration) -> Option<SilentRank> {
         let now = Instant::now();
         let state = self.state();
-        let silence = |peer: &Peer| now.saturating_duration_since(peer.heard);
-        let lost = |(rank, peer): &(usize, &Peer)| *rank != me && !peer.leaves && silence(peer) > deadline;
-        // Who has been silent longest fell silent first: the others may only be waiting for it.
+        let silence = |peer: &Peer| now.saturating_duration_since(peer.last_heard);
+        let lost = |(rank, peer): &(usize, &Peer)| *rank != me && !peer.has_left && silence(peer) > deadline;
+        // The rank that fell silent first is the cause: others may only be waiting for it.
         let (rank, peer) = state.peers.iter().enumerate().filter(lost).max_by_key(|(_, p)| silence(p))?;
-        Some(Silent { rank, seconds: silence(peer).as_secs(), last: peer.last() })
+        Some(SilentRank { rank, seconds: silence(peer).as_secs(), last: peer.last_position() })
     }
 
-    /// Begins to count everybody's silence anew: after this process itself was away.
-    pub fn forgive(&self) {
+    /// Restarts the measurement of silence for all ranks, after this process itself was suspended.
+    pub fn reset_silence(&self) {
         let now = Instant::now();
-        self.state().peers.iter_mut().for_each(|peer| peer.heard = now);
+        self.state().peers.iter_mut().for_each(|peer| peer.last_heard = now);
     }
 }
 
@@ -224,7 +226,7 @@ mod tests {
     const TAG: Tag = Tag::new(Purpose::Features);
 
     fn user(tag: Tag) -> Key {
-        Group::world(0, 1).key(Part::User, tag)
+        Group::world(0, 1).key(Kind::User, tag)
     }
 
     fn failed(rank: usize) -> Error {
@@ -260,16 +262,16 @@ mod tests {
     }
 
     #[test]
-    fn who_has_left_is_neither_awaited_nor_missed() {
+    fn ranks_that_left_are_neither_awaited_nor_lost() {
         let inbox = Inbox::new(3);
         inbox.deliver(1, user(TAG), Message::empty());
-        inbox.deliver(1, Key::control(Part::Leave), Message::empty());
+        inbox.deliver(1, Key::control(Kind::Leave), Message::empty());
         let next = || inbox.next(1, user(TAG)).map(|next| next.map(drop));
         assert_eq!(next(), Some(Ok(())));
-        assert_eq!(next(), Some(Err(Never)));
+        assert_eq!(next(), Some(Err(SenderLeft)));
         let silent = inbox.silent(0, Duration::ZERO).unwrap();
         assert_eq!((silent.rank, silent.seconds), (2, 0));
-        inbox.deliver(2, Key::control(Part::Leave), Message::empty());
+        inbox.deliver(2, Key::control(Kind::Leave), Message::empty());
         assert!(inbox.silent(0, Duration::ZERO).is_none());
         assert_eq!(inbox.wait_for_leave(0, TAG), Ok(()));
     }

@@ -1,15 +1,16 @@
-//! Whether somebody started this process as one of several.
+//! Detects launchers.
 
-/// Whether the environment says that a launcher (`mpirun`, `srun`, …) started this process as a rank. Known without the
-/// feature `mpi` too, so that a program without it can refuse to run as many copies of itself.
+/// Returns whether a launcher (`mpirun`, `srun`, …) started this process as a rank, according to the environment.
+///
+/// Available without the feature `mpi`, so that a program without it can refuse to run as several independent copies.
 pub fn launched() -> bool {
-    says_so(|name| std::env::var(name).ok())
+    is_launched(|name| std::env::var(name).ok())
 }
 
-fn says_so(variable: impl Fn(&str) -> Option<String>) -> bool {
+fn is_launched(variable: impl Fn(&str) -> Option<String>) -> bool {
     // Open MPI; MPICH, Intel MPI and others; anything that speaks PMIx.
     let ranks = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"];
-    // Slurm sets SLURM_PROCID and SLURM_NTASKS in batch scripts too; the number of tasks of a step only in its tasks.
+    // Slurm sets SLURM_PROCID and SLURM_NTASKS in batch scripts too, but SLURM_STEP_NUM_TASKS only in tasks.
     let tasks = variable("SLURM_STEP_NUM_TASKS").and_then(|tasks| tasks.parse::<u32>().ok());
     let in_step = tasks.is_some_and(|tasks| tasks > 1) && variable("SLURM_PROCID").is_some();
     in_step || ranks.iter().any(|name| variable(name).is_some())
@@ -20,7 +21,7 @@ mod tests {
     use super::*;
 
     fn with(variables: &[(&str, &str)]) -> bool {
-        says_so(|name| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| value.to_string()))
+        is_launched(|name| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| value.to_string()))
     }
 
     #[test]

@@ -1,11 +1,12 @@
-//! Typed messages between ranks, and nothing about what they are for.
+//! Typed point-to-point messages and collectives between ranks. Knows nothing about graphs or training.
 //!
-//! A [`Comm`] is what a rank holds. Messages are tagged and never wait to be sent; collectives are written once over
-//! them, in a fixed order of ranks, so that every transport gives the same bits and every byte is counted. Ranks are
-//! threads of one process ([`threads`]) or processes that a launcher started (`mpi`, with the feature of that name).
+//! A [`Comm`] connects a rank to the others. Messages are tagged, and sending never blocks. Collectives are built on
+//! messages and process ranks in a fixed order, so every transport gives the same bits and counts the same bytes. Ranks
+//! are threads of one process ([`threads`]) or processes started by a launcher (`mpi`, with the feature of that name).
 //!
-//! Each rank has a *progress thread*. It moves messages, adds up what is being reduced, tells the others once a second
-//! that this rank lives and where it is, and notices who has fallen silent: no wait is without an end.
+//! Each rank has a *progress thread*. It moves messages, advances all-reduces, sends a heartbeat with the rank's
+//! [`Position`] once a second, and detects lost ranks. So every wait ends: with its result, or with an error that names
+//! the rank that failed.
 //!
 //! ```
 //! use halograph_comm::{Error, Options, Purpose, Tag, threads};
@@ -18,7 +19,6 @@
 //! assert!(sums.into_iter().all(|sum| sum.unwrap() == [3.0, 3.0]));
 //! ```
 
-mod bell;
 mod collective;
 mod comm;
 mod counters;
@@ -40,6 +40,7 @@ mod tag;
 pub mod threads;
 mod trace;
 mod transport;
+mod wakeup;
 
 pub use comm::{Comm, Receiving};
 pub use counters::Counters;

@@ -1,4 +1,4 @@
-//! What travels: plain numbers in memory that is used again.
+//! Messages: plain numbers in reused memory.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,49 +11,49 @@ use crate::tag::Key;
 
 /// Bytes of a word, the unit of storage.
 const WORD: usize = size_of::<u64>();
-/// Spare words behind the payload: key and length travel there, so that sending copies nothing.
+/// Words behind the payload that hold key, length and flags when a message is sent, so that sending copies nothing.
 const TRAILER: usize = 3;
 /// Position of the flags in the last word of the trailer; the length is below them.
 const FLAGS: u32 = 56;
 
-/// Numbers of one kind on their way, or the room for them. None at all is a message too.
+/// A message: numbers of one type. May be empty.
 #[derive(Clone)]
 pub struct Message {
-    /// Shared by copies: one message for all ranks is in memory once, unless it has to be sealed.
+    /// Shared by clones: a message to all ranks is in memory once, unless MPI needs a trailer for each.
     words: Arc<Buffer<u64>>,
     bytes: usize,
     /// Sent beside the payload and not counted as part of it.
     flags: u8,
-    /// Who sent it as what; nobody before it has arrived.
+    /// World rank of the sender and key; `None` before it has arrived.
     origin: Option<(usize, Key)>,
 }
 
 impl Message {
-    /// Room for `len` numbers, nobody knows which: to be filled through [`Message::as_mut_slice`].
+    /// Allocates a message of `len` unspecified numbers, to be filled through [`Message::as_mut_slice`].
     pub fn new<E: Pod>(len: usize) -> Self {
         let bytes = len * size_of::<E>();
         let words = Buffer::unspecified(bytes.div_ceil(WORD) + TRAILER);
         Message { words: Arc::new(words), bytes, flags: 0, origin: None }
     }
 
-    /// A copy of `numbers`.
+    /// Returns a message with a copy of `numbers`.
     pub fn of<E: Pod>(numbers: &[E]) -> Self {
         let mut message = Message::new::<E>(numbers.len());
         message.as_mut_slice().copy_from_slice(numbers);
         message
     }
 
-    /// Nothing, as a sign.
+    /// Returns a message without payload.
     pub fn empty() -> Self {
         Message::new::<u8>(0)
     }
 
-    /// The payload in bytes.
+    /// Returns the size of the payload in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The numbers.
+    /// Returns the numbers; an error if the payload is not a multiple of their size.
     pub fn as_slice<E: Pod>(&self) -> Result<&[E]> {
         const { assert!(size_of::<E>() > 0, "numbers have a size") };
         if !self.bytes.is_multiple_of(size_of::<E>()) {
@@ -62,7 +62,7 @@ impl Message {
         Ok(bytemuck::cast_slice(&self.raw()[..self.bytes]))
     }
 
-    /// The numbers, exactly `len` of them.
+    /// Returns the numbers; an error unless there are exactly `len`.
     pub fn expect<E: Pod>(&self, len: usize) -> Result<&[E]> {
         if self.bytes != len * size_of::<E>() {
             return Err(self.wrong_size(format!("{len} numbers of {} bytes", size_of::<E>())));
@@ -70,10 +70,10 @@ impl Message {
         self.as_slice()
     }
 
-    /// The numbers, to be filled in.
+    /// Returns the numbers for writing. Copies them if the message has clones.
     ///
     /// # Panics
-    /// If the message was not made for numbers of this size: whoever fills it has made it.
+    /// If the payload is not a multiple of the size of a number.
     pub fn as_mut_slice<E: Pod>(&mut self) -> &mut [E] {
         let bytes = self.bytes;
         let words = &mut **Arc::make_mut(&mut self.words);
@@ -101,32 +101,32 @@ impl Message {
         self.flags
     }
 
-    /// Remembers who sent it as what.
+    /// Returns this message with its origin set.
     pub(crate) fn arrived(mut self, from: usize, key: Key) -> Self {
         self.origin = Some((from, key));
         self
     }
 }
 
-/// As it travels between processes.
+/// Encoding for transport between processes.
 #[cfg_attr(
     not(any(test, feature = "mpi")),
-    expect(dead_code, reason = "threads hand messages over as they are")
+    expect(dead_code, reason = "threads pass messages on as they are")
 )]
 impl Message {
-    /// Writes the trailer of a message sent as `key`.
+    /// Writes the trailer of a message that is sent with `key`.
     pub(crate) fn seal(&mut self, key: Key) {
         let (end, [high, low]) = (self.words.len() - TRAILER, key.to_words());
         let last = (self.flags as u64) << FLAGS | self.bytes as u64;
         Arc::make_mut(&mut self.words)[end..].copy_from_slice(&[high, low, last]);
     }
 
-    /// Payload and trailer, once that was written.
+    /// Returns payload and trailer of a sealed message.
     pub(crate) fn sealed(&self) -> &[u64] {
         &self.words
     }
 
-    /// From what another rank sealed, if it is that.
+    /// Decodes a sealed message; `None` if the words are not one.
     pub(crate) fn unsealed(words: Buffer<u64>) -> Option<(Key, Self)> {
         let end = words.len().checked_sub(TRAILER)?;
         let key = Key::from_words([words[end], words[end + 1]])?;
@@ -147,14 +147,14 @@ impl fmt::Debug for Message {
 mod tests {
     use super::*;
     use crate::group::Group;
-    use crate::tag::{Part, Purpose, Tag};
+    use crate::tag::{Kind, Purpose, Tag};
 
     fn user(tag: Tag) -> Key {
-        Group::world(0, 1).key(Part::User, tag)
+        Group::world(0, 1).key(Kind::User, tag)
     }
 
     #[test]
-    fn numbers_come_out_as_they_went_in() {
+    fn numbers_are_read_as_they_were_written() {
         for len in [0, 1, 2, 3, 1000] {
             let numbers: Vec<f32> = (0..len).map(|i| i as f32).collect();
             let message = Message::of(&numbers);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_no_second_one_until_it_changes() {
+    fn clones_share_memory_until_written_to() {
         let mut message = Message::of(&[1u32, 2, 3]);
         let copy = message.clone();
         let at = |message: &Message| message.as_slice::<u32>().unwrap().as_ptr();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_length_is_named() {
+    fn a_wrong_length_is_reported() {
         let key = user(Tag::new(Purpose::Gradients).layer(2));
         let message = Message::of(&[1u32, 2, 3]).arrived(4, key);
         let text = message.as_slice::<f64>().unwrap_err().to_string();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_message_is_opened_and_damage_is_not() {
+    fn sealed_messages_are_decoded_and_damaged_ones_refused() {
         let key = user(Tag::new(Purpose::Features).epoch(9));
         for numbers in [&[][..], &[1u8], &[1, 2, 3, 4, 5, 6, 7, 8], &[7; 9]] {
             let flags = 0xa5 & 0xff << numbers.len();

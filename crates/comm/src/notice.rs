@@ -1,15 +1,16 @@
-//! Messages that tell other ranks why a rank stops.
+//! Failure notices: messages that report a failure to other ranks.
 
 use crate::error::Error;
 use crate::message::Message;
 
-/// The text of a message.
+/// Returns the text of a message.
 pub(crate) fn text(message: &Message) -> String {
     message.as_slice().map_or(String::new(), |bytes| String::from_utf8_lossy(bytes).into_owned())
 }
 
-/// Tells others why rank `rank` on `host` stops: a loss or failure as it is, anything else as its own failure.
-pub(crate) fn write(error: &Error, rank: usize, host: &str) -> Message {
+/// Encodes an error that stops rank `rank` on `host`. Lost and failed ranks are encoded as such, other errors as a failure
+/// of this rank.
+pub(crate) fn encode(error: &Error, rank: usize, host: &str) -> Message {
     let text = match error {
         Error::Lost { rank, host, silent_seconds, last, .. } => {
             format!("lost\n{rank}\n{host}\n{silent_seconds}\n{last}")
@@ -21,8 +22,8 @@ pub(crate) fn write(error: &Error, rank: usize, host: &str) -> Message {
     Message::of(text.as_bytes())
 }
 
-/// What rank `from` told.
-pub(crate) fn read(from: usize, message: &Message) -> Error {
+/// Decodes a notice of rank `from`. A notice that cannot be decoded is a failure of its sender.
+pub(crate) fn decode(from: usize, message: &Message) -> Error {
     let text = text(message);
     parse(&text).unwrap_or_else(|| {
         let (host, cause) = ("an unknown host".to_string(), format!("it gave no readable cause: {text:?}"));
@@ -50,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn others_read_what_was_written() {
+    fn errors_are_decoded_as_they_were_encoded() {
         let host = || "node7".to_string();
         let last = "epoch 3, layer 1, forward".to_string();
         let gone = Error::Gone { rank: 3, host: host(), last: last.clone() };
@@ -58,18 +59,18 @@ mod tests {
         let failed =
             Error::Failed { rank: 1, host: host(), cause: "disk full\n  help: free some".to_string() };
         for error in [gone, lost, failed] {
-            assert_eq!(read(5, &write(&error, 0, "here")), error);
+            assert_eq!(decode(5, &encode(&error, 0, "here")), error);
         }
         let size = Error::Size { message: "x".into(), bytes: 1, wanted: "2".into() };
-        let told = Error::Failed { rank: 4, host: host(), cause: size.to_string() };
-        assert_eq!(read(4, &write(&size, 4, "node7")), told);
+        let expected = Error::Failed { rank: 4, host: host(), cause: size.to_string() };
+        assert_eq!(decode(4, &encode(&size, 4, "node7")), expected);
     }
 
     #[test]
-    fn what_cannot_be_read_is_still_a_failure_of_its_sender() {
+    fn damaged_notices_are_failures_of_their_sender() {
         for damaged in ["", "lost\n1\nhost\nlong\nwhere", "odd\n1\nhost\ncause"] {
-            let told = read(3, &Message::of(damaged.as_bytes()));
-            assert!(matches!(told, Error::Failed { rank: 3, .. }), "{told}");
+            let decoded = decode(3, &Message::of(damaged.as_bytes()));
+            assert!(matches!(decoded, Error::Failed { rank: 3, .. }), "{decoded}");
         }
     }
 }

@@ -1,16 +1,16 @@
-//! How patient ranks are with one another.
+//! Options of a communicator.
 
 use std::time::Duration;
 
-/// How patient ranks are with one another. The same on every rank.
+/// Timeouts and message sizes. Must be the same on every rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// A rank that nothing was heard of for longer than this is lost.
+    /// Silence after which a rank counts as lost.
     pub deadline: Duration,
-    /// How often a rank says that it lives, whatever it is doing.
+    /// Time between two heartbeats of a rank.
     pub heartbeat: Duration,
-    /// The most bytes that travel between processes in one piece. Longer messages are cut, so that signs of life are
-    /// not stuck behind them: a few pieces must take much less time than the deadline.
+    /// Maximum bytes that are sent between processes in one piece. Longer messages are split, so that heartbeats do not
+    /// queue behind them: sending a few pieces must take much less time than the deadline.
     pub piece: usize,
 }
 
@@ -21,8 +21,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Time between two heartbeats: several fit into the deadline, or one late beat would be a loss.
-    pub(crate) fn beat(&self, deadline: Duration) -> Duration {
+    /// Returns the time between two heartbeats. Several fit into the deadline, so that a late one is no loss.
+    pub(crate) fn heartbeat_interval(&self, deadline: Duration) -> Duration {
         self.heartbeat.min(deadline / 4)
     }
 }

@@ -1,4 +1,4 @@
-//! The thread that keeps a rank in touch with the others while it computes.
+//! The progress thread of a rank.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -6,103 +6,116 @@ use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::message::Message;
-use crate::shared::{End, Orders, Shared};
-use crate::tag::{Key, Part};
-use crate::transport::{Transport, Trouble};
+use crate::shared::{Commands, End, Shared};
+use crate::tag::{Key, Kind};
+use crate::transport::{Transport, TransportError};
 
-/// Time between two looks at the processes of others: a launcher that misses one soon ends all.
-const WATCH: Duration = Duration::from_millis(50);
+/// Time between two checks of other processes. Short, because a launcher that misses a process soon ends all.
+const PROCESS_CHECK_INTERVAL: Duration = Duration::from_millis(50);
+/// Sleep of a thread that was told to stall.
+const STALL_SLEEP: Duration = Duration::from_secs(1);
 
-/// Moves messages, advances sums, gives signs of life and looks for those of others.
+/// Moves messages, advances reductions, sends heartbeats and detects lost ranks.
 pub(crate) struct Progress {
     shared: Arc<Shared>,
     transport: Box<dyn Transport>,
-    /// When the next sign of life is due.
-    beat: Instant,
-    /// When this thread last looked around.
-    looked: Instant,
-    /// When the processes of others are looked at next.
-    watch: Instant,
-    /// Whether the others know that this rank leaves.
-    left: bool,
+    /// When the next heartbeat is due.
+    next_heartbeat: Instant,
+    /// When the processes of other ranks are checked next.
+    next_process_check: Instant,
+    /// When other ranks were last checked.
+    last_check: Instant,
+    /// Whether this rank has announced that it leaves.
+    has_left: bool,
 }
 
 impl Progress {
     pub fn new(shared: Arc<Shared>, transport: Box<dyn Transport>) -> Self {
         let now = Instant::now();
-        Progress { shared, transport, beat: now, looked: now, watch: now, left: false }
+        Progress {
+            shared,
+            transport,
+            next_heartbeat: now,
+            next_process_check: now,
+            last_check: now,
+            has_left: false,
+        }
     }
 
-    /// Runs until it is told to end. Whatever happens, the rank's waits end.
+    /// Runs until it is told to end. A panic here fails the rank, so that its waits end.
     pub fn run(mut self) {
-        // Makes this thread a pool of its own: making room for large messages must not wait for threads that compute.
-        let alone = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build();
+        // A pool of this thread only: allocating large messages must not wait for threads that compute.
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build();
         let shared = self.shared.clone();
         let ended = catch_unwind(AssertUnwindSafe(|| {
-            self.turns();
+            self.run_loop();
             self.finish();
         }));
         if ended.is_err() {
             shared.fail_because("its progress thread panicked");
         }
-        drop(alone);
+        drop(pool);
     }
 
-    fn turns(&mut self) {
+    fn run_loop(&mut self) {
         loop {
-            let orders = self.shared.orders();
-            let happened = !orders.stall && self.turn(orders);
-            if orders.end.is_some_and(|end| Instant::now() >= end.by || self.is_flushed(end)) {
+            let commands = self.shared.commands();
+            let progressed = !commands.stall && self.poll(commands);
+            if commands.end.is_some_and(|end| Instant::now() >= end.by || self.is_flushed(end)) {
                 return;
             }
-            if !happened {
-                let now = Instant::now();
-                let most = self.transport.nap().min(self.beat.saturating_duration_since(now));
-                self.shared.inbox.bell.sleep(if orders.stall { Duration::from_secs(1) } else { most });
+            if !progressed {
+                let until_heartbeat = self.next_heartbeat.saturating_duration_since(Instant::now());
+                let timeout = self.transport.max_sleep().min(until_heartbeat);
+                self.shared.inbox.wakeup.sleep(if commands.stall { STALL_SLEEP } else { timeout });
             }
         }
     }
 
-    /// Does what can be done now. Whether that was anything.
-    fn turn(&mut self, orders: Orders) -> bool {
-        let mut happened = match self.transport.poll(&self.shared) {
-            Ok(happened) => happened,
-            Err(trouble) => self.give_up(trouble),
+    /// Does what is possible without blocking. Returns whether there was anything to do.
+    fn poll(&mut self, commands: Commands) -> bool {
+        let mut progressed = match self.transport.poll(&self.shared) {
+            Ok(progressed) => progressed,
+            Err(error) => self.fail_transport(error),
         };
-        happened |= self.shared.reduce();
-        // Nothing may come after word that nothing will: what is sent behind all else would.
+        progressed |= self.shared.advance_reductions();
+        // The announcement must be the last message, and background messages would be sent after it.
         let is_done = !self.shared.is_reducing() && !self.transport.pending(false);
-        if orders.leave && !self.left && is_done {
-            self.tell_all(Part::Leave, &Message::empty());
-            self.left = true;
+        if commands.leave && !self.has_left && is_done {
+            self.send_to_all(Kind::Leave, &Message::empty());
+            self.has_left = true;
         }
-        self.look_around();
-        happened
+        self.check_ranks();
+        progressed
     }
 
-    /// Now and then: gives a sign of life and looks for those of others.
-    fn look_around(&mut self) {
+    /// Sends a heartbeat and checks the other ranks, where due.
+    fn check_ranks(&mut self) {
         let now = Instant::now();
-        let away = now - self.looked;
-        self.looked = now;
-        if away > self.shared.deadline() / 2 {
-            // It was this process that slept: what others have sent meanwhile comes first.
-            self.shared.inbox.forgive();
-            self.watch = now + WATCH;
+        let since_last = now - self.last_check;
+        self.last_check = now;
+        if since_last > self.shared.deadline() / 2 {
+            // This process itself was suspended: first receive what others have sent meanwhile.
+            self.shared.inbox.reset_silence();
+            self.next_process_check = now + PROCESS_CHECK_INTERVAL;
         }
-        if now >= self.watch {
-            self.watch = now + WATCH;
-            if let Some((rank, last)) = self.shared.gone() {
+        if now >= self.next_process_check {
+            self.next_process_check = now + PROCESS_CHECK_INTERVAL;
+            if let Some((rank, last)) = self.shared.ended_process() {
                 self.shared.fail(Error::Gone { rank, host: self.shared.host(rank), last });
             }
         }
-        if now < self.beat {
-            return;
+        if now >= self.next_heartbeat {
+            self.next_heartbeat = now + self.shared.options.heartbeat_interval(self.shared.deadline());
+            self.heartbeat();
         }
-        self.beat = now + self.shared.options.beat(self.shared.deadline());
-        // Who has left needs no signs of life; but word of that may be behind long messages.
-        if !self.left || self.transport.pending(false) {
-            self.tell_all(Part::Beat, &self.shared.position().to_message());
+    }
+
+    /// Sends a heartbeat and checks those of the others.
+    fn heartbeat(&self) {
+        // A rank that has left need not send any; but its announcement may be queued behind long messages.
+        if !self.has_left || self.transport.pending(false) {
+            self.send_to_all(Kind::Heartbeat, &self.shared.position().to_message());
         }
         if let Some(silent) = self.shared.inbox.silent(self.shared.rank, self.shared.deadline()) {
             self.shared.fail(Error::Lost {
@@ -115,23 +128,23 @@ impl Progress {
         }
     }
 
-    fn tell_all(&self, part: Part, message: &Message) {
-        self.shared.others().for_each(|to| self.shared.send(to, Key::control(part), message.clone()));
+    fn send_to_all(&self, kind: Kind, message: &Message) {
+        self.shared.others().for_each(|to| self.shared.send(to, Key::control(kind), message.clone()));
     }
 
-    /// Stops the rank over a transport that does not carry. It is nothing to poll again for at once.
-    fn give_up(&self, Trouble { rank, cause }: Trouble) -> bool {
+    /// Fails the rank. Returns false: an error is no reason to poll again at once.
+    fn fail_transport(&self, TransportError { rank, cause }: TransportError) -> bool {
         self.shared.fail(Error::Transport { rank, host: self.shared.host(rank), cause });
         false
     }
 
-    /// Whether all has left that anybody will still read. After a failure that is its notice.
+    /// Returns whether all messages that another rank may still read were sent; after a failure, only notices.
     fn is_flushed(&self, end: End) -> bool {
-        (self.left || !end.agreed) && !self.transport.pending(!end.agreed)
+        (self.has_left || !end.agreed) && !self.transport.pending(!end.agreed)
     }
 
     fn finish(self) {
-        if self.shared.orders().end.is_some_and(|end| end.agreed)
+        if self.shared.commands().end.is_some_and(|end| end.agreed)
             && let Err(cause) = self.transport.finish()
         {
             self.shared.fail_because(&cause);

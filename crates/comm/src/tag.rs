@@ -1,31 +1,31 @@
-//! What a message is for.
+//! Tags and keys that identify messages.
 
 use std::fmt;
 
 use crate::group::WORLD;
 use crate::position::Position;
 
-/// What bytes are sent for: they are counted by this.
+/// What a message is sent for. Sent bytes are counted by purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Purpose {
-    /// Rows of inputs or hidden layers.
+    /// Rows of features or hidden layers.
     Features,
-    /// Gradients of such rows.
+    /// Gradients of these rows.
     Gradients,
-    /// Gradients of parameters, and parameters.
+    /// Parameters and their gradients.
     Weights,
     /// Sums for norms, losses and counts.
     Statistics,
-    /// Whatever evaluation sends.
+    /// All messages of evaluation.
     Evaluation,
-    /// Once per run, before training.
+    /// Messages sent once per run, before training.
     Setup,
-    /// Keeping ranks together: heartbeats, failures, barriers. Never part of a volume.
+    /// Coordination: heartbeats, failures, barriers. Not part of the communication volume.
     Control,
 }
 
 impl Purpose {
-    /// All of them, in the order of their numbers.
+    /// All purposes, in the order of their discriminants.
     pub const ALL: [Purpose; 7] = [
         Purpose::Features,
         Purpose::Gradients,
@@ -36,7 +36,7 @@ impl Purpose {
         Purpose::Control,
     ];
 
-    /// As reports call it.
+    /// Returns the name used in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Purpose::Features => "features",
@@ -134,76 +134,79 @@ impl fmt::Display for Tag {
     }
 }
 
-/// Whose message it is: the user's own, or one of ours.
+/// Kind of a message: one of the user, or an internal one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Part {
-    /// What users send and collectives made of it.
+pub(crate) enum Kind {
+    /// Sent by users and by collectives on their behalf.
     User,
-    /// A chunk of a vector, on its way to the rank that adds it up.
+    /// A chunk of an all-reduce, sent to the rank that adds it up.
     Addend,
-    /// A chunk that has been added up.
+    /// A chunk of the sum of an all-reduce.
     Sum,
-    /// "I live."
-    Beat,
-    /// "I failed", or "that rank is lost".
+    /// The sender is alive; holds its position.
+    Heartbeat,
+    /// The sender failed, or found that another rank was lost.
     Notice,
-    /// "I have sent all I had to send."
+    /// The sender will send no more messages.
     Leave,
-    /// Names of hosts, facts to compare, and the barrier after these.
+    /// Host names, exchanged at start.
     Hosts,
+    /// Facts that a handshake compares.
     Facts,
+    /// The barrier after the facts.
     Agreed,
-    /// "What time is it?" and the answer.
+    /// Asks rank 0 for its clock.
     Ping,
+    /// Answers with the clock.
     Pong,
 }
 
-impl Part {
-    const ALL: [Part; 11] = [
-        Part::User,
-        Part::Addend,
-        Part::Sum,
-        Part::Beat,
-        Part::Notice,
-        Part::Leave,
-        Part::Hosts,
-        Part::Facts,
-        Part::Agreed,
-        Part::Ping,
-        Part::Pong,
+impl Kind {
+    const ALL: [Kind; 11] = [
+        Kind::User,
+        Kind::Addend,
+        Kind::Sum,
+        Kind::Heartbeat,
+        Kind::Notice,
+        Kind::Leave,
+        Kind::Hosts,
+        Kind::Facts,
+        Kind::Agreed,
+        Kind::Ping,
+        Kind::Pong,
     ];
 }
 
-/// A tag together with its group and kind of message: what arrived messages are sorted by.
+/// Identifies a message among all of one sender: group, kind and tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub group: u16,
-    pub part: Part,
+    pub kind: Kind,
     pub tag: Tag,
 }
 
 impl Key {
-    /// Bits of a part and a tag; the group is above them.
+    /// Bits of a kind and a tag; the group is encoded above them.
     const GROUP: u32 = 112;
 
     /// Returns the key of an internal message that belongs to no group in particular.
-    pub const fn control(part: Part) -> Self {
-        Key { group: WORLD, part, tag: Tag::new(Purpose::Control) }
+    pub const fn control(kind: Kind) -> Self {
+        Key { group: WORLD, kind, tag: Tag::new(Purpose::Control) }
     }
 
     /// Encodes the key as the two words that are sent with a message.
     pub const fn to_words(self) -> [u64; 2] {
-        let part = (self.part as u128) << Tag::BITS;
-        let code = (self.group as u128) << Key::GROUP | part | self.tag.to_u128();
+        let kind = (self.kind as u128) << Tag::BITS;
+        let code = (self.group as u128) << Key::GROUP | kind | self.tag.to_u128();
         [(code >> 64) as u64, code as u64]
     }
 
     /// Decodes a key; `None` if these words encode none.
     pub fn from_words([high, low]: [u64; 2]) -> Option<Self> {
         let code = (high as u128) << 64 | low as u128;
-        let part = *Part::ALL.get((code >> Tag::BITS) as usize & 0xf)?;
+        let kind = *Kind::ALL.get((code >> Tag::BITS) as usize & 0xf)?;
         let tag = Tag::from_u128(code & ((1 << Tag::BITS) - 1))?;
-        Some(Key { group: (code >> Key::GROUP) as u16, part, tag })
+        Some(Key { group: (code >> Key::GROUP) as u16, kind, tag })
     }
 }
 
@@ -221,10 +224,10 @@ mod tests {
                 [tag.epoch(MAX.0), tag.step(MAX.0), tag.layer(MAX.1), tag.chunk(MAX.1), tag.slot(MAX.2)];
             let mixed = [tag, tag.epoch(1).step(2).layer(3).chunk(4).slot(5)];
             for tag in extremes.into_iter().chain(mixed) {
-                for (k, part) in Part::ALL.into_iter().enumerate() {
-                    assert_eq!(part as usize, k);
+                for (k, kind) in Kind::ALL.into_iter().enumerate() {
+                    assert_eq!(kind as usize, k);
                     for group in [WORLD, 1, u16::MAX] {
-                        let key = Key { group, part, tag };
+                        let key = Key { group, kind, tag };
                         assert_eq!(Key::from_words(key.to_words()), Some(key));
                     }
                 }

@@ -1,4 +1,4 @@
-//! Ranks as threads of one process: the transport that is always there.
+//! Ranks as threads of one process.
 
 use std::any::Any;
 use std::fmt::Display;
@@ -12,12 +12,12 @@ use crate::error::{Error, Result};
 use crate::inbox::Inbox;
 use crate::options::Options;
 use crate::shared::Shared;
-use crate::transport::{self, Arrival, Link, Outgoing, Sender, Transport, Trouble};
+use crate::transport::{self, Link, Outgoing, SendStatus, Sender, Transport, TransportError};
 
-/// Runs `work` once on each of `ranks` threads, as rank 0, 1, …; returns their results in this order.
+/// Runs `work` on `ranks` threads, one for each rank. Blocks until all have ended; returns their results by rank.
 ///
-/// A rank that returns an error or panics stops all others at their next wait, and they return what it failed of. Ranks
-/// that succeed leave together.
+/// An error or panic of a rank ends the current and all later waits of the others with that failure. Communicators of
+/// ranks that succeed are closed together.
 pub fn run<R, E>(
     ranks: usize,
     options: &Options,
@@ -35,14 +35,14 @@ where
         let work = &work;
         let start = |comm: Comm| {
             let builder = thread::Builder::new().name(format!("rank {}", comm.rank()));
-            builder.spawn_scoped(scope, move || as_rank(comm, work))
+            builder.spawn_scoped(scope, move || run_rank(comm, work))
         };
         let started: Vec<_> = comms.into_iter().map(start).collect();
         started.into_iter().map(|rank| rank.map_or_else(not_started, |rank| join(rank.join()))).collect()
     })
 }
 
-/// The connections of `ranks` ranks within this process, to be used from a thread each.
+/// Returns the world communicators of `ranks` ranks within this process, to be used from a thread each.
 pub fn world(ranks: usize, options: &Options) -> Result<Vec<Comm>> {
     let began = Some(Instant::now());
     let inboxes: Inboxes = (0..ranks).map(|_| Arc::new(Inbox::new(ranks))).collect();
@@ -60,13 +60,13 @@ fn link(rank: usize, inboxes: Inboxes, began: Option<Instant>) -> Link {
         rank,
         inbox: inboxes[rank].clone(),
         hosts: Some(vec![transport::host(); inboxes.len()]),
-        sender: Box::new(Direct { rank, inboxes }),
-        transport: Box::new(Nothing),
+        sender: Box::new(DirectSender { rank, inboxes }),
+        transport: Box::new(NoTransport),
         began,
     }
 }
 
-fn as_rank<R, E: From<Error> + Display>(comm: Comm, work: &impl Fn(&Comm) -> Result<R, E>) -> Result<R, E> {
+fn run_rank<R, E: From<Error> + Display>(comm: Comm, work: &impl Fn(&Comm) -> Result<R, E>) -> Result<R, E> {
     match catch_unwind(AssertUnwindSafe(|| work(&comm))) {
         Ok(Ok(result)) => comm.close().map(|()| result).map_err(E::from),
         Ok(Err(error)) => {
@@ -74,7 +74,7 @@ fn as_rank<R, E: From<Error> + Display>(comm: Comm, work: &impl Fn(&Comm) -> Res
             Err(error)
         }
         Err(panic) => {
-            let cause = format!("it panicked: {}", said(&*panic));
+            let cause = format!("it panicked: {}", panic_message(&*panic));
             comm.fail(&cause);
             let host = comm.hosts()[comm.rank()].clone();
             Err(E::from(Error::Failed { rank: comm.rank(), host, cause }))
@@ -82,40 +82,40 @@ fn as_rank<R, E: From<Error> + Display>(comm: Comm, work: &impl Fn(&Comm) -> Res
     }
 }
 
-/// What a panic said.
-fn said(panic: &(dyn Any + Send)) -> &str {
+/// Returns the message of a panic.
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
-/// The rank was dropped with the closure it should have run, so that the others know.
+/// Returns the error of a rank without a thread. Its communicator was dropped with the closure, so the others know.
 fn not_started<R, E: From<Error>>(cause: std::io::Error) -> Result<R, E> {
     Err(E::from(Error::Start { cause: cause.to_string() }))
 }
 
 fn join<R, E: From<Error>>(joined: thread::Result<Result<R, E>>) -> Result<R, E> {
-    let panicked = |panic: Box<dyn Any + Send>| Error::Start { cause: said(&*panic).to_string() };
+    let panicked = |panic: Box<dyn Any + Send>| Error::Start { cause: panic_message(&*panic).to_string() };
     joined.unwrap_or_else(|panic| Err(E::from(panicked(panic))))
 }
 
-/// Puts messages into the others' inboxes, without copying them.
-struct Direct {
+/// Delivers messages to the inboxes of the receivers without copying them.
+struct DirectSender {
     rank: usize,
     inboxes: Inboxes,
 }
 
-impl Sender for Direct {
-    fn send(&self, outgoing: Outgoing) -> Arrival {
+impl Sender for DirectSender {
+    fn send(&self, outgoing: Outgoing) -> SendStatus {
         self.inboxes[outgoing.to].deliver(self.rank, outgoing.key, outgoing.message);
-        Arrival::Here
+        SendStatus::Delivered
     }
 }
 
-/// What is left to do for the progress thread then.
-struct Nothing;
+/// Leaves nothing to do for the progress thread.
+struct NoTransport;
 
-impl Transport for Nothing {
-    fn poll(&mut self, _: &Shared) -> Result<bool, Trouble> {
+impl Transport for NoTransport {
+    fn poll(&mut self, _: &Shared) -> Result<bool, TransportError> {
         Ok(false)
     }
 
@@ -123,7 +123,7 @@ impl Transport for Nothing {
         false
     }
 
-    fn nap(&self) -> Duration {
+    fn max_sleep(&self) -> Duration {
         Duration::MAX
     }
 
@@ -140,11 +140,11 @@ mod tests {
     use crate::trace::Track;
 
     #[test]
-    fn ranks_that_were_suspended_together_miss_nobody() {
+    fn ranks_suspended_together_are_not_lost() {
         let options = Options { deadline: Duration::from_secs(1), ..Options::default() };
         let comms = world(2, &options).unwrap();
         let suspend =
-            |stall| comms.iter().for_each(|comm| comm.shared().order(|orders| orders.stall = stall));
+            |stall| comms.iter().for_each(|comm| comm.shared().command(|commands| commands.stall = stall));
         suspend(true);
         thread::sleep(options.deadline * 2);
         suspend(false);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_with_clocks_of_their_own_agree_on_that_of_rank_0() {
+    fn ranks_with_different_clocks_agree_on_that_of_rank_0() {
         const APART: Duration = Duration::from_millis(200);
         let inboxes: Inboxes = (0..2).map(|_| Arc::new(Inbox::new(2))).collect();
         let comms = [0, 1].map(|rank| {
@@ -172,7 +172,7 @@ mod tests {
             comm.shared().recorder.add(Track::Compute, comm.shared().position(), Some(now), now, String::new);
             comm.take_spans()[0].start
         });
-        // Half the quickest answer is what they may be apart.
+        // The error is at most half the shortest round trip.
         assert!(Duration::from_nanos(a.abs_diff(b)) < APART / 2, "{a} {b}");
     }
 }

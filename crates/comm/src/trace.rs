@@ -1,4 +1,4 @@
-//! What a rank did when, for those who want to see it.
+//! Records what a rank did when.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -6,72 +6,72 @@ use std::time::Instant;
 
 use crate::position::Position;
 
-/// What a span of time was spent on.
+/// What a rank did during a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Track {
-    /// Work of this rank's own.
+    /// Computation.
     Compute,
-    /// A message on its way out, from being handed over until it has left.
+    /// A message being sent, from the call until the transport has sent it.
     Send,
-    /// A message that is asked for, until it has arrived.
+    /// A message being received, from the call until it has arrived.
     Receive,
-    /// A thread that could not go on.
+    /// A blocked thread.
     Wait,
 }
 
-/// Something that took time. Times are nanoseconds since rank 0 began, by its clock.
+/// A traced span of time. Times are nanoseconds since the start of rank 0, by its clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
-    /// What it was spent on.
+    /// What the rank did.
     pub track: Track,
-    /// What it was.
+    /// Name of the span.
     pub name: String,
-    /// Where the rank was, or what the message belongs to.
+    /// Position of the rank, or of the message.
     pub position: Position,
-    /// When it began.
+    /// Start.
     pub start: u64,
-    /// When it ended.
+    /// End.
     pub end: u64,
 }
 
-/// Records spans, once it is switched on.
+/// Records spans once enabled.
 pub(crate) struct Recorder {
-    on: AtomicBool,
+    enabled: AtomicBool,
     began: Instant,
     /// Nanoseconds by which rank 0's clock is ahead of this one.
-    behind: AtomicI64,
+    clock_offset: AtomicI64,
     spans: Mutex<Vec<Span>>,
 }
 
 impl Recorder {
     pub fn new(began: Instant) -> Self {
-        Recorder { on: false.into(), began, behind: 0.into(), spans: Mutex::default() }
+        Recorder { enabled: false.into(), began, clock_offset: 0.into(), spans: Mutex::default() }
     }
 
-    pub fn switch_on(&self) {
-        self.on.store(true, Ordering::Relaxed);
+    pub fn enable(&self) {
+        self.enabled.store(true, Ordering::Relaxed);
     }
 
-    pub fn is_on(&self) -> bool {
-        self.on.load(Ordering::Relaxed)
+    pub fn is_enabled(&self) -> bool {
+        self.enabled.load(Ordering::Relaxed)
     }
 
-    /// The time now, if it is of interest.
+    /// Returns the current time if enabled.
     pub fn now(&self) -> Option<Instant> {
-        self.is_on().then(Instant::now)
+        self.is_enabled().then(Instant::now)
     }
 
-    /// Nanoseconds of this rank's own clock.
+    /// Returns a time as nanoseconds of this rank's own clock.
     pub fn clock(&self, at: Instant) -> i64 {
         at.saturating_duration_since(self.began).as_nanos() as i64
     }
 
-    /// Learns that rank 0's clock is ahead by so many nanoseconds.
-    pub fn set_behind(&self, nanoseconds: i64) {
-        self.behind.store(nanoseconds, Ordering::Relaxed);
+    /// Sets the nanoseconds by which rank 0's clock is ahead of this one.
+    pub fn set_clock_offset(&self, nanoseconds: i64) {
+        self.clock_offset.store(nanoseconds, Ordering::Relaxed);
     }
 
-    /// Records what began at `start`; nothing if that was of no interest to anybody.
+    /// Records a span; nothing if `start` is `None`, i.e. if tracing was not enabled at its start.
     pub fn add(
         &self,
         track: Track,
@@ -81,25 +81,25 @@ impl Recorder {
         name: impl FnOnce() -> String,
     ) {
         let Some(start) = start else { return };
-        // What arrived before it was asked for took no time.
+        // A message may arrive before it is asked for: then receiving it took no time.
         let start = self.clock(start.min(end)) as u64;
         let span = Span { track, name: name(), position, start, end: self.clock(end) as u64 };
         self.spans.lock().unwrap_or_else(PoisonError::into_inner).push(span);
     }
 
-    /// All that was recorded, by rank 0's clock.
+    /// Removes and returns all spans, by rank 0's clock.
     pub fn take(&self) -> Vec<Span> {
-        let behind = self.behind.load(Ordering::Relaxed);
+        let offset = self.clock_offset.load(Ordering::Relaxed);
         let mut spans = std::mem::take(&mut *self.spans.lock().unwrap_or_else(PoisonError::into_inner));
         for span in &mut spans {
-            span.start = span.start.saturating_add_signed(behind);
-            span.end = span.end.saturating_add_signed(behind);
+            span.start = span.start.saturating_add_signed(offset);
+            span.end = span.end.saturating_add_signed(offset);
         }
         spans
     }
 }
 
-/// Records from when it was made until it is dropped.
+/// Records a span from its creation until it is dropped.
 pub struct SpanGuard<'a> {
     pub(crate) recorder: &'a Recorder,
     pub(crate) name: &'static str,
@@ -121,18 +121,18 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn spans_are_recorded_by_rank_0s_clock_once_switched_on() {
+    fn spans_are_recorded_by_rank_0s_clock_once_enabled() {
         let began = Instant::now();
         let recorder = Recorder::new(began);
         assert!(recorder.now().is_none());
         let position = Position::new("forward").epoch(3).layer(1);
-        recorder.add(Track::Send, position, recorder.now(), began, || unreachable!("nobody asked"));
-        recorder.switch_on();
+        recorder.add(Track::Send, position, recorder.now(), began, || unreachable!("not enabled"));
+        recorder.enable();
         assert!(recorder.now().is_some());
         let at = |ns| began + Duration::from_nanos(ns);
         recorder.add(Track::Send, position, Some(at(10)), at(30), || "a".into());
         recorder.add(Track::Receive, position, Some(at(90)), at(50), || "b".into());
-        recorder.set_behind(-20);
+        recorder.set_clock_offset(-20);
         let times: Vec<_> = recorder.take().into_iter().map(|s| (s.name, s.start, s.end)).collect();
         assert_eq!(times, [("a".to_string(), 0, 10), ("b".to_string(), 30, 30)]);
         assert!(recorder.take().is_empty());

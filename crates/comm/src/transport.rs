@@ -1,4 +1,4 @@
-//! What a way of carrying messages must do.
+//! The interface of transports.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,67 +18,69 @@ pub enum Priority {
     Background,
 }
 
-/// A message that was handed over.
+/// A message handed to a transport.
 pub(crate) struct Outgoing {
+    /// World rank of the receiver.
     pub to: usize,
     pub key: Key,
-    #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "between threads nothing waits"))]
+    #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "threads deliver at once"))]
     pub priority: Priority,
     pub message: Message,
-    /// When, if anybody wants to know how long it takes.
-    #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "between threads it takes no time"))]
+    /// Time of the call, if it is traced.
+    #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "threads deliver at once"))]
     pub since: Option<Instant>,
 }
 
 /// The half of a transport that all threads of a rank use.
 pub(crate) trait Sender: Send + Sync {
-    /// Takes a message over without waiting.
-    fn send(&self, outgoing: Outgoing) -> Arrival;
+    /// Sends or queues a message. Never blocks.
+    fn send(&self, outgoing: Outgoing) -> SendStatus;
 }
 
-/// Where a message is when its sender goes on.
-pub(crate) enum Arrival {
-    /// With its receiver.
-    Here,
-    /// On its way; the transport will tell [`Shared::left`].
-    #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "threads hand messages over at once"))]
-    Later,
+/// State of a message when [`Sender::send`] returns.
+pub(crate) enum SendStatus {
+    /// In the inbox of its receiver.
+    Delivered,
+    /// Queued; the transport calls [`Shared::message_sent`] later.
+    #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "threads deliver at once"))]
+    Queued,
 }
 
-/// Why messages to or from a rank cannot be carried.
-pub(crate) struct Trouble {
+/// A failure to send messages to a rank or to receive them from it.
+pub(crate) struct TransportError {
+    /// World rank at the other end.
     pub rank: usize,
     pub cause: String,
 }
 
-/// The half of a transport that belongs to the progress thread, is made on it and never leaves it.
+/// The half of a transport that the progress thread creates and uses.
 pub(crate) trait Transport {
-    /// Moves what can be moved, without waiting: tells `shared` what arrived and what left. Whether anything happened.
-    fn poll(&mut self, shared: &Shared) -> Result<bool, Trouble>;
+    /// Sends and receives what is possible without blocking, and reports it to `shared`. Returns whether there was any.
+    fn poll(&mut self, shared: &Shared) -> Result<bool, TransportError>;
 
-    /// Whether anything has not left yet; with `notices_only`, any heartbeat or failure.
+    /// Returns whether messages are still to be sent; with `notices_only`, heartbeats or failure notices.
     fn pending(&self, notices_only: bool) -> bool;
 
-    /// How long the progress thread may sleep when nothing happened.
-    fn nap(&self) -> Duration;
+    /// Returns how long the progress thread may sleep after a poll without result.
+    fn max_sleep(&self) -> Duration;
 
-    /// Ends it, after all ranks have agreed to.
+    /// Shuts the transport down, after all ranks have agreed to leave.
     fn finish(self: Box<Self>) -> Result<(), String>;
 }
 
-/// A rank's place in its world, as the transport opens it.
+/// A rank and its transport, as opened.
 pub(crate) struct Link {
     pub rank: usize,
     pub inbox: Arc<Inbox>,
     pub sender: Box<dyn Sender>,
     pub transport: Box<dyn Transport>,
-    /// Names of hosts, where they are known without asking.
+    /// Host of every rank, if known without communication.
     pub hosts: Option<Vec<String>>,
-    /// When the world began, where all ranks share a clock.
+    /// Start of the clock, if all ranks share one.
     pub began: Option<Instant>,
 }
 
-/// The name of this machine.
+/// Returns the name of this host.
 pub(crate) fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

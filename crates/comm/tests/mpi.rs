@@ -1,6 +1,6 @@
-//! Ranks as processes, under the `mpirun` of this machine.
+//! Ranks as processes, started by `mpirun`.
 #![cfg(all(feature = "mpi", target_os = "linux"))]
-#![expect(clippy::print_stderr, reason = "says what it skips")]
+#![expect(clippy::print_stderr, reason = "reports skipped tests")]
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -13,13 +13,13 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const DEADLINE: Duration = Duration::from_secs(3);
 
-/// One world at a time: ranks that starve each other would be no test of ours.
+/// Serialises the tests: ranks of several jobs would starve each other.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The example beside this test, under `mpirun`; nothing where there is none.
+/// Returns the command that runs the example under `mpirun`; `None` if that is not installed.
 fn mpirun(ranks: usize, options: &[&str], arguments: &[&str]) -> Option<Command> {
     if Command::new("mpirun").arg("--version").output().is_err() {
         eprintln!("skipped: there is no mpirun");
@@ -58,11 +58,11 @@ fn everything_works_on_1_2_and_4_ranks() {
 }
 
 #[test]
-fn long_messages_travel_in_pieces() {
+fn long_messages_are_sent_in_pieces() {
     check(3, &["check", "4096"]);
 }
 
-/// Runs a mode of the example that fails; returns what all ranks said.
+/// Runs a mode of the example that fails; returns the output of all ranks.
 fn failed(arguments: &[&str]) -> Option<String> {
     let _alone = alone();
     let output = mpirun(3, &[], arguments)?.output().expect("mpirun starts");
@@ -71,7 +71,7 @@ fn failed(arguments: &[&str]) -> Option<String> {
 }
 
 #[test]
-fn a_failure_is_told_to_all() {
+fn a_failure_is_reported_to_all() {
     let Some(text) = failed(&["fail", "1"]) else { return };
     assert!(text.contains("failed: it was asked to"), "{text}");
 }
@@ -79,13 +79,13 @@ fn a_failure_is_told_to_all() {
 #[test]
 fn a_failure_outside_a_group_ends_waits_inside_it() {
     let Some(text) = failed(&["fail-outside", "1"]) else { return };
-    let told = text.lines().any(|line| {
+    let ended = text.lines().any(|line| {
         line.contains("a wait in the group ended: rank 1 on ") && line.contains("failed: it was asked to")
     });
-    assert!(told, "{text}");
+    assert!(ended, "{text}");
 }
 
-/// Ranks at work, and their processes by rank.
+/// Starts ranks that exchange messages for ever; returns the launcher, its output and the processes by rank.
 fn at_work(ranks: usize, options: &[&str]) -> Option<(Child, BufReader<impl Read>, Vec<Pid>)> {
     let mut command = mpirun(ranks, options, &["work", &DEADLINE.as_secs().to_string()])?;
     let mut launcher = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("mpirun starts");
@@ -102,16 +102,16 @@ fn at_work(ranks: usize, options: &[&str]) -> Option<(Child, BufReader<impl Read
     Some((launcher, lines, processes.into_iter().flatten().collect()))
 }
 
-/// Whether a process is there and not just unburied.
+/// Returns whether a process is running; a zombie is not.
 fn lives(process: Pid) -> bool {
     let state = std::fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero()));
     state.is_ok_and(|text| !text.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')))
 }
 
-/// Does `signal` to rank 1 of 3; whether the launcher was content, and what all said.
+/// Sends `signal` to rank 1 of 3. Returns whether the launcher succeeded, and the standard error of all.
 fn hit(signal: Signal, options: &[&str]) -> Option<(bool, String)> {
     let (mut launcher, lines, processes) = at_work(3, options)?;
-    // Read meanwhile, or a full pipe would keep them from ending. The standard output stays open.
+    // Read concurrently: a full pipe would keep the ranks from ending. The standard output stays open.
     let mut errors = launcher.stderr.take().expect("it is piped");
     let said = thread::spawn(move || {
         let mut text = String::new();
@@ -149,27 +149,27 @@ fn a_stopped_rank_is_lost() {
 #[test]
 fn a_killed_rank_ends_the_job() {
     let _alone = alone();
-    // The launcher itself sees that a process of this machine is gone, and says so before we need to.
+    // The launcher detects the end of a local process itself and reports it first.
     let Some((content, said)) = hit(Signal::KILL, &[]) else { return };
     assert!(!content && said.contains("rank 1"), "{said}");
 }
 
 #[test]
-fn a_killed_rank_is_lost_where_the_launcher_does_not_care() {
+fn a_killed_rank_is_noticed_if_the_launcher_ignores_it() {
     let _alone = alone();
     let Some((_, said)) = hit(Signal::KILL, &["--enable-recovery"]) else { return };
     assert!(said.contains("rank 1 on ") && said.contains("is gone"), "{said}");
 }
 
 #[test]
-fn a_job_that_was_suspended_goes_on() {
+fn a_suspended_job_continues() {
     let _alone = alone();
     let Some((mut launcher, lines, processes)) = at_work(3, &[]) else { return };
     let all = |signal| processes.iter().for_each(|&p| kill_process(p, signal).expect("it is our own"));
     all(Signal::STOP);
     thread::sleep(DEADLINE + Duration::from_secs(1));
     all(Signal::CONT);
-    // Long enough to miss somebody.
+    // Long enough for a rank to be lost.
     thread::sleep(DEADLINE + Duration::from_secs(1));
     assert!(launcher.try_wait().expect("it is our own").is_none(), "it has ended");
     all(Signal::KILL);

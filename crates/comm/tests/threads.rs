@@ -1,4 +1,4 @@
-//! Ranks as threads: collectives, counters, and what happens when a rank fails.
+//! Ranks as threads: collectives, counters and failures.
 
 mod checks;
 
@@ -10,8 +10,8 @@ use proptest::prelude::*;
 
 const TAG: Tag = Tag::new(Purpose::Features);
 
-/// Patient enough for a busy machine, impatient enough for a test.
-fn impatient() -> Options {
+/// Returns options with a short deadline, but long enough for a busy machine.
+fn short_deadline() -> Options {
     Options { deadline: Duration::from_secs(2), heartbeat: Duration::from_millis(100), ..Options::default() }
 }
 
@@ -41,7 +41,7 @@ fn a_failure_outside_a_group_ends_waits_inside_it() {
         }
         let group = comm.subgroup(&[3, 2, 0], 5);
         match comm.rank() {
-            // Nobody sends these.
+            // No rank sends this message.
             0 => group.receive(1, TAG).wait().map(drop),
             2 => group.all_reduce(TAG, &mut [1.0f32]),
             _ => group.barrier(TAG),
@@ -105,7 +105,7 @@ proptest! {
 }
 
 #[test]
-fn messages_move_without_being_copied() {
+fn messages_are_not_copied() {
     let places = succeed(2, |comm| {
         if comm.rank() == 0 {
             let message = Message::of(&[1.0f32; 1000]);
@@ -121,7 +121,7 @@ fn messages_move_without_being_copied() {
 }
 
 #[test]
-fn a_message_to_oneself_arrives_and_is_not_counted() {
+fn messages_to_the_own_rank_are_not_counted() {
     succeed(2, |comm| {
         comm.send(comm.rank(), TAG, Message::of(&[5u8]))?;
         assert!(comm.receive(comm.rank(), TAG).is_there());
@@ -132,12 +132,12 @@ fn a_message_to_oneself_arrives_and_is_not_counted() {
 }
 
 #[test]
-fn an_error_of_one_rank_is_what_all_are_told() {
+fn an_error_of_one_rank_is_reported_to_all() {
     let results = threads::run(4, &Options::default(), |comm| {
         if comm.rank() == 2 {
             return Err("disk full".to_string().into());
         }
-        comm.receive(2, TAG).wait().map(drop).map_err(Told::from)
+        comm.receive(2, TAG).wait().map(drop).map_err(UserError::from)
     });
     for (rank, result) in results.into_iter().enumerate() {
         let text = result.unwrap_err().0;
@@ -146,23 +146,23 @@ fn an_error_of_one_rank_is_what_all_are_told() {
     }
 }
 
-/// An error type of a user.
+/// An error type of a user of this crate.
 #[derive(Debug)]
-struct Told(String);
+struct UserError(String);
 
-impl From<String> for Told {
+impl From<String> for UserError {
     fn from(text: String) -> Self {
-        Told(text)
+        UserError(text)
     }
 }
 
-impl From<Error> for Told {
+impl From<Error> for UserError {
     fn from(error: Error) -> Self {
-        Told(error.to_string())
+        UserError(error.to_string())
     }
 }
 
-impl std::fmt::Display for Told {
+impl std::fmt::Display for UserError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)
     }
@@ -186,15 +186,15 @@ fn a_panic_of_one_rank_ends_all_waits() {
 
 #[test]
 fn a_stalled_rank_is_lost_on_all_others_by_name() {
-    let results = threads::run(3, &impatient(), |comm| {
+    let results = threads::run(3, &short_deadline(), |comm| {
         comm.at(Position::new("forward").epoch(3).layer(1));
-        // Signs of life with the new place: nobody stalls before all have told where they are.
+        // Wait for heartbeats with the new position.
         thread::sleep(Duration::from_millis(300));
         match comm.rank() {
             1 => Err(comm.stall().expect("the others notice")),
             // Waits for the lost rank.
             0 => comm.receive(1, TAG.epoch(3)).wait().map(drop),
-            // Waits for somebody who lives.
+            // Waits for a rank that is alive.
             _ => comm.receive(0, TAG.epoch(3)).wait().map(drop),
         }
     });
@@ -208,8 +208,8 @@ fn a_stalled_rank_is_lost_on_all_others_by_name() {
 }
 
 #[test]
-fn a_loss_is_noticed_by_ranks_that_do_not_wait() {
-    let results = threads::run(2, &impatient(), |comm| {
+fn a_lost_rank_is_noticed_without_waiting() {
+    let results = threads::run(2, &short_deadline(), |comm| {
         if comm.rank() == 1 {
             return comm.stall().map_or(Ok(()), Err);
         }
@@ -222,7 +222,7 @@ fn a_loss_is_noticed_by_ranks_that_do_not_wait() {
 }
 
 #[test]
-fn long_work_is_no_loss() {
+fn a_rank_that_computes_for_long_is_not_lost() {
     let options = Options {
         deadline: Duration::from_millis(1500),
         heartbeat: Duration::from_millis(100),
@@ -238,7 +238,7 @@ fn long_work_is_no_loss() {
 }
 
 #[test]
-fn who_leaves_too_early_is_named_by_whoever_waits() {
+fn a_rank_that_leaves_too_early_is_named() {
     for reduce in [false, true] {
         let results = run(2, |comm| match (comm.rank(), reduce) {
             (0, false) => comm.receive(1, TAG.layer(4)).wait().map(drop),

@@ -1,10 +1,10 @@
-//! Ranks as processes that an MPI launcher started, on one machine or many.
+//! Ranks as processes started by an MPI launcher, on one or several hosts.
 //!
-//! All calls of MPI are made by the progress thread, which never blocks in one: sends and receives are posted and
-//! tested in turn. Collectives and error handlers of MPI are not used; ours end in time and name who is missing.
+//! The progress thread makes all MPI calls and never blocks in one: it posts sends and receives and tests them. MPI
+//! collectives and error handlers are not used, because those of this crate time out and name the rank that failed.
 
 mod raw;
-mod road;
+mod send_queue;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use halograph_kernels::buffer::Buffer;
 use rustix::process::Pid;
 
-use self::raw::{Arriving, Lane, Probed, QUEUES};
-use self::road::Road;
+use self::raw::{Lane, PendingReceive, Probed, QUEUES};
+use self::send_queue::SendQueue;
 use crate::comm::Comm;
 use crate::error::{Error, Result};
 use crate::inbox::Inbox;
@@ -23,20 +23,20 @@ use crate::message::Message;
 use crate::notice::text;
 use crate::options::Options;
 use crate::shared::Shared;
-use crate::tag::Part;
-use crate::transport::{self, Arrival, Link, Outgoing, Sender, Transport, Trouble};
+use crate::tag::Kind;
+use crate::transport::{self, Link, Outgoing, SendStatus, Sender, Transport, TransportError};
 
-/// How long to sleep when nothing happened: a share of the time since anything did, within bounds. On a slow link, where
-/// a piece takes milliseconds, a thread that looked often would take a core from those that compute.
-const NAP_SHARE: u32 = 8;
-const SHORTEST_NAP: Duration = Duration::from_micros(20);
-const LONGEST_NAP: Duration = Duration::from_micros(500);
-/// The longest while something is under way that may be waited for: MPI moves long messages only when it is called.
-const LONGEST_WHILE_URGENT: Duration = Duration::from_micros(100);
-/// Messages taken in between two looks at anything else.
-const AT_ONCE: usize = 256;
+/// Sleep after a poll without result: the time since the last progress divided by this, within bounds. On a slow link,
+/// where a piece takes milliseconds, frequent polls would take a core from threads that compute.
+const SLEEP_DIVISOR: u32 = 8;
+const MIN_SLEEP: Duration = Duration::from_micros(20);
+const MAX_SLEEP: Duration = Duration::from_micros(500);
+/// Maximum while urgent messages are in flight: MPI transfers long messages only while it is called.
+const MAX_SLEEP_WHILE_URGENT: Duration = Duration::from_micros(100);
+/// Maximum number of messages received in one poll.
+const MAX_PROBES: usize = 256;
 
-/// Joins the ranks that the launcher started. Once per process.
+/// Joins the ranks that the launcher started; returns the world communicator. Collective; at most once per process.
 pub fn join(options: &Options) -> Result<Comm> {
     static JOINED: AtomicBool = AtomicBool::new(false);
     if JOINED.swap(true, Ordering::Relaxed) {
@@ -45,142 +45,143 @@ pub fn join(options: &Options) -> Result<Comm> {
     let piece = options.piece;
     let comm = Comm::start(options, move || open(piece).map_err(|cause| Error::Start { cause }))?;
     let name = [transport::host(), machine(), std::process::id().to_string()].join("\n");
-    let names = comm.gather(comm.group().control(Part::Hosts), Message::of(name.as_bytes()))?;
+    let names = comm.gather(comm.group().control(Kind::Hosts), Message::of(name.as_bytes()))?;
     let names: Vec<String> = names.iter().map(text).collect();
     comm.shared().set_hosts(names.iter().map(|name| name.lines().next().unwrap_or("").into()).collect());
     comm.shared().set_processes(names.iter().map(|name| process(name)).collect());
     Ok(comm)
 }
 
-/// Where numbers of processes mean the same: the running kernel, and the name space in it.
+/// Identifies where process ids are comparable: the running kernel and its PID namespace.
 fn machine() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let space = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     format!("{} {}", boot.trim(), space.display())
 }
 
-/// The process that said this of itself, if it is another one of this machine.
+/// Returns the process of a rank, if it is another process on this host.
 fn process(name: &str) -> Option<Pid> {
-    let [_, place, number] = name.lines().collect::<Vec<_>>().try_into().ok()?;
+    let [_, location, number] = name.lines().collect::<Vec<_>>().try_into().ok()?;
     let number: i32 = number.parse().ok()?;
     let other = number != std::process::id() as i32;
-    (other && place == machine() && place.trim().len() > 1).then(|| Pid::from_raw(number)).flatten()
+    (other && location == machine() && location.trim().len() > 1).then(|| Pid::from_raw(number)).flatten()
 }
 
 fn open(piece: usize) -> Result<Link, String> {
     let (rank, size) = raw::init()?;
     let inbox = Arc::new(Inbox::new(size));
-    let queue = Arc::new(Queue { waiting: Mutex::default(), inbox: inbox.clone() });
-    let lanes = || [const { VecDeque::new() }; QUEUES];
+    let outbox = Arc::new(Outbox { messages: Mutex::default(), inbox: inbox.clone() });
+    let queues = || [const { VecDeque::new() }; QUEUES];
     let transport = Mpi {
-        queue: queue.clone(),
-        roads: (0..size).map(|_| Road::default()).collect(),
-        arriving: (0..size).map(|_| lanes()).collect(),
+        outbox: outbox.clone(),
+        sending: (0..size).map(|_| SendQueue::default()).collect(),
+        receiving: (0..size).map(|_| queues()).collect(),
         pieces: (0..size).map(|_| [const { Vec::new() }; QUEUES]).collect(),
         piece: (piece / size_of::<u64>()).max(1),
-        last: Instant::now(),
+        last_progress: Instant::now(),
     };
-    let (sender, transport) = (Box::new(Waiting(queue)), Box::new(transport));
+    let (sender, transport) = (Box::new(OutboxSender(outbox)), Box::new(transport));
     Ok(Link { rank, inbox, sender, transport, hosts: None, began: None })
 }
 
-/// Messages that the progress thread has not taken over yet.
-struct Queue {
-    waiting: Mutex<VecDeque<Outgoing>>,
+/// Messages that the progress thread has not yet moved to a send queue.
+struct Outbox {
+    messages: Mutex<VecDeque<Outgoing>>,
     inbox: Arc<Inbox>,
 }
 
-impl Queue {
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<Outgoing>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+impl Outbox {
+    fn messages(&self) -> MutexGuard<'_, VecDeque<Outgoing>> {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The end of the queue that other threads see.
-struct Waiting(Arc<Queue>);
+/// Adds messages to the outbox.
+struct OutboxSender(Arc<Outbox>);
 
-impl Sender for Waiting {
-    fn send(&self, outgoing: Outgoing) -> Arrival {
-        self.0.waiting().push_back(outgoing);
-        self.0.inbox.bell.ring();
-        Arrival::Later
+impl Sender for OutboxSender {
+    fn send(&self, outgoing: Outgoing) -> SendStatus {
+        self.0.messages().push_back(outgoing);
+        self.0.inbox.wakeup.notify();
+        SendStatus::Queued
     }
 }
 
 struct Mpi {
-    queue: Arc<Queue>,
-    /// What is being sent, by receiver.
-    roads: Vec<Road>,
-    /// What is being received, by sender and lane, in the order it was sent.
-    arriving: Vec<[VecDeque<Arriving>; QUEUES]>,
-    /// Pieces of a long message of each sender and lane, until its last one is there.
+    outbox: Arc<Outbox>,
+    /// Messages being sent, by receiver.
+    sending: Vec<SendQueue>,
+    /// Messages and pieces being received, by sender and queue, in the order in which they were sent.
+    receiving: Vec<[VecDeque<PendingReceive>; QUEUES]>,
+    /// Received pieces of an incomplete message, by sender and queue.
     pieces: Vec<[Vec<Buffer<u64>>; QUEUES]>,
-    /// Words of the longest piece.
+    /// Maximum words of a piece.
     piece: usize,
-    /// When anything last happened.
-    last: Instant,
+    /// Time of the last poll that made progress.
+    last_progress: Instant,
 }
 
 impl Mpi {
-    /// Sends what waits and lets go of what has left. What fails for one rank must not keep notices from the others.
-    fn depart(&mut self, shared: &Shared) -> Result<bool, Trouble> {
-        let waiting = std::mem::take(&mut *self.queue.waiting());
-        waiting.into_iter().for_each(|outgoing| self.roads[outgoing.to].push(outgoing));
+    /// Completes and posts sends. An error for one rank must not keep notices from the others.
+    fn send_pending(&mut self, shared: &Shared) -> Result<bool, TransportError> {
+        let messages = std::mem::take(&mut *self.outbox.messages());
+        messages.into_iter().for_each(|outgoing| self.sending[outgoing.to].push(outgoing));
         let mut result = Ok(false);
-        for road in &mut self.roads {
-            for happened in [road.let_go(shared), road.post(self.piece)] {
-                result = match (result, happened) {
+        for queue in &mut self.sending {
+            for progressed in [queue.complete(shared), queue.post(self.piece)] {
+                result = match (result, progressed) {
                     (Ok(before), Ok(now)) => Ok(before | now),
-                    (Err(trouble), _) | (_, Err(trouble)) => Err(trouble),
+                    (Err(error), _) | (_, Err(error)) => Err(error),
                 };
             }
         }
         result
     }
 
-    /// Begins to receive what is announced.
-    fn announce(&mut self, me: usize) -> Result<bool, Trouble> {
-        for i in 0..AT_ONCE {
-            let probed = raw::probe().map_err(|cause| Trouble { rank: me, cause })?;
+    /// Posts receives of messages that a probe finds.
+    fn post_receives(&mut self, me: usize) -> Result<bool, TransportError> {
+        for i in 0..MAX_PROBES {
+            let probed = raw::probe().map_err(|cause| TransportError { rank: me, cause })?;
             let Some(probed) = probed else { return Ok(i > 0) };
             let Probed { from, lane, .. } = probed;
-            let arriving = probed.receive().map_err(|cause| Trouble { rank: from, cause })?;
-            self.arriving[from][lane.queue()].push_back(arriving);
+            let pending = probed.receive().map_err(|cause| TransportError { rank: from, cause })?;
+            self.receiving[from][lane.queue()].push_back(pending);
         }
         Ok(true)
     }
 
-    /// Delivers what has arrived, in the order it was sent.
-    fn deliver(&mut self, shared: &Shared) -> Result<bool, Trouble> {
-        let mut happened = false;
+    /// Delivers received messages, in the order in which they were sent.
+    fn deliver(&mut self, shared: &Shared) -> Result<bool, TransportError> {
+        let mut progressed = false;
         for (from, queue) in
-            (0..self.arriving.len()).flat_map(|from| (0..QUEUES).map(move |queue| (from, queue)))
+            (0..self.receiving.len()).flat_map(|from| (0..QUEUES).map(move |queue| (from, queue)))
         {
-            let trouble = |cause| Trouble { rank: from, cause };
-            while let Some(first) = self.arriving[from][queue].front_mut()
-                && first.is_done().map_err(trouble)?
+            let error = |cause| TransportError { rank: from, cause };
+            while let Some(first) = self.receiving[from][queue].front_mut()
+                && first.is_done().map_err(error)?
             {
-                let arrived = self.arriving[from][queue].pop_front().expect("it was the first");
-                self.take_in(from, arrived, shared).map_err(trouble)?;
-                happened = true;
+                let received = self.receiving[from][queue].pop_front().expect("it is the first");
+                self.accept(from, received, shared).map_err(error)?;
+                progressed = true;
             }
         }
-        Ok(happened)
+        Ok(progressed)
     }
 
-    fn take_in(&mut self, from: usize, arrived: Arriving, shared: &Shared) -> Result<(), String> {
-        let lane = arrived.lane;
-        let mut words = arrived.into_words();
+    /// Delivers a message, or stores a piece of one.
+    fn accept(&mut self, from: usize, received: PendingReceive, shared: &Shared) -> Result<(), String> {
+        let lane = received.lane;
+        let mut words = received.into_words();
         let pieces = &mut self.pieces[from][lane.queue()];
         if lane.is_piece() {
-            // A long message is a sign of life too.
-            shared.inbox.heard(from);
+            // Long messages must not make their sender appear silent.
+            shared.inbox.mark_alive(from);
             pieces.push(words);
             return Ok(());
         }
         if !pieces.is_empty() {
             pieces.push(words);
-            words = joined(std::mem::take(pieces));
+            words = join_pieces(&std::mem::take(pieces));
         }
         let (key, message) =
             Message::unsealed(words).ok_or("it sent something that is no message of ours")?;
@@ -188,18 +189,18 @@ impl Mpi {
         Ok(())
     }
 
-    /// Whether anything is under way that does not go behind all else.
-    fn is_urgent(&self) -> bool {
-        let urgent = |queues: &[VecDeque<Arriving>; QUEUES]| !queues[Lane::Message.queue()].is_empty();
-        self.roads.iter().any(Road::is_urgent) || self.arriving.iter().any(urgent)
+    /// Returns whether urgent messages are being sent or received.
+    fn has_urgent(&self) -> bool {
+        let urgent = |queues: &[VecDeque<PendingReceive>; QUEUES]| !queues[Lane::Urgent.queue()].is_empty();
+        self.sending.iter().any(SendQueue::has_urgent) || self.receiving.iter().any(urgent)
     }
 }
 
-/// Pieces as the one message they were cut from.
-fn joined(pieces: Vec<Buffer<u64>>) -> Buffer<u64> {
+/// Returns the message that was split into these pieces.
+fn join_pieces(pieces: &[Buffer<u64>]) -> Buffer<u64> {
     let mut words = Buffer::unspecified(pieces.iter().map(|piece| piece.len()).sum());
     let mut rest = &mut words[..];
-    for piece in &pieces {
+    for piece in pieces {
         let (start, end) = rest.split_at_mut(piece.len());
         start.copy_from_slice(piece);
         rest = end;
@@ -208,24 +209,25 @@ fn joined(pieces: Vec<Buffer<u64>>) -> Buffer<u64> {
 }
 
 impl Transport for Mpi {
-    fn poll(&mut self, shared: &Shared) -> Result<bool, Trouble> {
-        let mut happened = self.depart(shared)?;
-        happened |= self.announce(shared.rank)?;
-        happened |= self.deliver(shared)?;
-        if happened {
-            self.last = Instant::now();
+    fn poll(&mut self, shared: &Shared) -> Result<bool, TransportError> {
+        let mut progressed = self.send_pending(shared)?;
+        progressed |= self.post_receives(shared.rank)?;
+        progressed |= self.deliver(shared)?;
+        if progressed {
+            self.last_progress = Instant::now();
         }
-        Ok(happened)
+        Ok(progressed)
     }
 
     fn pending(&self, notices_only: bool) -> bool {
         let matters = |outgoing: &Outgoing| !notices_only || Lane::of(outgoing) == Lane::Notice;
-        self.queue.waiting().iter().any(matters) || self.roads.iter().any(|road| !road.is_empty(notices_only))
+        self.outbox.messages().iter().any(matters)
+            || self.sending.iter().any(|queue| !queue.is_empty(notices_only))
     }
 
-    fn nap(&self) -> Duration {
-        let longest = if self.is_urgent() { LONGEST_WHILE_URGENT } else { LONGEST_NAP };
-        (self.last.elapsed() / NAP_SHARE).clamp(SHORTEST_NAP, longest)
+    fn max_sleep(&self) -> Duration {
+        let max = if self.has_urgent() { MAX_SLEEP_WHILE_URGENT } else { MAX_SLEEP };
+        (self.last_progress.elapsed() / SLEEP_DIVISOR).clamp(MIN_SLEEP, max)
     }
 
     fn finish(self: Box<Self>) -> Result<(), String> {
@@ -240,6 +242,6 @@ mod tests {
     #[test]
     fn pieces_make_one_message() {
         let pieces = [&[1u64, 2][..], &[3], &[], &[4, 5, 6]].map(Buffer::from);
-        assert_eq!(&*joined(pieces.into()), &[1, 2, 3, 4, 5, 6]);
+        assert_eq!(&*join_pieces(&pieces), &[1, 2, 3, 4, 5, 6]);
     }
 }

@@ -1,6 +1,6 @@
-//! The few calls of MPI that are made, each wrapped so that nothing outside can go wrong.
+//! Safe wrappers of the MPI calls in use.
 //!
-//! Only the thread that called [`init`] may call the rest: MPI was asked for no more.
+//! Only the thread that called [`init`] may call the other functions: MPI is initialised with thread level *funneled*.
 
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_int};
@@ -9,81 +9,82 @@ use std::ptr::null_mut;
 use ::mpi::ffi;
 use halograph_kernels::buffer::Buffer;
 
-use crate::tag::Part;
+use crate::tag::Kind;
 use crate::transport::{Outgoing, Priority};
 
 type Result<T, E = String> = std::result::Result<T, E>;
 
-/// Queues of a sender (messages, notices, what is behind all else): what is in one keeps its order.
+/// Queues of a sender: urgent messages, notices, background messages. Each keeps its order.
 pub const QUEUES: usize = 3;
 
-/// What MPI's own tag says. Messages of one sender keep their order within their queue; notices overtake the rest, and the rest what is behind.
+/// The MPI tag of a message. Notices overtake urgent messages, and these overtake background messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
-    /// A message, or its last piece.
-    Message,
-    /// A piece that others follow.
-    Piece,
-    /// A sign of life or of failure: never behind anything long.
+    /// An urgent message, or its last piece.
+    Urgent,
+    /// A piece of an urgent message, except the last.
+    UrgentPiece,
+    /// A heartbeat or failure notice.
     Notice,
-    /// As the first two, of messages that all others overtake.
-    Behind,
-    BehindPiece,
+    /// A background message, or its last piece.
+    Background,
+    /// A piece of a background message, except the last.
+    BackgroundPiece,
 }
 
 impl Lane {
-    /// That of a message, or of its last piece.
+    /// Returns the lane of a message, or of its last piece.
     pub fn of(outgoing: &Outgoing) -> Self {
-        match (outgoing.key.part, outgoing.priority) {
-            (Part::Beat | Part::Notice, _) => Lane::Notice,
-            (_, Priority::Urgent) => Lane::Message,
-            (_, Priority::Background) => Lane::Behind,
+        match (outgoing.key.kind, outgoing.priority) {
+            (Kind::Heartbeat | Kind::Notice, _) => Lane::Notice,
+            (_, Priority::Urgent) => Lane::Urgent,
+            (_, Priority::Background) => Lane::Background,
         }
     }
 
-    /// That of a piece which others of its message follow.
+    /// Returns the lane of the other pieces of the message.
     fn of_piece(self) -> Self {
-        if self == Lane::Behind { Lane::BehindPiece } else { Lane::Piece }
+        if self == Lane::Background { Lane::BackgroundPiece } else { Lane::UrgentPiece }
     }
 
     pub fn is_piece(self) -> bool {
-        matches!(self, Lane::Piece | Lane::BehindPiece)
+        matches!(self, Lane::UrgentPiece | Lane::BackgroundPiece)
     }
 
     fn from_tag(tag: c_int) -> Option<Self> {
-        let all = [Lane::Message, Lane::Piece, Lane::Notice, Lane::Behind, Lane::BehindPiece];
+        let all = [Lane::Urgent, Lane::UrgentPiece, Lane::Notice, Lane::Background, Lane::BackgroundPiece];
         all.into_iter().find(|&lane| lane as c_int == tag)
     }
 
-    /// Which of a sender's [`QUEUES`] it belongs to.
+    /// Returns the index of its queue among the [`QUEUES`] of a sender.
     pub fn queue(self) -> usize {
         match self {
-            Lane::Message | Lane::Piece => 0,
+            Lane::Urgent | Lane::UrgentPiece => 0,
             Lane::Notice => 1,
-            Lane::Behind | Lane::BehindPiece => 2,
+            Lane::Background | Lane::BackgroundPiece => 2,
         }
     }
 }
 
-/// What MPI says about a call.
+/// Converts the return code of an MPI call.
 fn check(code: c_int) -> Result<()> {
     // MPI_SUCCESS is 0 in every MPI.
     if code == 0 {
         return Ok(());
     }
-    // No MPI's longest text is longer.
+    // Longer than MPI_MAX_ERROR_STRING of any MPI.
     let (mut text, mut length) = ([0u8; 4096], 0);
-    // SAFETY: the text has room for the longest there is, and MPI writes within it.
+    // SAFETY: the buffer is longer than the longest text, and MPI writes within it.
     unsafe { ffi::MPI_Error_string(code, text.as_mut_ptr().cast::<c_char>(), &mut length) };
     let length = usize::try_from(length).unwrap_or(0).min(text.len());
     Err(format!("MPI says: {} (code {code})", String::from_utf8_lossy(&text[..length])))
 }
 
-/// Starts MPI: this rank and how many there are.
+/// Initialises MPI. Returns the rank of this process and the number of ranks.
 pub fn init() -> Result<(usize, usize)> {
     let (mut granted, mut rank, mut size) = (0, 0, 0);
-    // SAFETY: the caller joins once per process; all pointers are null where that is allowed, or to live numbers; the
-    // constants are set before `main`.
+    // SAFETY: called once per process; pointers are null where allowed, or to live integers; the constants are set
+    // before `main`.
     let wanted = unsafe {
         let wanted = ffi::RSMPI_THREAD_FUNNELED;
         check(ffi::MPI_Init_thread(null_mut(), null_mut(), wanted, &mut granted))?;
@@ -98,51 +99,51 @@ pub fn init() -> Result<(usize, usize)> {
     Ok((rank as usize, size as usize))
 }
 
-/// Ends MPI, after which it cannot be started again. Waits for all ranks.
+/// Finalises MPI, which cannot be initialised again. Blocks until all ranks do.
 pub fn finalize() -> Result<()> {
-    // SAFETY: MPI was started by `init` on this thread, and nothing is under way.
+    // SAFETY: MPI was initialised by `init` on this thread, and no request is pending.
     check(unsafe { ffi::MPI_Finalize() })
 }
 
-/// Whether `request` is done; if so it is gone.
+/// Returns whether `request` is done. If so, MPI has freed it.
 fn test(request: &mut ffi::MPI_Request) -> Result<bool> {
     let mut done = 0;
-    // SAFETY: the request was made by MPI and is not done yet, or is the one MPI leaves in place of such.
+    // SAFETY: the request was created by MPI and is pending, or is the null request that MPI replaces it by.
     check(unsafe { ffi::MPI_Test(request, &mut done, ffi::RSMPI_STATUS_IGNORE) })?;
     Ok(done != 0)
 }
 
-/// A message that MPI reads until it has left, piece by piece.
-pub struct Departing {
-    /// Always there, until dropped.
+/// A message being sent, piece by piece. MPI reads its memory until it is done.
+pub struct PendingSend {
+    /// `None` only while dropped.
     outgoing: Option<Outgoing>,
-    /// Words that MPI was given.
+    /// Words that were posted to MPI.
     posted: usize,
-    /// Pieces that are with MPI, and their words.
+    /// Posted pieces that are not done, and their words.
     requests: VecDeque<(ffi::MPI_Request, usize)>,
 }
 
-impl Departing {
-    /// A message that MPI knows nothing of yet.
+impl PendingSend {
+    /// Returns a message of which nothing was posted.
     pub fn new(mut outgoing: Outgoing) -> Self {
         outgoing.message.seal(outgoing.key);
-        Departing { outgoing: Some(outgoing), posted: 0, requests: VecDeque::new() }
+        PendingSend { outgoing: Some(outgoing), posted: 0, requests: VecDeque::new() }
     }
 
     pub fn outgoing(&self) -> &Outgoing {
-        self.outgoing.as_ref().expect("it is taken only when dropped")
+        self.outgoing.as_ref().expect("taken only when dropped")
     }
 
     pub fn is_posted(&self) -> bool {
         self.posted >= self.outgoing().message.sealed().len()
     }
 
-    /// Words that are with MPI.
-    pub fn travelling(&self) -> usize {
+    /// Returns the words of posted pieces that are not done.
+    pub fn in_flight(&self) -> usize {
         self.requests.iter().map(|(_, words)| words).sum()
     }
 
-    /// Gives MPI the next piece, of at most `piece` words: how many these are. After an error nothing more is posted.
+    /// Posts the next piece, of at most `piece` words, and returns its length. After an error nothing more is posted.
     pub fn post(&mut self, piece: usize) -> Result<usize> {
         let lane = Lane::of(self.outgoing());
         let Outgoing { to, message, .. } = self.outgoing();
@@ -155,7 +156,7 @@ impl Departing {
         Ok(words)
     }
 
-    /// Whether all of it has left.
+    /// Returns whether all of it was sent.
     pub fn is_done(&mut self) -> Result<bool> {
         while let Some((request, _)) = self.requests.front_mut() {
             if !test(request)? {
@@ -167,24 +168,26 @@ impl Departing {
     }
 }
 
-impl Drop for Departing {
+impl Drop for PendingSend {
     fn drop(&mut self) {
         if !self.requests.is_empty() {
-            // MPI may still read it: it must stay where it is for ever.
+            // MPI may still read the memory: it must never be freed.
             std::mem::forget(self.outgoing.take());
         }
     }
 }
 
-/// Posts a send. The words must stay where they are, unchanged, until the request is done. What is behind all else is done
-/// only when its receiver has seen it: what MPI merely passed on may still stand in long queues, where nothing overtakes it.
+/// Posts a send. The words must be neither moved nor changed until the request is done.
+///
+/// Background pieces are sent synchronously, i.e. are done when the receiver has matched them: pieces that MPI only
+/// buffers may be in long queues, where nothing overtakes them.
 fn send(words: &[u64], to: usize, lane: Lane) -> Result<ffi::MPI_Request> {
     let count = c_int::try_from(words.len()).map_err(|_| "a piece is too long".to_string())?;
     // SAFETY: a copy of a constant.
     let mut request = unsafe { ffi::RSMPI_REQUEST_NULL };
-    let is_behind = lane.queue() == Lane::Behind.queue();
-    let post = if is_behind { ffi::MPI_Issend } else { ffi::MPI_Isend };
-    // SAFETY: the pointer is to as many words as are said, and `Departing` keeps them.
+    let is_background = lane.queue() == Lane::Background.queue();
+    let post = if is_background { ffi::MPI_Issend } else { ffi::MPI_Isend };
+    // SAFETY: the pointer is to `count` words, and `PendingSend` keeps them.
     check(unsafe {
         post(
             words.as_ptr().cast(),
@@ -199,7 +202,7 @@ fn send(words: &[u64], to: usize, lane: Lane) -> Result<ffi::MPI_Request> {
     Ok(request)
 }
 
-/// A message that MPI has announced to nobody but us.
+/// A message that was matched by a probe.
 pub struct Probed {
     message: ffi::MPI_Message,
     words: usize,
@@ -207,7 +210,7 @@ pub struct Probed {
     pub lane: Lane,
 }
 
-/// The next message that is announced, of whomever.
+/// Returns the next message of any sender, if there is one. Does not block.
 pub fn probe() -> Result<Option<Probed>> {
     let (mut flag, mut count) = (0, 0);
     // SAFETY: a copy of a constant, and a plain struct of numbers.
@@ -221,7 +224,7 @@ pub fn probe() -> Result<Option<Probed>> {
     if flag == 0 {
         return Ok(None);
     }
-    // SAFETY: the status was filled in for the message that was found.
+    // SAFETY: the status was set by the successful probe.
     check(unsafe { ffi::MPI_Get_count(&status, ffi::RSMPI_UINT64_T, &mut count) })?;
     let words = usize::try_from(count).map_err(|_| "a message is not of whole words".to_string())?;
     let lane = Lane::from_tag(status.MPI_TAG).ok_or("a message has a tag that is not ours")?;
@@ -229,30 +232,30 @@ pub fn probe() -> Result<Option<Probed>> {
 }
 
 impl Probed {
-    /// Posts its receive.
-    pub fn receive(mut self) -> Result<Arriving> {
+    /// Posts the receive.
+    pub fn receive(mut self) -> Result<PendingReceive> {
         let mut words = Buffer::<u64>::unspecified(self.words);
         // SAFETY: a copy of a constant.
         let mut request = unsafe { ffi::RSMPI_REQUEST_NULL };
-        // SAFETY: there is room for as many words as were announced, and `Arriving` keeps it.
+        // SAFETY: the buffer has as many words as the message, and `PendingReceive` keeps it.
         check(unsafe {
-            let room = words.as_mut_ptr().cast();
+            let buffer = words.as_mut_ptr().cast();
             let count = self.words as c_int;
-            ffi::MPI_Imrecv(room, count, ffi::RSMPI_UINT64_T, &mut self.message, &mut request)
+            ffi::MPI_Imrecv(buffer, count, ffi::RSMPI_UINT64_T, &mut self.message, &mut request)
         })?;
-        Ok(Arriving { words, request: Some(request), lane: self.lane })
+        Ok(PendingReceive { words, request: Some(request), lane: self.lane })
     }
 }
 
-/// Words that MPI writes until all are there.
-pub struct Arriving {
+/// A message or piece being received. MPI writes its memory until it is done.
+pub struct PendingReceive {
     words: Buffer<u64>,
-    /// None when it is done.
+    /// `None` when done.
     request: Option<ffi::MPI_Request>,
     pub lane: Lane,
 }
 
-impl Arriving {
+impl PendingReceive {
     pub fn is_done(&mut self) -> Result<bool> {
         if let Some(request) = &mut self.request {
             if !test(request)? {
@@ -263,17 +266,20 @@ impl Arriving {
         Ok(true)
     }
 
-    /// What was received.
+    /// Returns the received words.
+    ///
+    /// # Panics
+    /// If it is not done.
     pub fn into_words(mut self) -> Buffer<u64> {
-        assert!(self.request.is_none(), "whoever asks has seen that it is done");
+        assert!(self.request.is_none(), "it is done");
         std::mem::take(&mut self.words)
     }
 }
 
-impl Drop for Arriving {
+impl Drop for PendingReceive {
     fn drop(&mut self) {
         if self.request.is_some() {
-            // MPI may still write there: it must stay for ever.
+            // MPI may still write to the memory: it must never be freed.
             std::mem::forget(std::mem::take(&mut self.words));
         }
     }

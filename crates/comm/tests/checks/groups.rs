@@ -5,13 +5,14 @@ use halograph_kernels::buffer::Buffer;
 
 use super::{CONTROL, FEATURES, WEIGHTS, bits, expected_of, number};
 
-/// Ids of the groups below; ring groups use all ids from `RING` on.
+// Ids of the groups below. Groups of neighbours use all ids from `RING` on.
 const PARITY: u16 = 1;
 const ALONE: u16 = 2;
 const REVERSED: u16 = 3;
 const NESTED: u16 = u16::MAX;
 const RING: u16 = 100;
 
+/// Runs all checks of subgroups, on any number of ranks.
 pub fn all(comm: &Comm) -> Result<()> {
     disjoint(comm)?;
     alone(comm)?;
@@ -19,7 +20,7 @@ pub fn all(comm: &Comm) -> Result<()> {
     overlapping(comm)
 }
 
-/// Even and odd ranks work at once under one id, then in groups nested in these.
+/// Even and odd ranks use disjoint groups with one id at the same time, then groups nested in these.
 fn disjoint(comm: &Comm) -> Result<()> {
     let members: Vec<usize> = (comm.rank() % 2..comm.size()).step_by(2).collect();
     let group = comm.subgroup(&members, PARITY);

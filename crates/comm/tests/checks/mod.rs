@@ -1,4 +1,4 @@
-//! What every transport must do, as checks that all ranks run together.
+//! Checks of a transport, run by all ranks of a communicator together.
 
 use halograph_comm::{Comm, Message, Priority, Purpose, Result, Tag};
 use halograph_kernels::Real;
@@ -10,13 +10,13 @@ const FEATURES: Tag = Tag::new(Purpose::Features);
 const WEIGHTS: Tag = Tag::new(Purpose::Weights);
 const CONTROL: Tag = Tag::new(Purpose::Control);
 
-/// All of them, on any number of ranks.
+/// Runs all checks, on any number of ranks.
 pub fn all(comm: &Comm) -> Result<()> {
     exchange(comm, 11)?;
     exchange(comm, 1000)?;
     tags_in_any_order(comm)?;
     several_under_one_tag(comm)?;
-    behind_all_else(comm)?;
+    background_messages(comm)?;
     gathers_and_broadcasts(comm)?;
     for len in [0, 1, 2, 3, 7, 64, 1001, 100_003] {
         sum::<f32>(comm, len)?;
@@ -26,12 +26,12 @@ pub fn all(comm: &Comm) -> Result<()> {
     flags(comm)
 }
 
-/// Numbers whose sums are rounded, so that the order of additions shows.
+/// Returns numbers whose sums depend on the order of additions by rounding.
 fn number<T: Real>(rank: usize, i: usize) -> T {
     T::of(((rank * 31 + i * 17) % 101) as f64 * 0.1 + 1.0 / (rank + i + 1) as f64)
 }
 
-/// Everybody sends everybody a different number of numbers, some none at all.
+/// All-to-all with messages of different lengths, some of them empty.
 pub fn exchange(comm: &Comm, most: usize) -> Result<()> {
     let len = |from: usize, to: usize| (from * 7 + to * 3) % most;
     let numbers = |from: usize, to: usize| -> Vec<u32> {
@@ -53,7 +53,7 @@ pub fn exchange(comm: &Comm, most: usize) -> Result<()> {
     Ok(())
 }
 
-/// Receives in another order than was sent.
+/// Receives in another order than that of the sends.
 pub fn tags_in_any_order(comm: &Comm) -> Result<()> {
     let (next, previous) = neighbours(comm);
     for slot in 0..8 {
@@ -66,13 +66,13 @@ pub fn tags_in_any_order(comm: &Comm) -> Result<()> {
     Ok(())
 }
 
-/// The ranks after and before this one.
+/// Returns the next and the previous rank.
 pub fn neighbours(comm: &Comm) -> (usize, usize) {
     let (me, size) = (comm.rank(), comm.size());
     ((me + 1) % size, (me + size - 1) % size)
 }
 
-/// Long and short messages under one tag keep their order, though short ones travel faster.
+/// Long and short messages with equal tags keep their order, although short ones are sent faster.
 pub fn several_under_one_tag(comm: &Comm) -> Result<()> {
     let (next, previous) = neighbours(comm);
     let lengths = [200_000, 1, 50_000, 0, 3];
@@ -86,16 +86,16 @@ pub fn several_under_one_tag(comm: &Comm) -> Result<()> {
     Ok(())
 }
 
-/// Long messages that others may overtake arrive whole and in order, among others that are as long.
-pub fn behind_all_else(comm: &Comm) -> Result<()> {
+/// Long background messages arrive complete and in order, among urgent messages of the same lengths.
+pub fn background_messages(comm: &Comm) -> Result<()> {
     let (next, previous) = neighbours(comm);
-    let (behind, before) = (FEATURES.layer(8), FEATURES.layer(9));
+    let (background, urgent) = (FEATURES.layer(8), FEATURES.layer(9));
     let lengths = [300_000, 2, 70_000, 0, 100_000];
     for (i, &len) in lengths.iter().enumerate() {
-        comm.send_with(next, behind, Priority::Background, Message::of(&vec![i as f32; len]))?;
-        comm.send(next, before, Message::of(&vec![-(i as f32); len]))?;
+        comm.send_with(next, background, Priority::Background, Message::of(&vec![i as f32; len]))?;
+        comm.send(next, urgent, Message::of(&vec![-(i as f32); len]))?;
     }
-    for (tag, sign) in [(before, -1.0), (behind, 1.0)] {
+    for (tag, sign) in [(urgent, -1.0), (background, 1.0)] {
         for (i, &len) in lengths.iter().enumerate() {
             let message = comm.receive(previous, tag).wait()?;
             assert!(message.expect::<f32>(len)?.iter().all(|&x| x == sign * i as f32));
@@ -104,7 +104,7 @@ pub fn behind_all_else(comm: &Comm) -> Result<()> {
     Ok(())
 }
 
-/// Everybody hears of everybody, and of each root in turn.
+/// All-gather, broadcasts from every root, barrier.
 pub fn gathers_and_broadcasts(comm: &Comm) -> Result<()> {
     let me = comm.rank();
     let names = comm.all_gather(CONTROL, Message::of(&vec![me as u64; me]))?;
@@ -119,14 +119,14 @@ pub fn gathers_and_broadcasts(comm: &Comm) -> Result<()> {
     comm.barrier(CONTROL.slot(2))
 }
 
-/// Sums have the bits of additions in the order of ranks on every rank, and cost exactly what they must.
+/// All-reduce adds in the order of ranks, gives the same bits on every rank and sends the minimum of bytes.
 pub fn sum<T: Real>(comm: &Comm, len: usize) -> Result<()> {
     let (me, size) = (comm.rank(), comm.size());
     let mut numbers: Vec<T> = (0..len).map(|i| number(me, i)).collect();
     let before = comm.sent();
     comm.all_reduce(WEIGHTS, &mut numbers)?;
     assert_eq!(bits(&numbers), bits(&expected::<T>(len, size)));
-    // What this rank still sends is on behalf of others: count when all are done.
+    // Count when all ranks are done: this rank may still send sums to others.
     comm.barrier(CONTROL.slot(3))?;
     let sent = comm.sent().since(&before).bytes(Purpose::Weights);
     let all = comm.all_gather(CONTROL.slot(4), Message::of(&[sent]))?;
@@ -139,13 +139,13 @@ fn expected<T: Real>(len: usize, size: usize) -> Vec<T> {
     expected_of(len, &(0..size).collect::<Vec<_>>())
 }
 
-/// The sum of the numbers of these ranks, added in this order.
+/// Returns the sums of the numbers of these ranks, added in this order.
 fn expected_of<T: Real>(len: usize, ranks: &[usize]) -> Vec<T> {
     let add = |i: usize| ranks[1..].iter().fold(number::<T>(ranks[0], i), |sum, &r| sum + number(r, i));
     (0..len).map(add).collect()
 }
 
-/// Bytes that `rank` of `size` sends in an all-reduce: the chunks of the others as addends, its own as sum to the others.
+/// Returns the bytes that a rank sends in an all-reduce: addends for the others, and its sum to each of them.
 fn reduced_bytes<T>(len: usize, rank: usize, size: usize) -> usize {
     let own = len * (rank + 1) / size - len * rank / size;
     (len - own + (size - 1) * own) * size_of::<T>()
@@ -155,7 +155,7 @@ fn bits<T: Real>(numbers: &[T]) -> &[u8] {
     bytemuck::cast_slice(numbers)
 }
 
-/// Several sums under way, waited for in another order than begun; two of them under one tag.
+/// Several all-reduces in progress, two with equal tags, waited for in another order than started.
 pub fn sums_at_once(comm: &Comm) -> Result<()> {
     let begin = |(layer, len): (u16, usize)| {
         let numbers: Vec<f32> = (0..len).map(|i| number(comm.rank(), i)).collect();
@@ -168,8 +168,8 @@ pub fn sums_at_once(comm: &Comm) -> Result<()> {
     Ok(())
 }
 
-/// Reductions with flags, all under way at once: every rank learns the flags of all, at no cost. Vectors may be empty or
-/// shorter than the number of ranks; two share a tag.
+/// All-reduces with flags, all in progress at once: every rank gets the flags of all, without further messages or bytes.
+/// Some vectors are empty or shorter than the number of ranks; two have equal tags.
 pub fn flags(comm: &Comm) -> Result<()> {
     const LENGTHS: [usize; 6] = [0, 1, 2, 3, 1000, 5];
     let (me, size) = (comm.rank(), comm.size());
