@@ -9,7 +9,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use half::f16;
-use halograph_kernels::aggregate::{Weights, fast, naive};
+use halograph_kernels::aggregate::fast::{self, Aggregation};
+use halograph_kernels::aggregate::{Weights, naive};
 use halograph_kernels::keyed::Key;
 use halograph_kernels::simd::Level;
 use halograph_kernels::sparse::Pattern;
@@ -60,18 +61,16 @@ fn measure(pattern: Pattern, width: usize) {
     report(width, "naive", read, || naive::aggregate(pattern, weights, &x, width, false, &mut out));
     for level in Level::available() {
         let name = |what: &str| format!("{}{what}", level.name());
-        report(width, &name(""), read, || {
-            fast::aggregate(level, pattern, Weights::default(), &x, width, false, &mut out);
-        });
-        report(width, &name(", weighted"), read, || {
-            fast::aggregate(level, pattern, weights, &x, width, false, &mut out);
-        });
+        let weighted = Aggregation { level, pattern, weights, x: &x, width, keep: false };
+        let plain = Aggregation { weights: Weights::default(), ..weighted };
+        report(width, &name(""), read, || fast::aggregate(plain, &mut out));
+        report(width, &name(", weighted"), read, || fast::aggregate(weighted, &mut out));
     }
     let x = vec![f16::ONE; x.len()];
     for level in Level::available() {
-        report(width, &format!("{}, halves", level.name()), read / 2, || {
-            fast::aggregate_half(level, pattern, Weights::default(), &x, width, false, &mut out);
-        });
+        let halves = Aggregation { level, pattern, weights: Weights::default(), x: &x, width, keep: false };
+        let name = format!("{}, halves", level.name());
+        report(width, &name, read / 2, || fast::aggregate_half(halves, &mut out));
     }
 }
 

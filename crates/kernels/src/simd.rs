@@ -106,16 +106,13 @@ pub(crate) fn prefetch<T>(data: &[T], index: usize) {
 macro_rules! dispatch {
     ($(#[$meta:meta])* $vis:vis fn $name:ident$([$($generic:ident: $bound:path),*])?($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)? = $body:ident) => {
         $(#[$meta])*
-        #[allow(clippy::too_many_arguments)]
         $vis fn $name$(<$($generic: $bound),*>)?(level: $crate::simd::Level, $($arg: $type),*) $(-> $ret)? {
             #[cfg(target_arch = "x86_64")]
-            #[allow(clippy::too_many_arguments)]
             #[target_feature(enable = "avx2,fma,f16c")]
             fn avx2$(<$($generic: $bound),*>)?($($arg: $type),*) $(-> $ret)? {
                 $body::<$crate::simd::Fused, $($($generic),*)?>($($arg),*)
             }
             #[cfg(target_arch = "x86_64")]
-            #[allow(clippy::too_many_arguments)]
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
             fn avx512$(<$($generic: $bound),*>)?($($arg: $type),*) $(-> $ret)? {
                 $body::<$crate::simd::Wide, $($($generic),*)?>($($arg),*)

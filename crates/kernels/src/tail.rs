@@ -53,7 +53,7 @@ impl Tail<'_> {
         }
         let _work = work::begin("tail", || Cost::stream(size_of_val(x), size_of_val(x)));
         x.par_chunks_mut(RUN * width).enumerate().for_each(|(run, x)| {
-            plain_forward::<T>(Level::best(), self, run * RUN, x, width);
+            plain_forward::<T>(Level::best(), self.run(run), x, width);
         });
     }
 
@@ -67,7 +67,7 @@ impl Tail<'_> {
         let _work = work::begin("tail backward", || Cost::stream(2 * size, size));
         grad.par_chunks_mut(RUN * width).zip(y.par_chunks(RUN * width)).enumerate().for_each(
             |(run, (grad, y))| {
-                plain_backward::<T>(Level::best(), self, run * RUN, y, grad, width);
+                plain_backward::<T>(Level::best(), self.run(run), y, grad, width);
             },
         );
     }
@@ -83,7 +83,7 @@ impl Tail<'_> {
         let _work = work::begin("norm and tail", || Cost::stream(size, 2 * size + more));
         let runs = x.par_chunks_mut(RUN * width).zip(y.par_chunks_mut(RUN * width));
         runs.zip(scales.par_chunks_mut(RUN)).enumerate().for_each(|(run, ((x, y), scales))| {
-            norm_forward::<T>(Level::best(), self, run * RUN, affine, x, scales, y);
+            norm_forward::<T>(Level::best(), self.run(run), affine, x, scales, y);
         });
     }
 
@@ -107,13 +107,26 @@ impl Tail<'_> {
         let runs = runs.zip(normal.par_chunks(RUN * width).zip(scales.par_chunks(RUN)));
         let sums = runs.enumerate().map(|(run, ((grad, y), (normal, scales)))| {
             let mut sums = vec![T::zero(); 2 * width];
-            norm_backward::<T>(Level::best(), self, run * RUN, weight, [normal, scales, y], grad, &mut sums);
+            norm_backward::<T>(Level::best(), self.run(run), weight, [normal, scales, y], grad, &mut sums);
             sums
         });
         let sums: Vec<Vec<T>> = sums.collect();
         add_in_order(sums.iter().map(|s| &s[..width]), weight_grad);
         add_in_order(sums.iter().map(|s| &s[width..]), bias_grad);
     }
+
+    /// The run of rows with this index.
+    fn run(&self, index: usize) -> Run<'_> {
+        Run { tail: self, first: index * RUN }
+    }
+}
+
+/// Consecutive rows that one task computes.
+#[derive(Clone, Copy)]
+struct Run<'a> {
+    tail: &'a Tail<'a>,
+    /// Index of the first row, by which rows are masked.
+    first: usize,
 }
 
 /// `y = activation(y)`, scaled where it stays and 0 where it is dropped. The activation is told apart outside of the loop.
@@ -160,25 +173,24 @@ fn unfinish_row<T: Real>(tail: &Tail, row: usize, y: &[T], grad: &mut [T]) {
 }
 
 #[inline(always)]
-fn plain_forward_body<I: Isa, T: Real>(tail: &Tail, first: usize, x: &mut [T], width: usize) {
+fn plain_forward_body<I: Isa, T: Real>(run: Run, x: &mut [T], width: usize) {
     for (r, x) in x.chunks_exact_mut(width).enumerate() {
-        finish_row(tail, first + r, x);
+        finish_row(run.tail, run.first + r, x);
     }
 }
-dispatch!(fn plain_forward[T: Real](tail: &Tail, first: usize, x: &mut [T], width: usize) = plain_forward_body);
+dispatch!(fn plain_forward[T: Real](run: Run, x: &mut [T], width: usize) = plain_forward_body);
 
 #[inline(always)]
-fn plain_backward_body<I: Isa, T: Real>(tail: &Tail, first: usize, y: &[T], grad: &mut [T], width: usize) {
+fn plain_backward_body<I: Isa, T: Real>(run: Run, y: &[T], grad: &mut [T], width: usize) {
     for (r, (y, grad)) in y.chunks_exact(width).zip(grad.chunks_exact_mut(width)).enumerate() {
-        unfinish_row(tail, first + r, y, grad);
+        unfinish_row(run.tail, run.first + r, y, grad);
     }
 }
-dispatch!(fn plain_backward[T: Real](tail: &Tail, first: usize, y: &[T], grad: &mut [T], width: usize) = plain_backward_body);
+dispatch!(fn plain_backward[T: Real](run: Run, y: &[T], grad: &mut [T], width: usize) = plain_backward_body);
 
 #[inline(always)]
 fn norm_forward_body<I: Isa, T: Real>(
-    tail: &Tail,
-    first: usize,
+    run: Run,
     affine: Affine<T>,
     x: &mut [T],
     scales: &mut [T],
@@ -197,15 +209,14 @@ fn norm_forward_body<I: Isa, T: Real>(
             *x = (*x - mean) * *scale;
             *y = *x * weight + bias;
         });
-        finish_row(tail, first + r, y);
+        finish_row(run.tail, run.first + r, y);
     }
 }
-dispatch!(fn norm_forward[T: Real](tail: &Tail, first: usize, affine: Affine<T>, x: &mut [T], scales: &mut [T], y: &mut [T]) = norm_forward_body);
+dispatch!(fn norm_forward[T: Real](run: Run, affine: Affine<T>, x: &mut [T], scales: &mut [T], y: &mut [T]) = norm_forward_body);
 
 #[inline(always)]
 fn norm_backward_body<I: Isa, T: Real>(
-    tail: &Tail,
-    first: usize,
+    run: Run,
     weight: &[T],
     [normal, scales, y]: [&[T]; 3],
     grad: &mut [T],
@@ -216,7 +227,7 @@ fn norm_backward_body<I: Isa, T: Real>(
     let (along_sums, plain_sums) = sums.split_at_mut(width);
     let rows = grad.chunks_exact_mut(width).zip(y.chunks_exact(width)).zip(normal.chunks_exact(width));
     for (r, (((grad, y), normal), &scale)) in rows.zip(scales).enumerate() {
-        unfinish_row(tail, first + r, y, grad);
+        unfinish_row(run.tail, run.first + r, y, grad);
         for c in 0..width {
             along_sums[c] += grad[c] * normal[c];
             plain_sums[c] += grad[c];
@@ -227,7 +238,7 @@ fn norm_backward_body<I: Isa, T: Real>(
         grad.iter_mut().zip(normal).for_each(|(g, &x)| *g = scale * (*g - mean - x * along));
     }
 }
-dispatch!(fn norm_backward[T: Real](tail: &Tail, first: usize, weight: &[T], saved: [&[T]; 3], grad: &mut [T], sums: &mut [T]) = norm_backward_body);
+dispatch!(fn norm_backward[T: Real](run: Run, weight: &[T], saved: [&[T]; 3], grad: &mut [T], sums: &mut [T]) = norm_backward_body);
 
 /// `Σ term(c, x[c])`, in lanes.
 #[inline(always)]
@@ -342,9 +353,9 @@ mod tests {
             let (mut x, mut scales, mut y) =
                 (noise::<f32>(1, rows * width), vec![0.0; rows], vec![0.0; rows * width]);
             let affine = Affine { weight: &weight, bias: &bias };
-            norm_forward::<f32>(level, &tail, 0, affine, &mut x, &mut scales, &mut y);
+            norm_forward::<f32>(level, tail.run(0), affine, &mut x, &mut scales, &mut y);
             let (mut grad, mut sums) = (noise::<f32>(2, rows * width), vec![0.0; 2 * width]);
-            norm_backward::<f32>(level, &tail, 0, &weight, [&x, &scales, &y], &mut grad, &mut sums);
+            norm_backward::<f32>(level, tail.run(0), &weight, [&x, &scales, &y], &mut grad, &mut sums);
             [y, grad, sums].concat().into_iter().map(f64::from).collect::<Vec<_>>()
         };
         let want = run(Level::Portable);

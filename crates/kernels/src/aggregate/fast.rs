@@ -20,101 +20,88 @@ const SEGMENT: usize = 1 << 14;
 /// How many entries ahead rows are asked for.
 const AHEAD: usize = 12;
 
-/// One aggregation, except where its sums go.
+/// One aggregation of rows stored as `S`, without its output.
 #[derive(Clone, Copy)]
-struct Job<'a, S> {
-    level: Level,
-    pattern: Pattern<'a>,
-    weights: Weights<'a, f32>,
-    x: &'a [S],
-    width: usize,
-    /// Whether sums are added to what is there.
-    keep: bool,
+pub struct Aggregation<'a, S> {
+    /// The instruction set; this CPU must have it.
+    pub level: Level,
+    /// Which rows are summed.
+    pub pattern: Pattern<'a>,
+    /// What multiplies them.
+    pub weights: Weights<'a, f32>,
+    /// The rows.
+    pub x: &'a [S],
+    /// Columns of a row.
+    pub width: usize,
+    /// Whether sums are added to the content of the output.
+    pub keep: bool,
 }
 
-/// As [`super::aggregate`] or, with `keep`, [`super::add_aggregate`], by the instructions of `level`, which this CPU has.
-pub fn aggregate(
-    level: Level,
-    pattern: Pattern,
-    weights: Weights<f32>,
-    x: &[f32],
-    width: usize,
-    keep: bool,
-    out: &mut [f32],
-) {
-    run(Job { level, pattern, weights, x, width, keep }, out);
+/// As [`super::aggregate`] or, with `keep`, [`super::add_aggregate`].
+pub fn aggregate(job: Aggregation<f32>, out: &mut [f32]) {
+    run(job, out);
 }
 
-/// As [`super::aggregate_half`] or, with `keep`, [`super::add_aggregate_half`], by the instructions of `level`, which this CPU has.
-pub fn aggregate_half(
-    level: Level,
-    pattern: Pattern,
-    weights: Weights<f32>,
-    x: &[half::f16],
-    width: usize,
-    keep: bool,
-    out: &mut [f32],
-) {
-    run(Job { level, pattern, weights, x, width, keep }, out);
+/// As [`super::aggregate_half`] or, with `keep`, [`super::add_aggregate_half`].
+pub fn aggregate_half(job: Aggregation<half::f16>, out: &mut [f32]) {
+    run(job, out);
 }
 
-fn run<S: Stored>(job: Job<S>, out: &mut [f32]) {
+fn run<S: Stored>(job: Aggregation<S>, out: &mut [f32]) {
     job.weights.check(job.pattern, job.x.len(), job.width, out.len());
     if job.width == 0 {
         return;
     }
     let tasks = job.pattern.tasks((TASK / job.width).clamp(1, SEGMENT));
     if let [rows] = &tasks[..] {
-        return job.rows(rows.clone(), out);
+        return sum_task(job, rows.clone(), out);
     }
     let shares = cut(&tasks, job.width, out);
-    tasks.into_par_iter().zip(shares).with_max_len(1).for_each(|(rows, out)| job.rows(rows, out));
+    tasks.into_par_iter().zip(shares).with_max_len(1).for_each(|(rows, out)| sum_task(job, rows, out));
 }
 
-impl<S: Stored> Job<'_, S> {
-    /// A task: the sums of some rows.
-    fn rows(self, rows: Range<usize>, out: &mut [f32]) {
-        // Only the last row of a task can be longer than a segment: the next row would be in the next task.
-        let long = rows.end.checked_sub(1).filter(|&r| self.pattern.row(r).len() > SEGMENT);
-        let Some(long) = long else { return sums(self.level, &self, rows, out) };
-        let (out, last) = out.split_at_mut((long - rows.start) * self.width);
-        rayon::join(|| self.long_row(long, last), || sums(self.level, &self, rows.start..long, out));
-    }
+/// A task: the sums of some rows.
+fn sum_task<S: Stored>(job: Aggregation<S>, rows: Range<usize>, out: &mut [f32]) {
+    // Only the last row of a task can be longer than a segment: the next row would be in the next task.
+    let long = rows.end.checked_sub(1).filter(|&r| job.pattern.row(r).len() > SEGMENT);
+    let Some(long) = long else { return sums(job.level, &job, rows, out) };
+    let (out, last) = out.split_at_mut((long - rows.start) * job.width);
+    rayon::join(|| sum_long_row(job, long, last), || sums(job.level, &job, rows.start..long, out));
+}
 
-    /// A row cut into segments that are summed side by side and added up in their order.
-    fn long_row(self, r: usize, out: &mut [f32]) {
-        let row = self.pattern.row(r);
-        let starts: Vec<u64> = row.clone().step_by(SEGMENT).map(|e| e as u64).collect();
-        let ends: Vec<u64> = starts.iter().map(|&e| row.end.min(e as usize + SEGMENT) as u64).collect();
-        let pattern = Pattern { starts: &starts, ends: &ends, ..self.pattern };
-        let weights = Weights { destination: None, own: None, ..self.weights };
-        let segments = Job { pattern, weights, keep: false, ..self };
-        let mut parts = vec![0.0; starts.len() * self.width];
-        parts
-            .par_chunks_mut(self.width)
-            .enumerate()
-            .for_each(|(i, part)| sums(self.level, &segments, i..i + 1, part));
-        let (total, others) = parts.split_at_mut(self.width);
-        others.chunks_exact(self.width).for_each(|part| naive::add(1.0, part, total));
-        if let Some(scale) = self.weights.destination {
-            total.iter_mut().for_each(|o| *o *= scale[r]);
-        }
-        if let Some((weight, from)) = self.weights.own.and_then(|own| own.of(r)) {
-            let own = &self.x[from * self.width..(from + 1) * self.width];
-            total.iter_mut().zip(own).for_each(|(o, x)| *o += weight * x.single());
-        }
-        if self.keep {
-            naive::add(1.0, total, out);
-        } else {
-            out.copy_from_slice(total);
-        }
+/// A row cut into segments that are summed side by side and added up in their order.
+fn sum_long_row<S: Stored>(job: Aggregation<S>, r: usize, out: &mut [f32]) {
+    let row = job.pattern.row(r);
+    let starts: Vec<u64> = row.clone().step_by(SEGMENT).map(|e| e as u64).collect();
+    let ends: Vec<u64> = starts.iter().map(|&e| row.end.min(e as usize + SEGMENT) as u64).collect();
+    let pattern = Pattern { starts: &starts, ends: &ends, ..job.pattern };
+    let weights = Weights { destination: None, own: None, ..job.weights };
+    let segments = Aggregation { pattern, weights, keep: false, ..job };
+    let mut parts = vec![0.0; starts.len() * job.width];
+    parts
+        .par_chunks_mut(job.width)
+        .enumerate()
+        .for_each(|(i, part)| sums(job.level, &segments, i..i + 1, part));
+    let (total, others) = parts.split_at_mut(job.width);
+    others.chunks_exact(job.width).for_each(|part| naive::add(1.0, part, total));
+    if let Some(scale) = job.weights.destination {
+        total.iter_mut().for_each(|o| *o *= scale[r]);
+    }
+    if let Some((weight, from)) = job.weights.own.and_then(|own| own.of(r)) {
+        let own = &job.x[from * job.width..(from + 1) * job.width];
+        total.iter_mut().zip(own).for_each(|(o, x)| *o += weight * x.single());
+    }
+    if job.keep {
+        naive::add(1.0, total, out);
+    } else {
+        out.copy_from_slice(total);
     }
 }
 
-dispatch!(fn sums[S: Stored](job: &Job<S>, rows: Range<usize>, out: &mut [f32]) = sums_body);
+dispatch!(fn sums[S: Stored](job: &Aggregation<S>, rows: Range<usize>, out: &mut [f32]) = sums_body);
 
 #[inline(always)]
-fn sums_body<I: Lanes, S: Stored>(job: &Job<S>, rows: Range<usize>, out: &mut [f32]) {
+fn sums_body<I: Lanes, S: Stored>(job: &Aggregation<S>, rows: Range<usize>, out: &mut [f32]) {
     if job.weights.source.is_some() {
         rows_body::<I, S, true>(job, rows, out);
     } else {
@@ -140,8 +127,12 @@ struct Row<'a, S> {
 }
 
 #[inline(always)]
-fn rows_body<I: Lanes, S: Stored, const WEIGHTED: bool>(job: &Job<S>, rows: Range<usize>, out: &mut [f32]) {
-    let Job { pattern, weights, x, width, keep, .. } = *job;
+fn rows_body<I: Lanes, S: Stored, const WEIGHTED: bool>(
+    job: &Aggregation<S>,
+    rows: Range<usize>,
+    out: &mut [f32],
+) {
+    let Aggregation { pattern, weights, x, width, keep, .. } = *job;
     let vectors = width.div_ceil(I::LANES);
     let blocks = vectors.div_ceil(I::SUMS);
     let sources = x.len() / width;

@@ -11,6 +11,7 @@ use std::any::TypeId;
 
 use half::f16;
 
+use self::fast::Aggregation;
 use crate::real::{self, Real};
 use crate::simd::Level;
 use crate::sparse::Pattern;
@@ -119,7 +120,8 @@ fn sum<T: Real>(pattern: Pattern, weights: Weights<T>, x: &[T], width: usize, ke
         work::begin("aggregation", || cost(pattern, &weights, width * size_of::<T>(), size_of_val(x), out));
     if let (Some(x), Some(weights)) = (real::single(x), single(weights)) {
         let out = bytemuck::cast_slice_mut(out);
-        return fast::aggregate(Level::best(), pattern, weights, x, width, keep, out);
+        let level = Level::best();
+        return fast::aggregate(Aggregation { level, pattern, weights, x, width, keep }, out);
     }
     naive::aggregate(pattern, weights, x, width, keep, out);
 }
@@ -136,7 +138,8 @@ fn sum_half<T: Real>(
         work::begin("aggregation", || cost(pattern, &weights, width * size_of::<f16>(), size_of_val(x), out));
     if let Some(weights) = single(weights) {
         let out = bytemuck::cast_slice_mut(out);
-        return fast::aggregate_half(Level::best(), pattern, weights, x, width, keep, out);
+        let level = Level::best();
+        return fast::aggregate_half(Aggregation { level, pattern, weights, x, width, keep }, out);
     }
     naive::aggregate_half(pattern, weights, x, width, keep, out);
 }

@@ -153,11 +153,14 @@ impl Case {
         let sums = self.offsets[1]..self.offsets[1] + self.starts.len() * self.width;
         let mut written = vec![THERE; sums.end + OUTSIDE];
         let (out, keep) = (&mut written[sums.clone()], choice & 8 > 0);
+        let (pattern, width) = (self.pattern(), self.width);
         if half {
-            fast::aggregate_half(level, self.pattern(), weights, &read[at], self.width, keep, out);
+            let x = &read[at];
+            fast::aggregate_half(Aggregation { level, pattern, weights, x, width, keep }, out);
         } else {
             let read: Vec<f32> = read.iter().map(|x| x.to_f32()).collect();
-            fast::aggregate(level, self.pattern(), weights, &read[at], self.width, keep, out);
+            let x = &read[at];
+            fast::aggregate(Aggregation { level, pattern, weights, x, width, keep }, out);
         }
         let around = written[..sums.start].iter().chain(&written[sums.end..]);
         assert!(around.into_iter().all(|&x| x == THERE), "only sums are written");
