@@ -287,7 +287,7 @@ impl Receiving {
         let next = shared.wait(key.tag, |state| state.next(from, key))?;
         let arrived = next.map_err(|_| shared.sender_left(from, key.tag))?;
         let name = || format!("{} from {from}", key.tag);
-        shared.recorder.add(Track::Receive, Position::of(key.tag), since, arrived.at, name);
+        shared.recorder.add(Track::Receive, key.tag.position(), since, arrived.at, name);
         Ok((arrived.message, arrived.at))
     }
 }

@@ -1,9 +1,6 @@
 //! Groups of ranks: the members of a communicator and their order.
 
-use crate::tag::{Key, Kind, Purpose, Tag};
-
-/// Group id of the world communicator.
-pub(crate) const WORLD: u16 = 0;
+use crate::tag::{Key, Kind, Purpose, Tag, WORLD};
 
 /// The members of a communicator, in the order of their ranks in it.
 pub(crate) struct Group {

@@ -2,9 +2,6 @@
 
 use std::fmt;
 
-use crate::message::Message;
-use crate::tag::Tag;
-
 /// Where a rank is in its work, or what a message belongs to. Heartbeats report it and trace spans hold it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
@@ -46,12 +43,6 @@ impl Position {
         Position { chunk, ..self }
     }
 
-    /// Returns the position that a message with this tag belongs to.
-    pub(crate) const fn of(tag: Tag) -> Self {
-        let Tag { purpose, epoch, step, layer, chunk, slot: _ } = tag;
-        Position { epoch, step, layer, chunk, phase: purpose.name() }
-    }
-
     /// Writes the numbers; step and chunk, which full-graph training does not use, only if they are not zero.
     pub(crate) fn write_numbers(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "epoch {}", self.epoch)?;
@@ -63,11 +54,6 @@ impl Position {
             write!(f, ", chunk {}", self.chunk)?;
         }
         Ok(())
-    }
-
-    /// Returns the text of a heartbeat.
-    pub(crate) fn to_message(self) -> Message {
-        Message::of(self.to_string().as_bytes())
     }
 }
 

@@ -15,19 +15,8 @@ use crate::comm::Comm;
 use crate::error::Result;
 use crate::group::Group;
 use crate::message::Message;
-use crate::shared::Shared;
+use crate::shared::{Reduction, Shared};
 use crate::tag::{Key, Kind, Tag};
-
-/// An all-reduce in progress.
-pub(crate) trait Reduction: Send {
-    /// Returns the key of its addends. Messages of reductions with equal keys cannot be told apart.
-    fn key(&self) -> Key;
-
-    /// Processes the messages that have arrived. Returns the number of steps made.
-    fn advance(&mut self, shared: &Shared) -> Result<usize>;
-
-    fn is_done(&self) -> bool;
-}
 
 /// Returns the chunk of `len` numbers that rank `rank` of `size` adds up.
 fn chunk(len: usize, rank: usize, size: usize) -> Range<usize> {

@@ -14,7 +14,6 @@ use crate::message::Message;
 use crate::notice;
 use crate::options::Options;
 use crate::position::Position;
-use crate::reduce::Reduction;
 use crate::tag::{Key, Kind, Purpose, Tag};
 use crate::trace::{Recorder, Track};
 use crate::transport::{Link, Outgoing, Priority, SendStatus, Sender, Transport};
@@ -37,6 +36,17 @@ pub(crate) struct End {
     pub agreed: bool,
     /// Latest time, whatever is still to be sent.
     pub by: Instant,
+}
+
+/// An all-reduce in progress.
+pub(crate) trait Reduction: Send {
+    /// Returns the key of its addends. Messages of reductions with equal keys cannot be told apart.
+    fn key(&self) -> Key;
+
+    /// Processes the messages that have arrived. Returns the number of steps made.
+    fn advance(&mut self, shared: &Shared) -> Result<usize>;
+
+    fn is_done(&self) -> bool;
 }
 
 /// State of a rank. All ranks are world ranks.
@@ -172,7 +182,7 @@ impl Shared {
     pub fn message_sent(&self, to: usize, key: Key, since: Option<Instant>) {
         if since.is_some() {
             let name = || format!("{} to {to}", key.tag);
-            self.recorder.add(Track::Send, Position::of(key.tag), since, Instant::now(), name);
+            self.recorder.add(Track::Send, key.tag.position(), since, Instant::now(), name);
         }
     }
 
@@ -183,7 +193,7 @@ impl Shared {
         let end = Instant::now();
         self.waited.fetch_add((end - start).as_nanos() as u64, Ordering::Relaxed);
         let since = self.recorder.is_enabled().then_some(start);
-        self.recorder.add(Track::Wait, Position::of(tag), since, end, || tag.to_string());
+        self.recorder.add(Track::Wait, tag.position(), since, end, || tag.to_string());
         answer
     }
 

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use crate::group::WORLD;
 use crate::position::Position;
 
 /// What a message is sent for. Sent bytes are counted by purpose.
@@ -79,6 +78,12 @@ impl Tag {
         Tag { purpose, epoch: 0, step: 0, layer: 0, chunk: 0, slot: 0 }
     }
 
+    /// Returns the position that a message with this tag belongs to.
+    pub(crate) const fn position(self) -> Position {
+        let Tag { purpose, epoch, step, layer, chunk, slot: _ } = self;
+        Position { epoch, step, layer, chunk, phase: purpose.name() }
+    }
+
     /// Returns this tag with another epoch.
     pub const fn epoch(self, epoch: u32) -> Self {
         Tag { epoch, ..self }
@@ -126,7 +131,7 @@ impl Tag {
 impl fmt::Display for Tag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (", self.purpose.name())?;
-        Position::of(*self).write_numbers(f)?;
+        self.position().write_numbers(f)?;
         if self.slot > 0 {
             write!(f, ", slot {}", self.slot)?;
         }
@@ -176,6 +181,9 @@ impl Kind {
         Kind::Pong,
     ];
 }
+
+/// Group id of the world communicator.
+pub(crate) const WORLD: u16 = 0;
 
 /// Identifies a message among all of one sender: group, kind and tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

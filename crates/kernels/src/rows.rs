@@ -13,7 +13,7 @@ pub(crate) const RUN: usize = 1024;
 const CHUNK: usize = 1 << 14;
 
 /// `out[i] = x[rows[i]]`.
-pub fn gather<T: Real>(x: &[T], width: usize, rows: &[u32], out: &mut [T]) {
+pub fn gather<E: Copy + Send + Sync>(x: &[E], width: usize, rows: &[u32], out: &mut [E]) {
     assert_eq!(out.len(), rows.len() * width, "one row of output an index");
     if width == 0 {
         return;

@@ -2,7 +2,7 @@
 
 use halograph_graph::error::Result;
 use halograph_kernels::Real;
-use halograph_kernels::optim::{Adam, Sgd, clip_norm};
+use halograph_kernels::optim::{Adam, Sgd, clip_norm, squared_norm};
 
 use crate::model::Model;
 use crate::param::Param;
@@ -108,10 +108,16 @@ impl<T: Real> Slot<T> {
     }
 }
 
-/// Scales all gradients of `model` so that their common norm is at most `max`; returns the norm before.
-pub fn clip_gradients<T: Real>(model: &mut Model<T>, max: f64) -> f64 {
+/// Returns the squared 2-norm of all gradients of `model`.
+pub fn squared_gradient_norm<T: Real>(model: &Model<T>) -> f64 {
+    let grads: Vec<&[T]> = model.params().map(|p| p.grad.as_slice()).collect();
+    squared_norm(&grads)
+}
+
+/// Scales all gradients of `model`, whose common norm is `norm`, so that this is at most `max`.
+pub fn clip_gradients<T: Real>(model: &mut Model<T>, norm: f64, max: f64) {
     let mut grads: Vec<&mut [T]> = model.params_mut().map(|p| p.grad.as_mut_slice()).collect();
-    clip_norm(&mut grads, max)
+    clip_norm(&mut grads, norm, max);
 }
 
 #[cfg(test)]

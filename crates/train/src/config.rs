@@ -71,6 +71,17 @@ pub enum ScheduleKind {
     Step,
 }
 
+/// When the learning rate changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ScheduleUnit {
+    /// Between epochs.
+    #[default]
+    Epoch,
+    /// Between optimiser steps.
+    Step,
+}
+
 /// In which numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -182,6 +193,9 @@ pub struct TrainConfig {
     pub clip: f64,
     /// How the learning rate changes.
     pub schedule: ScheduleKind,
+    /// Whether it changes between epochs or between optimiser steps.
+    #[serde(default)]
+    pub schedule_unit: ScheduleUnit,
     /// Epochs between steps of the step schedule.
     pub step_epochs: u64,
     /// What a step multiplies the learning rate by.
@@ -243,6 +257,7 @@ impl Config {
                 weight_decay_for: BTreeMap::new(),
                 clip: 0.0,
                 schedule: ScheduleKind::Constant,
+                schedule_unit: ScheduleUnit::default(),
                 step_epochs: 100,
                 step_factor: 0.5,
                 patience: 0,

@@ -12,12 +12,15 @@ pub enum Error {
     Input(#[from] halograph_graph::Error),
     /// The loss, the weights or the outputs left the real numbers.
     #[error(
-        "epoch {epoch}: weights or outputs are no longer finite numbers (loss {loss}); the run stops, its last \
-         checkpoint and the best weights so far are kept\n  help: lower train.lr, or limit gradients with train.clip"
+        "epoch {epoch}{}: weights or outputs are no longer finite numbers (loss {loss}); the run stops, its last \
+         checkpoint and the best weights so far are kept\n  help: lower train.lr, or limit gradients with train.clip",
+        step_text(.step)
     )]
     Diverged {
         /// In this epoch.
         epoch: u64,
+        /// In this step of it, counted from 0, if it has several.
+        step: Option<u64>,
         /// The loss before its step.
         loss: f64,
     },
@@ -38,4 +41,8 @@ pub enum Error {
         /// What the system said.
         cause: String,
     },
+}
+
+fn step_text(step: &Option<u64>) -> String {
+    step.map_or(String::new(), |step| format!(", step {step}"))
 }

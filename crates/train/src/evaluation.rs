@@ -1,44 +1,47 @@
-//! Scores of a model: exact, over every row, whatever the strategy that trained it.
+//! Evaluation: exact outputs and scores of a model, over every row, whatever strategy trained it.
 
-use std::path::Path;
-
-use halograph_graph::dataset::{Manifest, Task};
-use halograph_graph::error::Error;
-use halograph_graph::partition::Shard;
+use halograph_graph::dataset::Metric;
 use halograph_kernels::Real;
-use halograph_nn::metrics::score;
-use halograph_nn::state::State;
+use halograph_nn::metrics::{counts, score, share};
 use halograph_nn::{Matrix, Model};
 use rayon::prelude::*;
 
-use crate::config::{Config, Normalize, Precision, TrainConfig};
-use crate::data::{Data, Scaling};
-use crate::error::Result;
+use crate::boundary::{Fresh, Peers, RankLink};
+use crate::data::{Data, Rows, ShardData, View};
+use crate::error::{Error, Result};
 use crate::event::Scores;
 use crate::loss::loss;
-use crate::memory;
-use crate::ranks::{Source, Use};
-use crate::run::{self, DataRef, Header};
-use crate::strategy::single;
-use crate::trainer::{in_pool, threads};
+use crate::stage::{Outputs, StageBlock, StageRunner};
+use crate::tags::Evaluation;
 
-/// What [`predict`] gives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Output {
-    /// Nodes x classes, before softmax or sigmoid.
-    Logits,
-    /// Nodes x hidden: what the last layer reads.
-    Embeddings,
+/// Evaluates `model` on all rows of a view that this process holds whole.
+pub fn outputs<T: Real>(model: &Model<T>, view: &View<T>) -> Result<Outputs<T>> {
+    let block = StageBlock::local(view.block.clone());
+    view.prepare(model, &block, None)?;
+    let mut halo = Fresh;
+    StageRunner::new(None, view.block.ids(), None, &mut halo).evaluate_model(model, &block, view.input())
 }
 
-/// Scores of `model` on all parts of `data`; nothing if its outputs are not finite.
+/// Evaluates `model` on the rows of a prepared view that this rank owns. Collective; blocks.
+pub(crate) fn outputs_on_ranks<T: Real>(
+    model: &Model<T>,
+    view: &View<T>,
+    block: &StageBlock,
+    peers: Peers,
+) -> Result<Outputs<T>> {
+    let mut halo = Fresh;
+    let mut runner = StageRunner::new(None, view.block.ids(), Some(peers), &mut halo);
+    runner.evaluate_model(model, block, view.input())
+}
+
+/// Scores `model` on all parts of `data`; `None` if its outputs are not finite.
 pub(crate) fn scores<T: Real>(model: &Model<T>, data: &Data<T>) -> Result<Option<Scores>> {
     let metric = data.dataset().manifest.metric;
     let mut found = [None; 3];
     let (mut val_loss, mut finite) = (None, true);
     data.each_view(|view, parts| {
-        let logits = single::evaluate(model, view).logits;
-        finite &= logits.data().par_iter().all(|x| x.is_finite());
+        let logits = outputs(model, view)?.logits;
+        finite &= is_finite(&logits);
         for &part in parts {
             let rows = &data.parts[part];
             found[part] = score(metric, &logits, &rows.rows, rows.targets());
@@ -52,177 +55,56 @@ pub(crate) fn scores<T: Real>(model: &Model<T>, data: &Data<T>) -> Result<Option
     Ok(finite.then_some(Scores { train, val, test, val_loss }))
 }
 
-/// What a run has learnt.
-pub struct Trained {
-    /// What it was.
-    pub header: Header,
-    /// The kept weights.
-    pub weights: State,
-    /// What was done to features, if that has numbers.
-    pub scaling: Option<State>,
-    /// The run, as errors call it.
-    pub place: String,
-}
-
-impl Trained {
-    /// Reads the run in `path`.
-    pub fn open(path: &Path) -> Result<Self> {
-        let header = run::read_header(path)?;
-        let (weights, scaling) = (run::read_weights(path)?, run::read_scaling(path)?);
-        let trained = Trained { header, weights, scaling, place: path.display().to_string() };
-        trained.header.config.check()?;
-        trained.model::<f32>()?;
-        Ok(trained)
-    }
-
-    /// Its model, with the kept weights.
-    fn model<T: Real>(&self) -> Result<Model<T>> {
-        let mut model = new_model(&self.header.data, &self.header.config)?;
-        model.load(&self.place, &self.weights)?;
-        Ok(model)
-    }
-
-    fn scaling(&self) -> Result<Scaling> {
-        match self.header.config.data.normalize {
-            Normalize::None => Ok(Scaling::None),
-            Normalize::Rows => Ok(Scaling::Rows),
-            Normalize::Columns => {
-                let missing = || Error::input(&self.place, "the scaling of its features is missing");
-                let state = self.scaling.as_ref().ok_or_else(missing)?;
-                Ok(Scaling::from_state(&self.place, state, self.header.data.features as usize)?)
+/// Scores `model` over the rows of all ranks; `None` if its outputs are not finite. Collective; blocks.
+pub(crate) fn scores_on_ranks<T: Real>(
+    model: &Model<T>,
+    data: &ShardData<T>,
+    link: &RankLink,
+    epoch: u64,
+) -> Result<Option<Scores>> {
+    let (mut found, mut val_loss, mut finite) = ([None; 3], None, true);
+    data.each_scored(link, model, |scored| {
+        let peers = Peers::forward_only(link, Evaluation::Rows.tag(epoch, scored.graph));
+        let logits = outputs_on_ranks(model, scored.view, scored.block, peers)?.logits;
+        finite &= is_finite(&logits);
+        for &part in scored.parts {
+            found[part] = score_on_ranks(data, part, &logits, link, epoch)?;
+            if part == 1 && data.counts[part] > 0 {
+                val_loss = Some(loss(&logits, &data.rows[part], data.counts[part]).0);
             }
         }
+        Ok(())
+    })?;
+    let mut total = [val_loss.unwrap_or(0.0), !finite as u8 as f64];
+    link.comm.all_reduce(Evaluation::Summary.tag(epoch, 0), &mut total)?;
+    let [train, val, test] = found;
+    let val_loss = val_loss.map(|_| total[0]);
+    Ok((total[1] == 0.0).then_some(Scores { train, val, test, val_loss }))
+}
+
+/// Scores one part of the split over the rows of all ranks. Collective; blocks.
+fn score_on_ranks<T: Real>(
+    data: &ShardData<T>,
+    part: usize,
+    logits: &Matrix<T>,
+    link: &RankLink,
+    epoch: u64,
+) -> Result<Option<f64>> {
+    let (metric, rows): (Metric, &Rows) = (data.metric(), &data.rows[part]);
+    if data.counts[part] == 0 {
+        return Ok(None);
     }
-
-    /// Refuses data with other features.
-    fn check_features(&self, place: &str, manifest: &Manifest) -> Result<()> {
-        let (own, other) = (self.header.data.features, manifest.features);
-        if own == other {
-            return Ok(());
-        }
-        let problem = format!("{other} features; {} was trained on {own}", self.place);
-        Err(Error::input(place, problem)
-            .help("use a dataset with the features the run was trained on, in the same order")
-            .into())
+    let tag = Evaluation::Score.tag(epoch, part as u8);
+    if let Some((hits, all)) = counts(metric, logits, &rows.rows, rows.targets()) {
+        // Whole numbers: exact far beyond the size of any graph.
+        let mut sums = [hits as f64, all as f64];
+        link.comm.all_reduce(tag, &mut sums)?;
+        return Ok(Some(share((sums[0] as u64, sums[1] as u64))));
     }
-
-    /// Refuses data whose labels do not mean what the run learnt.
-    fn check_classes(&self, place: &str, other: &Manifest) -> Result<()> {
-        let own = &self.header.data;
-        let refuse = |problem: String| {
-            let help =
-                "scores need the classes the run was trained on, in the same order; predict needs none";
-            Err(Error::input(place, problem).help(help).into())
-        };
-        if other.task != own.task || (other.task == Task::MultiLabel && other.classes != own.classes) {
-            return refuse(format!(
-                "{} with {} classes; {} learnt {} with {}",
-                other.task, other.classes, self.place, own.task, own.classes
-            ));
-        }
-        if other.classes > own.classes {
-            return refuse(format!("{} classes; {} learnt {}", other.classes, self.place, own.classes));
-        }
-        let differ = own.class_names.iter().zip(&other.class_names).position(|(a, b)| a != b);
-        match differ {
-            Some(k) => refuse(format!(
-                "class {k} is {:?}; {} learnt it as {:?}",
-                other.class_names[k], self.place, own.class_names[k]
-            )),
-            None => Ok(()),
-        }
-    }
+    let (logits, rows) = rows.gathered(logits, &link.comm, tag)?;
+    Ok(score(metric, &logits, &rows.rows, rows.targets()))
 }
 
-/// Scores of what a run has learnt on the data of `source`.
-pub fn evaluate<'a>(trained: &Trained, source: impl Into<Source<'a>>) -> Result<Scores> {
-    let source = source.into();
-    let (place, manifest) = described(source)?;
-    trained.check_features(&place, &manifest)?;
-    trained.check_classes(&place, &manifest)?;
-    let train = &trained.header.config.train;
-    in_pool(alone(train), || match train.precision {
-        Precision::F32 => evaluate_in::<f32>(trained, source),
-        Precision::F64 => evaluate_in::<f64>(trained, source),
-    })
-}
-
-fn evaluate_in<T: Real>(trained: &Trained, source: Source) -> Result<Scores> {
-    let model = trained.model::<T>()?;
-    // The order of rows that training had, for the same bits.
-    let hops = Some(model.hops());
-    let config = &trained.header.config;
-    let scores = match source {
-        Source::Dataset(dataset) => {
-            scores(&model, &Data::load(dataset, config.data.inductive, trained.scaling()?, hops)?)?
-        }
-        Source::Shards(shards) => Use { shards, config, scaling: trained.scaling()? }.scores(&model)?,
-    };
-    scores.ok_or_else(|| crate::Error::NotFinite { place: trained.place.clone() })
-}
-
-/// What a run has learnt to say of every node of the data of `source`, in their order; all edges are used, inductive or not.
-pub fn predict<'a>(trained: &Trained, source: impl Into<Source<'a>>, output: Output) -> Result<Matrix<f32>> {
-    let source = source.into();
-    let (place, manifest) = described(source)?;
-    trained.check_features(&place, &manifest)?;
-    let train = &trained.header.config.train;
-    in_pool(alone(train), || match train.precision {
-        Precision::F32 => predict_in::<f32>(trained, source, output),
-        Precision::F64 => predict_in::<f64>(trained, source, output),
-    })
-}
-
-fn predict_in<T: Real>(trained: &Trained, source: Source, output: Output) -> Result<Matrix<f32>> {
-    let model = trained.model::<T>()?;
-    let scaling = trained.scaling()?;
-    let parts = match source {
-        Source::Dataset(dataset) => {
-            let view = Data::whole(dataset, scaling)?;
-            let ids = (0..view.block.sources()).map(|row| view.block.id(row)).collect();
-            vec![(ids, single::evaluate(&model, &view))]
-        }
-        Source::Shards(shards) => Use { shards, config: &trained.header.config, scaling }.outputs(&model)?,
-    };
-    let nodes = parts.iter().map(|(ids, _): &(Vec<u32>, _)| ids.len()).sum();
-    let mut narrow = None;
-    for (ids, found) in &parts {
-        let values = match output {
-            Output::Logits => &found.logits,
-            Output::Embeddings => &*found.embeddings.full(),
-        };
-        let all = narrow.get_or_insert_with(|| Matrix::unspecified(nodes, values.cols()));
-        for (row, &id) in ids.iter().enumerate() {
-            let out = all.run_mut(id as usize..id as usize + 1).iter_mut();
-            out.zip(values.run(row..row + 1)).for_each(|(out, x)| *out = x.wide() as f32);
-        }
-    }
-    Ok(narrow.unwrap_or_default())
-}
-
-/// Threads of one process, however many ranks trained.
-fn alone(train: &TrainConfig) -> usize {
-    threads(&TrainConfig { ranks: 1, ..train.clone() })
-}
-
-/// Where data are and what they say of themselves.
-fn described(source: Source) -> Result<(String, Manifest)> {
-    Ok(match source {
-        Source::Dataset(dataset) => (dataset.path.display().to_string(), dataset.manifest.clone()),
-        Source::Shards(path) => (path.display().to_string(), Shard::describe(path, 0)?.whole.dataset),
-    })
-}
-
-/// A new model for such data; refused if its weights alone would fill the memory there is.
-pub(crate) fn new_model<T: Real>(data: &DataRef, config: &Config) -> Result<Model<T>> {
-    let [inputs, outputs] = [data.features, data.classes].map(|n| n as usize);
-    // A weight and its gradient.
-    let bytes = 2 * size_of::<T>() as u128 * config.model.least_weights(inputs, outputs);
-    if let Some(free) = memory::available().filter(|&free| bytes > free as u128) {
-        let problem = format!("its weights take {} MiB and {} MiB are free", bytes >> 20, free >> 20);
-        return Err(Error::input("model", problem)
-            .help("choose a smaller model.hidden or model.layers")
-            .into());
-    }
-    Ok(Model::new(&config.model, inputs, outputs, config.train.seed))
+fn is_finite<T: Real>(logits: &Matrix<T>) -> bool {
+    logits.data().par_iter().all(|x| x.is_finite())
 }

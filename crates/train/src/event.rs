@@ -1,7 +1,27 @@
 //! What a run tells while it goes on: one typed stream, for a progress bar, a metrics file, a plot.
 
+use std::fmt;
+
 use halograph_nn::model::Kind;
 use serde::{Deserialize, Serialize};
+
+/// A point between two optimiser steps; `7.12` is 12 steps after epoch 7.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Point {
+    /// Whole epochs done.
+    pub epoch: u64,
+    /// Steps done of the next epoch.
+    pub step: u64,
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.step {
+            0 => write!(f, "{}", self.epoch),
+            step => write!(f, "{}.{step}", self.epoch),
+        }
+    }
+}
 
 /// One epoch: a line of `metrics.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -83,10 +103,10 @@ pub enum Event<'a> {
         /// The best evaluation so far.
         best: Option<&'a Best>,
     },
-    /// A checkpoint after this epoch is whole.
+    /// A checkpoint is complete.
     Checkpoint {
-        /// The epoch.
-        epoch: u64,
+        /// Where it was taken.
+        at: Point,
     },
 }
 

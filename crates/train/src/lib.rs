@@ -1,36 +1,46 @@
-//! Training: what to do when, and how to lose nothing.
+//! Training: strategies, the trainer, evaluation, runs and checkpoints.
 //!
 //! - [`config`]: everything that decides a run;
-//! - [`data`]: a dataset made ready: blocks, features, rows whose labels count;
-//! - [`boundary`]: what travels between ranks in a layer; [`ranks`]: training on several of them;
-//! - [`strategy`]: the order of work of an epoch, a file each;
-//! - [`trainer`]: epochs, evaluations, checkpoints, and when to stop; [`schedule`]: the learning rate;
-//! - [`evaluation`]: scores and predictions; [`loss`];
-//! - [`run`]: what a run leaves on disk; [`summary`]: what is said of it when it is over;
-//! - [`event`]: what it tells while it goes on; [`report`]: what it has left, as a page;
-//! - [`memory`]: how much it will need; [`bench`](mod@bench): where the time of an epoch goes.
+//! - [`boundary`]: rows exchanged between ranks; [`stage`]: the stage runner; [`data`]: blocks, features, labelled rows;
+//! - [`strategy`]: how the work of an epoch is spread, one file or folder each;
+//! - [`trainer`]: optimiser steps, epochs, checkpoints, and when to stop; [`schedule`]: the learning rate;
+//! - [`evaluation`]: exact outputs and scores; [`loss`]; [`trained`]: scores and predictions of finished runs;
+//! - [`launch`]: entry points for one process, ranks as threads, and ranks under a launcher;
+//! - [`run`]: the run directory; [`summary`]: a run in numbers; [`event`]: what a run reports while it trains;
+//! - [`memory`] and [`admission`]: how much a run uses and will need; [`cost`]: bytes that a step sends;
+//! - [`bench`](mod@bench): where the time of an epoch goes; [`report`]: runs as one page.
 
+pub mod admission;
 pub mod bench;
 pub mod boundary;
 pub mod config;
+pub mod cost;
 pub mod data;
 pub mod error;
 pub mod evaluation;
 pub mod event;
+mod fault;
+pub mod launch;
 pub mod loss;
 pub mod memory;
-pub mod ranks;
+pub mod pool;
 pub mod report;
+pub mod requests;
 pub mod run;
 pub mod schedule;
+mod setup;
+pub mod stage;
 pub mod strategy;
 pub mod summary;
+pub mod tags;
 pub mod trace;
+pub mod traffic;
+pub mod trained;
 pub mod trainer;
 
 pub use config::Config;
 pub use error::{Error, Result};
-pub use evaluation::{Output, Trained, evaluate, predict};
 pub use event::{Event, Observer};
+pub use launch::train;
 pub use summary::Summary;
-pub use trainer::train;
+pub use trained::{Output, Trained, evaluate, predict};

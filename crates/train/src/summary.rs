@@ -7,8 +7,22 @@ use halograph_nn::model::Kind;
 use serde::Serialize;
 
 use crate::config::{StrategyKind, TrainConfig};
-use crate::event::Ending;
-use crate::trainer::Outcome;
+use crate::event::{Best, Ending, Epoch};
+use crate::memory;
+
+/// How a training went.
+pub(crate) struct Outcome {
+    pub ending: Ending,
+    pub model: Kind,
+    pub parameters: u64,
+    pub epochs: u64,
+    /// Steps done of the next epoch.
+    pub step: u64,
+    pub history: Vec<Epoch>,
+    pub best: Option<Best>,
+    /// Seconds of the steps of this process.
+    pub seconds: f64,
+}
 
 /// A run in numbers: the line that `--json` prints. Scores are fractions, those of the best validation epoch.
 #[derive(Debug, Clone, Serialize)]
@@ -29,6 +43,9 @@ pub struct Summary {
     pub parameters: u64,
     /// Epochs trained.
     pub epochs: u64,
+    /// Optimiser steps trained of the next epoch, if the run was stopped inside it.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub step: u64,
     /// What scores are.
     pub metric: Metric,
     /// Training loss of the last epoch.
@@ -109,8 +126,8 @@ impl Traffic {
         Traffic {
             transport: "none",
             balance: 1.0,
-            compute_seconds: outcome.history.iter().map(|e| e.seconds).sum(),
-            peak_rss_bytes: crate::memory::peak_rss(),
+            compute_seconds: outcome.seconds,
+            peak_rss_bytes: memory::peak_rss(),
             ..Traffic::default()
         }
     }
@@ -138,6 +155,7 @@ impl Summary {
             model: outcome.model,
             parameters: outcome.parameters,
             epochs: outcome.epochs,
+            step: outcome.step,
             metric,
             loss: outcome.history.last().map(|e| e.loss),
             loss_history: outcome.history.iter().map(|e| e.loss).collect(),
@@ -160,6 +178,10 @@ impl Summary {
             parts: traffic.parts,
         }
     }
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 fn median(values: &[f64]) -> f64 {

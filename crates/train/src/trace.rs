@@ -3,11 +3,12 @@
 
 use std::path::Path;
 
-use halograph_comm::{Comm, Message, Position, Purpose, Span, Tag, Track};
+use halograph_comm::{Comm, Message, Position, Span, Track};
 use serde_json::{Value, json};
 
 use crate::error::Result;
 use crate::run::{self, write_file};
+use crate::tags::Control;
 
 const TRACKS: [(Track, &str); 4] =
     [(Track::Compute, "compute"), (Track::Send, "send"), (Track::Receive, "receive"), (Track::Wait, "wait")];
@@ -24,7 +25,7 @@ pub fn may_write(file: &Path, overwrite: bool) -> halograph_graph::error::Result
 pub(crate) fn gather(comm: &Comm, file: &Path) -> Result<()> {
     let events = Value::from(events(comm.rank(), &comm.hosts()[comm.rank()], &comm.take_spans()));
     let text = events.to_string();
-    let all = comm.all_gather(Tag::new(Purpose::Control).slot(11), Message::of(text.as_bytes()))?;
+    let all = comm.all_gather(Control::Trace.tag(), Message::of(text.as_bytes()))?;
     if comm.rank() > 0 {
         return Ok(());
     }

@@ -10,7 +10,7 @@ use halograph_nn::Matrix;
 use halograph_nn::metrics::Targets;
 use halograph_nn::model::{Kind, Model, Spec};
 use halograph_train::data::{Rows, View};
-use halograph_train::strategy::single::{self, Plan};
+use halograph_train::strategy::single::Plan;
 
 /// Allocations from this many bytes on are counted: the smallest that are kept for later.
 const LARGE: usize = 256 << 10;
@@ -51,8 +51,8 @@ fn epochs_allocate_nothing_large() {
         let rows = Rows::new(rows.clone(), Targets::Single(&vec![1; rows.len()]));
         let spec = Spec { hidden: 16, attention_dropout: 0.1, ..Spec::new(kind) };
         let mut model = Model::<f32>::new(&spec, 8, 4, 1);
-        let plan = Plan::new(&model, &view, &rows);
-        let mut epoch = |e: u64| single::epoch(&mut model, &plan, &rows, Key::new(1, "dropout").with(e));
+        let plan = Plan::new(&model, &view, &rows).unwrap();
+        let mut epoch = |e: u64| plan.step(&mut model, &rows, Key::new(1, "dropout").with(e)).unwrap();
         (0..2).for_each(|e| assert!(epoch(e).is_finite()));
         let before = COUNT.load(Relaxed);
         assert!(before > 0, "the counter counts");

@@ -64,21 +64,6 @@ pub struct Pair {
     pub rows: u64,
 }
 
-/// Bytes that training would send if all rows are needed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Traffic {
-    /// Graph layers of the model.
-    pub layers: u64,
-    /// Width of its hidden rows.
-    pub hidden: u64,
-    /// Once, before the first epoch: features of halo rows.
-    pub setup_bytes: u64,
-    /// Each epoch: hidden rows forward, and their gradients back.
-    pub bytes_per_epoch: u64,
-    /// The same for each pair, in the order of [`Report::pairs`].
-    pub pair_bytes_per_epoch: Vec<u64>,
-}
-
 impl Report {
     /// Measures a partition.
     pub fn of(facts: &Facts) -> Report {
@@ -107,20 +92,6 @@ impl Report {
             },
             sizes,
             pairs,
-        }
-    }
-
-    /// What training a model of `layers` graph layers sends if hidden rows, `hidden` wide, travel as they are: each
-    /// layer but the first exchanges them and their gradients; the first sums features, which never change and travel
-    /// once.
-    pub fn traffic(&self, features: u64, layers: u64, hidden: u64) -> Traffic {
-        let row = hidden.saturating_mul(8).saturating_mul(layers.saturating_sub(1));
-        Traffic {
-            layers,
-            hidden,
-            setup_bytes: self.halo.saturating_mul(4).saturating_mul(features),
-            bytes_per_epoch: self.halo.saturating_mul(row),
-            pair_bytes_per_epoch: self.pairs.iter().map(|pair| pair.rows.saturating_mul(row)).collect(),
         }
     }
 }
@@ -173,9 +144,6 @@ mod tests {
         assert_eq!(report.balance, balance);
         let pair = |from, to, rows| Pair { from, to, rows };
         assert_eq!(report.pairs, [pair(1, 0, 1), pair(0, 1, 2)]);
-        let traffic = report.traffic(3, 3, 16);
-        assert_eq!((traffic.setup_bytes, traffic.bytes_per_epoch), (36, 4 * 3 * 2 * 2 * 16));
-        assert_eq!(traffic.pair_bytes_per_epoch, [256, 512]);
     }
 
     #[test]

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use halograph::train::admission::{self, PartSize};
 use halograph::train::config::StrategyKind;
-use halograph::train::memory::{self, PartSize};
-use halograph::train::ranks::{self, Extras, Leader};
+use halograph::train::launch::{self, Extras, Leader};
 use halograph::train::run::{Resumed, Run};
-use halograph::train::trainer::Standing;
+use halograph::train::trainer::ResumePoint;
 use halograph::train::{self, Config, Observer};
 use halograph_graph::Dataset;
 use halograph_graph::error::{Error, Result};
@@ -22,7 +22,7 @@ pub use halograph::train::run::{DataRef, Header, read_header};
 /// A run, and where it goes on.
 pub struct Progressing {
     run: Run,
-    from: Option<Standing>,
+    from: Option<ResumePoint>,
     /// Epochs it had when this process took it up.
     pub started: u64,
 }
@@ -37,18 +37,19 @@ impl Progressing {
     pub fn resume(path: &Path, header: Header) -> Result<(Self, Vec<String>)> {
         let Resumed { mut run, checkpoint, history, mut notes } = Run::resume(path)?;
         let done = checkpoint.as_ref().map_or(0, |c| c.epoch);
+        let in_epoch = checkpoint.as_ref().is_some_and(|c| c.partial.is_some());
         let epochs = header.config.train.epochs;
-        if done > epochs {
-            let problem = format!("{epochs} epochs; the run has done {done} already");
-            return Err(
-                Error::input("train.epochs", problem).help("give as many or more, or start a new run")
-            );
+        if done + in_epoch as u64 > epochs {
+            let begun = done + in_epoch as u64;
+            let problem = format!("{epochs} epochs; the run has reached epoch {begun} already");
+            return Err(Error::input("train.epochs", problem)
+                .help(format!("give {begun} or more, or start a new run")));
         }
-        if done == 0 {
+        if checkpoint.is_none() {
             notes.push("there is no checkpoint yet: the run starts again".into());
         }
         run.go_on(header)?;
-        let from = checkpoint.map(|checkpoint| (checkpoint, history));
+        let from = checkpoint.map(|checkpoint| ResumePoint::new(checkpoint, history));
         Ok((Progressing { run, from, started: done }, notes))
     }
 
@@ -73,7 +74,7 @@ impl Progressing {
             Source::Dataset(dataset) if self.config().train.strategy == StrategyKind::Single => {
                 train::train(dataset, &mut self.run, self.from.take(), observer)
             }
-            _ => ranks::train_on_threads(source.for_ranks(), self.lead(observer), extras),
+            _ => launch::train_on_threads(source.for_ranks(), self.lead(observer), extras),
         };
         trained.map_err(plain)
     }
@@ -122,14 +123,14 @@ pub fn prepare(source: &Source, config: &Config, force: bool, bar: &Bar) -> anyh
     }
     bar.glance("predicting memory")?;
     let predicted = predict(source, assignment.as_ref(), config)?;
-    predicted.map_or(Ok(()), |bytes| memory::admit(bytes, force)).map_err(plain)?;
+    predicted.map_or(Ok(()), |bytes| admission::admit(bytes, force)).map_err(plain)?;
     // Once more: until here nothing was made.
     bar.glance("loading")?;
     Ok(Prepared { assignment, predicted })
 }
 
 fn deal_out(dataset: &Dataset, config: &Config, force: bool, bar: &Bar) -> Result<Assignment> {
-    let recipe = ranks::recipe(&config.train);
+    let recipe = launch::recipe(&config.train);
     let (assignment, is_new) = assign::find(dataset, &recipe, "--partition stream", force, bar)?;
     if is_new {
         cache::keep(dataset, &recipe, &assignment);
@@ -141,15 +142,15 @@ fn deal_out(dataset: &Dataset, config: &Config, force: bool, bar: &Bar) -> Resul
 fn predict(source: &Source, assignment: Option<&Assignment>, config: &Config) -> anyhow::Result<Option<u64>> {
     let data = DataRef::of(source.manifest(), source.path())?;
     let predicted = match (source, assignment) {
-        (Source::Dataset(dataset), None) => memory::predict(dataset, config),
+        (Source::Dataset(dataset), None) => admission::predict(dataset, config),
         (Source::Dataset(dataset), Some(assignment)) => {
             let facts = Facts::of(dataset, assignment)?;
             let sizes: Vec<_> = Report::of(&facts).sizes.iter().map(PartSize::from).collect();
-            memory::predict_parts(&facts.whole, &data, &sizes, config)
+            admission::predict_parts(&facts.whole, &data, &sizes, config)
         }
         (Source::Shards { whole, .. }, _) => {
             let sizes: Vec<_> = source.described()?.iter().map(PartSize::from).collect();
-            memory::predict_parts(whole, &data, &sizes, config)
+            admission::predict_parts(whole, &data, &sizes, config)
         }
     };
     predicted.map_err(plain)

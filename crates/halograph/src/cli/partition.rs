@@ -5,8 +5,9 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 use halograph::nn::model::{Kind, Spec};
+use halograph::train::cost::PartitionTraffic;
 use halograph_graph::partition::folder::{self, Partition};
-use halograph_graph::partition::report::{Report, Size, Traffic};
+use halograph_graph::partition::report::{Report, Size};
 use halograph_graph::partition::{
     Assignment, Balance, Facts, MAX_PARTS, Method, Objective, Origin, Recipe, cache,
 };
@@ -41,12 +42,12 @@ pub struct Args {
     /// Take the parts from a file instead: an .npy array of integers, or METIS's text with a part a line.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["method", "objective", "balance", "seed"])]
     assignment: Option<PathBuf>,
-    /// Graph layers of the model whose traffic is told.
-    #[arg(long, value_name = "N", default_value_t = Spec::new(Kind::Sage).layers)]
-    layers: usize,
-    /// Width of its hidden rows.
-    #[arg(long, value_name = "W", default_value_t = Spec::new(Kind::Sage).hidden)]
-    hidden: usize,
+    /// Graph layers of the GraphSAGE model whose traffic is reported.
+    #[arg(long, value_name = "N", default_value_t = Spec::new(Kind::Sage).layers as u32, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    layers: u32,
+    /// Hidden size of that model.
+    #[arg(long, value_name = "W", default_value_t = Spec::new(Kind::Sage).hidden as u32, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    hidden: u32,
     /// Try although METIS will probably run out of memory.
     #[arg(long)]
     force: bool,
@@ -105,6 +106,14 @@ impl Args {
         Ok(Recipe { parts: self.parts, method, balance, seed: self.seed })
     }
 
+    /// Bytes that training a GraphSAGE model sends, if every row is needed.
+    fn traffic(&self, partition: &Partition) -> PartitionTraffic {
+        let spec =
+            Spec { layers: self.layers as usize, hidden: self.hidden as usize, ..Spec::new(Kind::Sage) };
+        let [inputs, outputs] = [partition.dataset.features, partition.dataset.classes].map(|n| n as usize);
+        PartitionTraffic::of(&partition.report, &spec.messages(inputs, outputs))
+    }
+
     /// The part of each vertex.
     fn assign(&self, dataset: &Dataset, progress: &dyn Progress) -> Result<Found, Error> {
         if let Some(path) = &self.assignment {
@@ -138,8 +147,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         cache::keep(&dataset, &recipe, &assignment);
     }
     drop(bar);
-    let features = dataset.manifest.features;
-    let traffic = partition.report.traffic(features, args.layers as u64, args.hidden as u64);
+    let traffic = args.traffic(&partition);
     if args.json {
         print(&json(args, &partition, &traffic).to_string())?;
     } else if !args.quiet {
@@ -148,11 +156,19 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn json(args: &Args, partition: &Partition, traffic: &Traffic) -> serde_json::Value {
+fn json(args: &Args, partition: &Partition, traffic: &PartitionTraffic) -> serde_json::Value {
+    let PartitionTraffic { setup_bytes, bytes_per_epoch, pair_bytes_per_epoch } = traffic;
+    let traffic = serde_json::json!({
+        "layers": args.layers,
+        "hidden": args.hidden,
+        "setup_bytes": setup_bytes,
+        "bytes_per_epoch": bytes_per_epoch,
+        "pair_bytes_per_epoch": pair_bytes_per_epoch,
+    });
     serde_json::json!({ "out": args.out, "partition": partition, "traffic": traffic })
 }
 
-fn lines(args: &Args, partition: &Partition, traffic: &Traffic) -> Vec<String> {
+fn lines(args: &Args, partition: &Partition, traffic: &PartitionTraffic) -> Vec<String> {
     let Partition { report, dataset, origin, .. } = partition;
     let how = origin.objective.as_ref().map_or(String::new(), |objective| format!(", least {objective}"));
     let [nodes, edges] = [dataset.nodes, dataset.edges].map(HumanCount);
@@ -175,8 +191,8 @@ fn lines(args: &Args, partition: &Partition, traffic: &Traffic) -> Vec<String> {
     ));
     lines.push(format!(
         "traffic  {}, {} wide: {} of features once, then {} an epoch{}",
-        many(traffic.layers, "layer"),
-        traffic.hidden,
+        many(args.layers, "layer"),
+        args.hidden,
         HumanBytes(traffic.setup_bytes),
         HumanBytes(traffic.bytes_per_epoch),
         busiest(report, traffic)
@@ -186,7 +202,7 @@ fn lines(args: &Args, partition: &Partition, traffic: &Traffic) -> Vec<String> {
 }
 
 /// Which pair of parts has the most to say.
-fn busiest(report: &Report, traffic: &Traffic) -> String {
+fn busiest(report: &Report, traffic: &PartitionTraffic) -> String {
     let pairs = report.pairs.iter().zip(&traffic.pair_bytes_per_epoch);
     let most = pairs.max_by_key(|(pair, _)| pair.rows);
     most.map_or(String::new(), |(pair, &bytes)| {

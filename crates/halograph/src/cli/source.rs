@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use halograph::train::data;
-use halograph::train::ranks;
+use halograph::train::launch;
 use halograph_graph::Dataset;
 use halograph_graph::dataset::Manifest;
 use halograph_graph::error::{Error, Result};
@@ -63,10 +63,10 @@ impl Source {
     }
 
     /// For ranks.
-    pub fn for_ranks(&self) -> ranks::Source<'_> {
+    pub fn for_ranks(&self) -> launch::Source<'_> {
         match self {
-            Source::Dataset(dataset) => ranks::Source::Dataset(dataset),
-            Source::Shards { path, .. } => ranks::Source::Shards(path),
+            Source::Dataset(dataset) => launch::Source::Dataset(dataset),
+            Source::Shards { path, .. } => launch::Source::Shards(path),
         }
     }
 

@@ -5,7 +5,8 @@ use std::fmt::Display;
 use halograph_nn::Project;
 use halograph_nn::model::{ActivationKind, Kind, NormKind};
 use halograph_train::config::{
-    Normalize, OptimizerKind, Overlap, PartitionKind, Precision, ScheduleKind, Smooth, StrategyKind,
+    Normalize, OptimizerKind, Overlap, PartitionKind, Precision, ScheduleKind, ScheduleUnit, Smooth,
+    StrategyKind,
 };
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
@@ -23,6 +24,7 @@ pub fn choices(key: &str) -> &'static [&'static str] {
         "train.overlap" => variants::<Overlap>(),
         "train.optimizer" => variants::<OptimizerKind>(),
         "train.schedule" => variants::<ScheduleKind>(),
+        "train.schedule_unit" => variants::<ScheduleUnit>(),
         "train.precision" => variants::<Precision>(),
         _ => &[],
     }

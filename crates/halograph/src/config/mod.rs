@@ -104,6 +104,8 @@ pub fn idle(settings: &[Setting], config: &Config) -> Vec<String> {
         ),
         "train.momentum" => (train.optimizer == OptimizerKind::Sgd, "optimizer sgd"),
         "train.step_epochs" | "train.step_factor" => (train.schedule == ScheduleKind::Step, "schedule step"),
+        // Every strategy of today trains on the full graph.
+        "train.schedule_unit" => (false, "a strategy with several optimiser steps per epoch"),
         _ => (true, ""),
     };
     let note = |s: &Setting| match serves(&s.name()) {

@@ -9,11 +9,15 @@
 //! Dense layers at the end (`linear_layers`) are `lins.i`. A list is all a schedule needs: it decides when a stage's
 //! three steps run and what travels between them ([`crate::layer`]).
 
+mod messages;
 mod spec;
 mod stage;
 
+use std::ops::Range;
+
 use halograph_kernels::Real;
 
+pub use messages::StageMessages;
 pub use spec::{ActivationKind, Kind, NormKind, Spec};
 pub use stage::{Norm, Stage, StageCache};
 
@@ -21,17 +25,21 @@ use crate::erased::AnyLayer;
 use crate::gat::{Gat, Heads};
 use crate::gcn::Gcn;
 use crate::gcnii::Gcnii;
-use crate::layer::{Layer, Project};
+use crate::layer::Project;
 use crate::linear::Linear;
 use crate::norm::{BatchNorm, LayerNorm};
 use crate::param::{Param, Scope};
 use crate::residual::Residual;
 use crate::sage::Sage;
 
-/// A model: what is applied to rows of features, in this order.
+/// A model, or a run of consecutive stages of one: what is applied to rows of features, in this order.
 pub struct Model<T: Real> {
-    /// The stages; at least one.
+    /// The stages that are held here; at least one.
     pub stages: Vec<Stage<T>>,
+    /// Index of the first of them in the whole model.
+    first: usize,
+    /// Dropout probability of the input of every stage of the whole model.
+    dropouts: Vec<f64>,
 }
 
 impl<T: Real> Model<T> {
@@ -45,12 +53,45 @@ impl<T: Real> Model<T> {
             Kind::Gcnii => build.gcnii(),
             Kind::Resgcn => build.resgcn(),
         };
-        Model { stages }
+        let dropouts = stages.iter().map(|stage| stage.dropout).collect();
+        Model { stages, first: 0, dropouts }
+    }
+
+    /// Keeps only the stages with these indices.
+    pub fn restricted_to(mut self, indices: Range<usize>) -> Self {
+        let first = indices.start;
+        self.stages = self.stages.drain(first - self.first..indices.end - self.first).collect();
+        Model { first, ..self }
+    }
+
+    /// Indices in the whole model of the stages that are held here.
+    pub fn indices(&self) -> Range<usize> {
+        self.first..self.first + self.stages.len()
+    }
+
+    /// Number of stages of the whole model.
+    pub fn depth(&self) -> usize {
+        self.dropouts.len()
+    }
+
+    /// The stage with this index in the whole model.
+    pub fn stage(&self, index: usize) -> &Stage<T> {
+        &self.stages[index - self.first]
+    }
+
+    /// The stage with this index in the whole model.
+    pub fn stage_mut(&mut self, index: usize) -> &mut Stage<T> {
+        &mut self.stages[index - self.first]
+    }
+
+    /// Dropout probability of the input of a stage, held here or not; `None`: there is no such stage.
+    pub fn dropout(&self, index: usize) -> Option<f64> {
+        self.dropouts.get(index).copied()
     }
 
     /// How far a node sees: the number of stages that read edges.
     pub fn hops(&self) -> usize {
-        self.stages.iter().filter(|stage| Layer::message_width(&stage.layer) > 0).count()
+        self.stages.iter().filter(|stage| stage.reads_edges()).count()
     }
 
     /// All parameters, from the first stage to the last.
@@ -113,24 +154,18 @@ impl Build<'_> {
         }
         let scope = self.root.child("convs").child(l);
         match spec.kind {
-            Kind::Gcn => Box::new(Gcn::new(&scope, inputs, outputs, self.project(l))),
+            Kind::Gcn => Box::new(Gcn::new(&scope, inputs, outputs, spec.projects(l))),
             Kind::Gat => {
                 let dropout = spec.attention_dropout;
                 if !last {
                     let width = outputs / spec.heads;
                     return Box::new(Gat::new(&scope, inputs, spec.heads, width, Heads::Concat, dropout));
                 }
-                let heads = if spec.output_heads == 0 { spec.heads } else { spec.output_heads };
+                let heads = spec.heads_of(true);
                 Box::new(Gat::new(&scope, inputs, heads, outputs, Heads::Mean, dropout))
             }
-            _ => Box::new(self.sage(&scope, inputs, outputs, self.project(l))),
+            _ => Box::new(self.sage(&scope, inputs, outputs, spec.projects(l))),
         }
-    }
-
-    /// Sums of features that are never dropped never change: then it is best to make them once, however wide.
-    fn project(&self, l: usize) -> Project {
-        let is_static = l == 0 && self.spec.input_dropout == 0.0;
-        if is_static && self.spec.project == Project::Auto { Project::Last } else { self.spec.project }
     }
 
     fn sage<T: Real>(&self, scope: &Scope, inputs: usize, outputs: usize, project: Project) -> Sage<T> {

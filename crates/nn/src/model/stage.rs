@@ -77,6 +77,16 @@ impl<T: Real> Stage<T> {
         Stage { is_initial: true, ..self }
     }
 
+    /// Whether the stage reads edges: its messages have a width.
+    pub fn reads_edges(&self) -> bool {
+        Layer::message_width(&self.layer) > 0
+    }
+
+    /// Whether the aggregate of the model's features by this stage, its first one, is the same in every step.
+    pub fn has_static_aggregate(&self) -> bool {
+        self.dropout == 0.0 && Layer::aggregates_input(&self.layer)
+    }
+
     /// Whether the output of one row depends on all others, by its norm.
     pub fn mixes_rows(&self) -> bool {
         matches!(self.norm, Some(Norm::Batch(_)))

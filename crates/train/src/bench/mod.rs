@@ -27,11 +27,13 @@ use halograph_nn::Model;
 use crate::config::{Config, Precision, TrainConfig};
 use crate::data::{self, Data, Scaling};
 use crate::error::Result;
-use crate::evaluation::new_model;
+use crate::pool::{in_pool, threads};
+use crate::requests::Requests;
 use crate::run::DataRef;
-use crate::strategy::engine::Alone;
-use crate::strategy::single::Plan;
-use crate::trainer::{in_pool, new_optimizer, step, threads};
+use crate::setup::{new_model, new_optimizer};
+use crate::strategy::Strategy;
+use crate::strategy::single::Single;
+use crate::trainer::Learner;
 
 use limits::Limits;
 pub use limits::Rate;
@@ -120,12 +122,12 @@ fn epochs<T: Real>(
 ) -> Result<(Vec<Epoch>, Option<f64>)> {
     progress.begin("loading", None, Unit::Items);
     data::check(dataset)?;
-    let mut model: Model<T> = new_model(&DataRef::new(dataset, &dataset.path)?, config)?;
-    let mut optimizer = new_optimizer(&config.train, &model)?;
+    let model: Model<T> = new_model(&DataRef::new(dataset, &dataset.path)?, config)?;
+    let optimizer = new_optimizer(&config.train, &model)?;
     let scaling = Scaling::fit(dataset, config.data.normalize)?;
     let data = Data::<T>::load(dataset, config.data.inductive, scaling, Some(model.hops()))?;
-    let plan = Plan::new(&model, &data.train, &data.parts[0]);
-    let mut engine = Alone { data: &data, plan };
+    let mut strategy = Single::new(&model, &data)?;
+    let mut learner = Learner { model, optimizer };
     let all = length.warmup + length.epochs;
     progress.begin("training", Some(all), Unit::Items);
     let mut done = Vec::new();
@@ -133,7 +135,9 @@ fn epochs<T: Real>(
     for epoch in 1..=all {
         let (seconds, work) = record(|| {
             let start = Instant::now();
-            step(&mut model, &mut optimizer, &mut engine, &config.train, epoch)?;
+            for step in 0..strategy.steps() {
+                learner.step(&mut strategy, &config.train, (epoch, step), &Requests::default)?;
+            }
             Ok::<_, crate::Error>(start.elapsed().as_secs_f64())
         });
         let seconds = seconds?;

@@ -1,12 +1,19 @@
-//! What travels between ranks in a layer: messages of boundary rows forward, their gradients back; and which version of
-//! them is read.
+//! Rows at the boundary between ranks: which rows travel, how they travel, and which version of them is read.
 //!
-//! An [`Exchange`] is what each rank reads of the others in one block. Both directions are started by one call and taken
-//! by another, so that a strategy decides what is computed in between. What is started goes into a [`Line`], which gives
-//! the version that is to be read: the one just started, or one of an epoch before, or an average.
+//! - [`Exchange`]: the rows that ranks read of each other in one block. Starting a transfer and taking its rows are two
+//!   calls, so that a strategy decides what is computed in between.
+//! - [`HaloSource`]: which version of halo rows and returned gradients a stage reads: the one just started
+//!   ([`Fresh`]), or an earlier one kept in a [`VersionQueue`].
+//! - [`RankLink`] and [`Peers`]: the connection to the other ranks, as the stage runner sees it.
 
 mod exchange;
-mod line;
+mod halo;
+mod link;
+mod transfer;
+mod versions;
 
-pub use exchange::{Arriving, Exchange, Returned, Returning};
-pub use line::{Cargo, Deviation, Journey, Line, Smoothing};
+pub use exchange::Exchange;
+pub use halo::{Fresh, HaloSource};
+pub use link::{GradientSums, LossSum, Peers, RankLink};
+pub use transfer::{FeatureTransfer, GradientTransfer, ReturnedGradients};
+pub use versions::{Deviation, Ema, RemoteRows, Transfer, VersionQueue};

@@ -13,12 +13,13 @@ use halograph_nn::state::{State, Tensor};
 use halograph_nn::{Input, Matrix};
 use rayon::prelude::*;
 
+use super::view::InputSource;
 use crate::config::Normalize;
 
 /// Numbers converted at a time.
 const CHUNK: usize = 512;
 
-/// Where rows of features come from.
+/// The feature file of a dataset or shard, read in the working precision and scaled.
 pub(super) struct Features<'d> {
     array: &'d Array,
     scaling: Scaling,
@@ -104,24 +105,12 @@ impl<'d> Features<'d> {
         Ok(Moments { count: rows.len() as u64, mean, squares })
     }
 
-    /// The rows of the vertices `ids`, in this order; `None`: all. Features in half precision stay so if nothing is done
-    /// to them.
-    pub(super) fn rows<T: Real>(&self, ids: Option<&[u32]>) -> Result<Input<T>> {
-        let half = self.array.as_slice::<f16>().filter(|_| self.stays_half::<T>());
-        let rows = match half {
-            Some(half) => Input::Half(Arc::new(self.gather(ids, |id, out| self.read_half(half, id, out))?)),
-            None => self.gather(ids, |id, out| self.read(id, out))?.into(),
-        };
-        self.array.release();
-        Ok(rows)
-    }
-
     fn stays_half<T: Real>(&self) -> bool {
         self.scaling == Scaling::None && size_of::<T>() == size_of::<f32>()
     }
 
-    /// The rows of these vertices, each filled by `read`.
-    fn gather<E: Pod + Send + Sync>(
+    /// Fills a matrix with the rows `ids`, each by `read`.
+    fn fill<E: Pod + Send + Sync>(
         &self,
         ids: Option<&[u32]>,
         read: impl Fn(usize, &mut [E]) -> Result<()> + Sync,
@@ -160,6 +149,19 @@ impl<'d> Features<'d> {
         let place = format!("{}, row {row}, column {column}", self.array.name);
         Error::input(place, format!("{value} is not a finite number"))
             .help("`halograph data check` lists every fault of a dataset")
+    }
+}
+
+impl<T: Real> InputSource<T> for Features<'_> {
+    /// Reads from the mapped file. Features in half precision stay so unless they are scaled.
+    fn rows(&self, numbers: Option<&[u32]>) -> Result<Input<T>> {
+        let half = self.array.as_slice::<f16>().filter(|_| self.stays_half::<T>());
+        let rows = match half {
+            Some(half) => Input::Half(Arc::new(self.fill(numbers, |id, out| self.read_half(half, id, out))?)),
+            None => self.fill(numbers, |id, out| self.read(id, out))?.into(),
+        };
+        self.array.release();
+        Ok(rows)
     }
 }
 

@@ -80,7 +80,7 @@ impl RunData {
         let summary = read_summary(&source.run)?;
         let ranks = header.config.train.ranks;
         let (rows, torn) = read_rows(&source.run.join("metrics.jsonl"))?;
-        let usual = Schedule::of(&header.config.train).usual();
+        let usual = Schedule::of(&header.config.train).stale_epochs();
         let own = source.run.join("trace.json");
         let trace = source.trace.clone().or_else(|| own.exists().then_some(own));
         let traced = trace.map(|file| Traced::read(&file, ranks, usual)).transpose()?;

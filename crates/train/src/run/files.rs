@@ -42,7 +42,7 @@ pub(super) fn names(folder: &Path) -> Result<Vec<String>> {
 pub(super) fn is_own(name: &str) -> bool {
     FILES.contains(&name)
         || FOLDERS.contains(&name)
-        || checkpoint::epoch_of(name).is_some()
+        || checkpoint::point_of(name).is_some()
         || is_leftover(name)
 }
 
@@ -59,7 +59,7 @@ pub(super) fn foreign(run: &Path, folder: &str) -> Result<Option<String>> {
 /// Whether this is the hidden name of something unfinished or half removed.
 pub(super) fn is_leftover(name: &str) -> bool {
     let target = name.strip_prefix('.').and_then(|name| name.strip_suffix(".partial"));
-    target.is_some_and(|target| FILES.contains(&target) || checkpoint::epoch_of(target).is_some())
+    target.is_some_and(|target| FILES.contains(&target) || checkpoint::point_of(target).is_some())
 }
 
 /// The hidden place beside `name` where it grows, or from where it is removed.
@@ -183,10 +183,29 @@ mod tests {
 
     #[test]
     fn own_names_are_told_from_others() {
-        for name in ["run.json", "ckpt-0", "ckpt-12", ".ckpt-12.partial", ".run.json.partial", ".lock"] {
+        for name in [
+            "run.json",
+            "ckpt-0",
+            "ckpt-12",
+            "ckpt-12.7",
+            ".ckpt-12.partial",
+            ".ckpt-3.21.partial",
+            ".run.json.partial",
+            ".lock",
+        ] {
             assert!(is_own(name), "{name}");
         }
-        for name in ["ckpt-", "ckpt-01", "ckpt--1", "ckpt-x", "ckpt-99999999999999999999", ".x.partial"] {
+        for name in [
+            "ckpt-",
+            "ckpt-1.0",
+            "ckpt-1.",
+            "ckpt-1.01",
+            "ckpt-01",
+            "ckpt--1",
+            "ckpt-x",
+            "ckpt-99999999999999999999",
+            ".x.partial",
+        ] {
             assert!(!is_own(name), "{name}");
         }
         assert!(is_leftover(".model.safetensors.partial") && !is_leftover("model.safetensors"));

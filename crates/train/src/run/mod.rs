@@ -5,7 +5,7 @@
 //! metrics.jsonl       one line an epoch
 //! model.safetensors   weights of the best evaluation
 //! scaling.safetensors what was done to features, if that has numbers
-//! ckpt-E/             all that is needed to go on after epoch E
+//! ckpt-E/             all that is needed to continue after epoch E; ckpt-E.S/ after S more steps
 //! rank-R/ckpt-E/      the same on the host of rank R, if that does not see this folder
 //! demo-data/, tensorboard/   if the run was given no data, or was asked for event files
 //! ```
@@ -23,7 +23,7 @@ use halograph_graph::error::{Error, IoContext, Result};
 use halograph_nn::state::State;
 use serde_json::Value;
 
-use crate::event::Epoch;
+use crate::event::{Epoch, Point};
 use checkpoint::Saved;
 use files::{METRICS, REPORT, RUN, SCALING, Staged, TRACE, WEIGHTS};
 use header::{RunFile, is_run};
@@ -38,7 +38,7 @@ mod lock;
 #[cfg(test)]
 mod tests;
 
-pub use checkpoint::{Checkpoint, Written, annex};
+pub use checkpoint::{Checkpoint, PartialEpoch, Written, annex};
 pub use header::{DataRef, Header};
 
 /// Folder inside a run for a graph that was made for it, if it was given none.
@@ -52,8 +52,8 @@ pub struct Run {
     path: PathBuf,
     header: Header,
     history: History,
-    /// Epoch of the newest checkpoint.
-    newest: Option<u64>,
+    /// The newest checkpoint.
+    newest: Option<Point>,
     lock: Lock,
     /// Folders that were made for a new run, as long as it holds no epoch.
     fresh: Option<Vec<PathBuf>>,
@@ -111,7 +111,7 @@ impl Run {
         let (file, history, note) = History::reopen(path, epoch, end)?;
         notes.extend(note);
         let checkpoint = found.map(|saved| saved.checkpoint);
-        let newest = checkpoint.as_ref().map(|c| c.epoch);
+        let newest = checkpoint.as_ref().map(Checkpoint::point);
         let run = Run { path: path.to_path_buf(), header, history: file, newest, lock, fresh: None, ended };
         Ok(Resumed { run, checkpoint, history, notes })
     }
@@ -149,25 +149,26 @@ impl Run {
 
     /// Saves where the run stands; when that is done, older checkpoints go. All epochs up to it must have been
     /// recorded, and the best weights saved, before: they are not written again when the run is resumed from here. If
-    /// the newest checkpoint is of the same epoch, it is kept.
+    /// the newest checkpoint is at the same point, it is kept.
     pub fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         self.lock.check()?;
-        if self.newest != Some(checkpoint.epoch) {
+        let at = checkpoint.point();
+        if self.newest != Some(at) {
             let metrics_bytes = self.history.sync()?;
             checkpoint::write(&self.path, checkpoint, metrics_bytes)?;
-            self.newest = Some(checkpoint.epoch);
+            (self.newest, self.fresh, self.ended) = (Some(at), None, None);
         }
-        checkpoint::prune(&self.path, checkpoint.epoch)
+        checkpoint::prune(&self.path, at)
     }
 
     /// Begins a checkpoint that several ranks write; gives whether there is anything to write: if the newest checkpoint
-    /// is of the same epoch, it is kept.
-    pub fn begin_checkpoint(&mut self, epoch: u64) -> Result<bool> {
+    /// is at the same point, it is kept.
+    pub fn begin_checkpoint(&mut self, at: Point) -> Result<bool> {
         self.lock.check()?;
-        if self.newest == Some(epoch) {
+        if self.newest == Some(at) {
             return Ok(false);
         }
-        checkpoint::begin(&self.path, epoch)?;
+        checkpoint::begin(&self.path, at)?;
         Ok(true)
     }
 
@@ -177,14 +178,14 @@ impl Run {
         self.lock.check()?;
         let metrics_bytes = self.history.sync()?;
         checkpoint::commit(&self.path, checkpoint, metrics_bytes, written)
-            .inspect_err(|_| checkpoint::abandon(&self.path, checkpoint.epoch))?;
-        self.newest = Some(checkpoint.epoch);
-        checkpoint::prune(&self.path, checkpoint.epoch)
+            .inspect_err(|_| checkpoint::abandon(&self.path, checkpoint.point()))?;
+        (self.newest, self.fresh, self.ended) = (Some(checkpoint.point()), None, None);
+        checkpoint::prune(&self.path, checkpoint.point())
     }
 
     /// Gives up a checkpoint that was begun and cannot be made whole.
-    pub fn abandon_checkpoint(&self, epoch: u64) {
-        checkpoint::abandon(&self.path, epoch);
+    pub fn abandon_checkpoint(&self, at: Point) {
+        checkpoint::abandon(&self.path, at);
     }
 
     /// Saves the weights of the best evaluation.
@@ -214,8 +215,8 @@ impl Run {
 fn begin(path: &Path, header: &Header) -> Result<History> {
     let new = Staged::write(path, RUN, &RunFile::new(header, None).to_bytes(path)?)?;
     // What the old run left must never be found beside the new description, so it goes first.
-    for epoch in checkpoint::epochs(path)? {
-        checkpoint::discard(path, epoch)?;
+    for at in checkpoint::points(path)? {
+        checkpoint::discard(path, at)?;
     }
     for name in [METRICS, WEIGHTS, SCALING, TRACE, REPORT] {
         files::remove_file(&path.join(name))?;
@@ -280,24 +281,24 @@ pub fn sees(path: &Path, mark: &str) -> bool {
 
 /// Writes what `rank` needs to go on into the checkpoint that [`Run::begin_checkpoint`] began in `path`, or into a
 /// folder of its own if it does not see that one.
-pub fn write_rank(path: &Path, epoch: u64, rank: usize, state: &State, sees: bool) -> Result<Written> {
+pub fn write_rank(path: &Path, at: Point, rank: usize, state: &State, sees: bool) -> Result<Written> {
     let write = if sees { checkpoint::write_rank } else { checkpoint::write_annex };
-    Ok(Written::new(write(path, epoch, rank, state)?, !sees))
+    Ok(Written::new(write(path, at, rank, state)?, !sees))
 }
 
 /// Removes what `rank` keeps of older checkpoints in a folder of its own.
-pub fn prune_annex(path: &Path, epoch: u64, rank: usize) -> Result<()> {
-    checkpoint::prune(&annex(path, rank), epoch)
+pub fn prune_annex(path: &Path, at: Point, rank: usize) -> Result<()> {
+    checkpoint::prune(&annex(path, rank), at)
 }
 
-/// The manifest of the checkpoint after `epoch` of the run in `path`.
-pub fn read_manifest(path: &Path, epoch: u64) -> Result<Vec<u8>> {
-    checkpoint::read_manifest(path, epoch)
+/// Reads the manifest of the checkpoint at this point of the run in `path`.
+pub fn read_manifest(path: &Path, at: Point) -> Result<Vec<u8>> {
+    checkpoint::read_manifest(path, at)
 }
 
-/// What `rank` of `ranks` needs to go on from the checkpoint after `epoch` of the run in `path`, which has this manifest.
-pub fn read_rank(path: &Path, epoch: u64, rank: usize, ranks: usize, manifest: &[u8]) -> Result<Checkpoint> {
-    checkpoint::read_rank(path, epoch, rank, ranks, manifest)
+/// Reads what `rank` of `ranks` needs of the checkpoint at this point of the run in `path`, which has this manifest.
+pub fn read_rank(path: &Path, at: Point, rank: usize, ranks: usize, manifest: &[u8]) -> Result<Checkpoint> {
+    checkpoint::read_rank(path, at, rank, ranks, manifest)
 }
 
 /// What the run in `path` is, whoever may be writing it.
@@ -356,8 +357,8 @@ pub fn may_create(path: &Path, overwrite: bool) -> Result<()> {
         );
     }
     let mut foreign = names.iter().find(|name| !files::is_own(name)).cloned();
-    for epoch in checkpoint::epochs(path)? {
-        foreign = foreign.or(checkpoint::foreign(path, epoch)?);
+    for at in checkpoint::points(path)? {
+        foreign = foreign.or(checkpoint::foreign(path, at)?);
     }
     for folder in files::FOLDERS {
         foreign = foreign.or(files::foreign(path, folder)?);
@@ -375,10 +376,10 @@ pub fn may_create(path: &Path, overwrite: bool) -> Result<()> {
 /// whole, starting again would write over the last results: that is for the user to decide.
 fn newest_whole(path: &Path, ranks: usize) -> Result<(Option<Saved>, Vec<String>)> {
     let mut damage = Vec::new();
-    for epoch in checkpoint::epochs(path)? {
-        match checkpoint::read(path, epoch, ranks) {
+    for at in checkpoint::points(path)? {
+        match checkpoint::read(path, at, ranks) {
             Ok(found) => {
-                let instead = format!("going on from the checkpoint of epoch {epoch}");
+                let instead = format!("going on from the checkpoint of epoch {at}");
                 let notes = damage.iter().map(|problem: &String| format!("{problem}; {instead}")).collect();
                 return Ok((Some(found), notes));
             }

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::*;
 use crate::Config;
-use crate::event::{Best, Scores};
+use crate::event::{Best, Point, Scores};
 
 const TENSORS: &str = "rank-0.safetensors";
 const MANIFEST: &str = "manifest.json";
@@ -38,7 +38,7 @@ fn epoch(epoch: u64) -> Epoch {
 fn checkpoint(epoch: u64) -> Checkpoint {
     let scores = Scores { train: None, val: Some(1.0 / 7.0), test: Some(0.3), val_loss: None };
     let best = Some(Best { epoch, scores, seconds: 0.1 * epoch as f64 });
-    Checkpoint { epoch, seconds: 0.7 * epoch as f64, best, state: state(epoch) }
+    Checkpoint { epoch, partial: None, seconds: 0.7 * epoch as f64, best, state: state(epoch) }
 }
 
 fn state(epoch: u64) -> State {
@@ -271,7 +271,7 @@ fn a_crash_after_the_last_checkpoint_leaves_one_in_the_end() {
     let (_folder, path) = folder();
     two_checkpoints(&path);
     Run::resume(&path).unwrap().run.checkpoint(&checkpoint(3)).unwrap();
-    assert_eq!(checkpoint::epochs(&path).unwrap(), [3]);
+    assert_eq!(checkpoint::points(&path).unwrap(), [Point { epoch: 3, step: 0 }]);
 }
 
 #[test]

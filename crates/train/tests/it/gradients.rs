@@ -7,7 +7,8 @@ use halograph_nn::Matrix;
 use halograph_nn::metrics::Targets;
 use halograph_nn::model::{ActivationKind, Kind, Model, NormKind, Spec};
 use halograph_train::data::{Rows, View};
-use halograph_train::strategy::single::{self, Plan};
+use halograph_train::evaluation;
+use halograph_train::strategy::single::Plan;
 
 const INPUTS: usize = 5;
 const CLASSES: usize = 3;
@@ -83,8 +84,8 @@ fn check(spec: &Spec, loss: Loss) {
     const STEP: f64 = 2e-6;
     let (view, rows) = (view(), loss.rows());
     let mut model = model(spec);
-    let plan = Plan::new(&model, &view, &rows);
-    single::epoch(&mut model, &plan, &rows, key());
+    let plan = Plan::new(&model, &view, &rows).unwrap();
+    plan.step(&mut model, &rows, key()).unwrap();
     let places: Vec<(String, Vec<f64>)> = model.params().map(|p| (p.name.clone(), p.grad.clone())).collect();
     assert!(places.iter().any(|(_, grad)| grad.iter().any(|g| g.abs() > 1e-3)), "something is learnt");
 
@@ -92,7 +93,7 @@ fn check(spec: &Spec, loss: Loss) {
         for (i, got) in grad.iter().enumerate() {
             let mut at = |step: f64| {
                 model.params_mut().nth(p).expect("as many as there are names").value[i] += step;
-                single::epoch(&mut model, &plan, &rows, key())
+                plan.step(&mut model, &rows, key()).unwrap()
             };
             let (above, below) = (at(STEP), at(-2.0 * STEP));
             at(STEP);
@@ -157,8 +158,8 @@ fn one_layer_is_a_model() {
 fn masks_are_those_of_the_key() {
     for kind in Kind::ALL {
         let (mut model, view, rows) = (model(&spec(kind)), view(), Loss::CrossEntropy.rows());
-        let plan = Plan::new(&model, &view, &rows);
-        let mut loss = |key| single::epoch(&mut model, &plan, &rows, key);
+        let plan = Plan::new(&model, &view, &rows).unwrap();
+        let mut loss = |key| plan.step(&mut model, &rows, key).unwrap();
         assert_eq!(loss(key()), loss(key()), "the same key, the same masks");
         assert_ne!(loss(key()), loss(key().with(1)), "another key, other masks: {}", kind.name());
     }
@@ -169,10 +170,10 @@ fn evaluation_drops_nothing() {
     for kind in Kind::ALL {
         let plain = Spec { dropout: 0.0, input_dropout: 0.0, attention_dropout: 0.0, ..spec(kind) };
         let (view, rows) = (view(), Loss::CrossEntropy.rows());
-        let logits = single::evaluate(&model(&spec(kind)), &view).logits;
+        let logits = evaluation::outputs(&model(&spec(kind)), &view).unwrap().logits;
         let mut model = model(&plain);
-        let plan = Plan::new(&model, &view, &rows);
-        let trained = single::epoch(&mut model, &plan, &rows, key());
+        let plan = Plan::new(&model, &view, &rows).unwrap();
+        let trained = plan.step(&mut model, &rows, key()).unwrap();
         let evaluated = halograph_train::loss::loss(&logits, &rows, rows.count()).0;
         assert!((trained - evaluated).abs() < 1e-12, "{}", kind.name());
     }
@@ -190,8 +191,8 @@ fn outcome(spec: &Spec, order: &[u32], trained: usize) -> (f64, Vec<Vec<f64>>) {
     let classes: Vec<u32> = rows.iter().map(|&r| order[r as usize] % CLASSES as u32).collect();
     let rows = Rows::new(rows, Targets::Single(&classes));
     let mut model = model(spec);
-    let plan = Plan::new(&model, &view, &rows);
-    let loss = single::epoch(&mut model, &plan, &rows, key());
+    let plan = Plan::new(&model, &view, &rows).unwrap();
+    let loss = plan.step(&mut model, &rows, key()).unwrap();
     (loss, model.params().map(|p| p.grad.clone()).collect())
 }
 

@@ -9,8 +9,8 @@ use halograph_graph::io::npy::Writer;
 use halograph_graph::progress::Silent;
 use halograph_nn::model::Kind;
 use halograph_train::config::Precision;
-use halograph_train::evaluation::{Output, Trained, evaluate, predict};
 use halograph_train::run::{DataRef, Header, Run, read_weights};
+use halograph_train::trained::{Output, Trained, evaluate, predict};
 use halograph_train::{Config, Event, Observer, Summary, train};
 use tempfile::TempDir;
 

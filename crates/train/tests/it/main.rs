@@ -1,8 +1,21 @@
 //! Training as its users see it. One program, for it takes longer to link than to run.
 
+mod exchange;
 mod gradients;
 mod large;
 mod parity;
 mod ranks;
+mod regression;
 mod run;
 mod train;
+mod versions;
+
+use proptest::test_runner::{Config as ProptestConfig, RngSeed};
+
+/// Settings of a property test: the same cases in every run. `PROPTEST_RNG_SEED` and `PROPTEST_CASES` choose others.
+fn properties(cases: u32) -> ProptestConfig {
+    let given = ProptestConfig::default();
+    let rng_seed = if given.rng_seed == RngSeed::Random { RngSeed::Fixed(1) } else { given.rng_seed };
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { given.cases } else { cases };
+    ProptestConfig { cases, rng_seed, failure_persistence: None, ..given }
+}

@@ -15,7 +15,8 @@ use halograph_nn::optimizer::{Method, Optimizer};
 use halograph_nn::state::{State, Tensor};
 use halograph_nn::{Matrix, Project};
 use halograph_train::data::{Rows, View};
-use halograph_train::strategy::single::{self, Plan};
+use halograph_train::evaluation;
+use halograph_train::strategy::single::Plan;
 
 const NODES: usize = 20;
 const INPUTS: usize = 6;
@@ -112,14 +113,14 @@ fn follow<T: Real>(fixture: &Fixture, spec: &Spec, tolerance: f64) {
     model.load(&fixture.name, &fixture.state.part("initial.")).unwrap();
     let features = Matrix::new(NODES, INPUTS, fixture.reals("data.features"));
     let (view, rows) = (View::new(fixture.block(), features), fixture.rows());
-    let plan = Plan::new(&model, &view, &rows);
-    let logits = |model: &Model<T>| single::evaluate(model, &view).logits;
+    let plan = Plan::new(&model, &view, &rows).unwrap();
+    let logits = |model: &Model<T>| evaluation::outputs(model, &view).unwrap().logits;
     fixture.assert_close("logits", logits(&model).data(), tolerance);
 
     let mut optimizer = Optimizer::new(Method::Adam, &model, |_| 5e-4);
     let mut losses = Vec::new();
     for step in 0..fixture.reals::<f64>("losses").len() as u64 {
-        losses.push(single::epoch(&mut model, &plan, &rows, Key::new(step, "nothing is dropped")));
+        losses.push(plan.step(&mut model, &rows, Key::new(step, "nothing is dropped")).unwrap());
         if step == 0 {
             // Gradients of messages that nobody needs are not computed; those of parameters all are.
             fixture.assert_state::<T>("gradient.", &gradients(&model), tolerance);

@@ -35,7 +35,7 @@ fn epoch(epoch: u64) -> Epoch {
 fn checkpoint(epoch: u64) -> Checkpoint {
     let tensor = Tensor::real(&[100_000], &vec![epoch as f32; 100_000]);
     let state = State([("w".to_string(), tensor)].into_iter().collect());
-    Checkpoint { epoch, seconds: 1.0, best: None, state }
+    Checkpoint { epoch, partial: None, seconds: 1.0, best: None, state }
 }
 
 fn train(run: &mut Run, e: u64) -> Result<()> {

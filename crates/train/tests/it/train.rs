@@ -8,9 +8,10 @@ use halograph_graph::progress::Silent;
 use halograph_nn::model::Kind;
 use halograph_train::config::{Normalize, OptimizerKind, Precision, ScheduleKind};
 use halograph_train::data::{Data, Scaling};
-use halograph_train::evaluation::{Trained, evaluate};
 use halograph_train::event::{Ending, Epoch};
 use halograph_train::run::{DataRef, Header, Run, read_weights};
+use halograph_train::trained::{Trained, evaluate};
+use halograph_train::trainer::ResumePoint;
 use halograph_train::{Config, Error, Event, Observer, Summary, train};
 use tempfile::TempDir;
 
@@ -107,7 +108,7 @@ fn a_run_that_was_interrupted_ends_as_if_it_had_not_been() {
         assert_eq!((half.ending, half.epochs), (Ending::Interrupted, 5));
 
         let mut resumed = Run::resume(&broken).unwrap();
-        let from = resumed.checkpoint.map(|c| (c, resumed.history));
+        let from = resumed.checkpoint.map(|c| ResumePoint::new(c, resumed.history));
         let mut rest = Watch::default();
         let summary = train(&data, &mut resumed.run, from, &mut rest).unwrap();
         assert_eq!((summary.ending, rest.epochs[0].epoch), (Ending::Finished, 6));

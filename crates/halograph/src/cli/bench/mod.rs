@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use halograph::config;
 use halograph::train::bench::{self, Comparison, Length, Report};
 use halograph::train::config::StrategyKind;
-use halograph::train::{Config, trainer};
+use halograph::train::{Config, pool};
 use halograph_graph::Dataset;
 use halograph_graph::error::{Error, Result};
 use halograph_graph::progress::Silent;
@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// One thread is nothing to hold against itself.
 fn check_scaling(args: &Args, config: &Config) -> Result<()> {
-    if args.scaling && trainer::threads(&config.train) == 1 {
+    if args.scaling && pool::threads(&config.train) == 1 {
         return Err(Error::input("--scaling", "there is one thread only").help("give more with --threads"));
     }
     Ok(())

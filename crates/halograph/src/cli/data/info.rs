@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use halograph::nn::model::{Kind, Spec};
-use halograph::train::{Config, memory};
+use halograph::train::{Config, admission};
 use halograph_graph::Dataset;
 use halograph_graph::dataset::Manifest;
 use halograph_graph::dataset::info::{Info, info};
@@ -48,7 +48,7 @@ fn training_memory(dataset: &Dataset) -> Vec<(&'static str, u64)> {
     let predict = |(name, kind, layers, hidden)| {
         let config = Config { model: Spec { layers, hidden, ..Spec::new(kind) }, ..Config::new(kind) };
         // A model whose weights alone are too large has no prediction.
-        Some((name, memory::predict(dataset, &config).ok()??))
+        Some((name, admission::predict(dataset, &config).ok()??))
     };
     MODELS.into_iter().filter_map(predict).collect()
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use halograph::config::{self, Setting};
 use halograph::train::config::{ScheduleKind, StrategyKind};
-use halograph::train::ranks::Extras;
+use halograph::train::launch::Extras;
 use halograph::train::run::{TENSORBOARD, may_create};
 use halograph::train::{Config, Observer};
 use halograph_graph::dataset::Part;

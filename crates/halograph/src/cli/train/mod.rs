@@ -111,7 +111,7 @@ fn show(args: &Args, run: &Path) -> Watch {
 /// Says how a run went. One that came to nothing is not kept.
 fn finish(args: &Args, job: &mut Job, trained: anyhow::Result<Summary>) -> anyhow::Result<ExitCode> {
     let summary = trained.inspect_err(|_| _ = job.take_back())?;
-    if summary.epochs == 0 {
+    if (summary.epochs, summary.step) == (0, 0) {
         return Ok(nothing_done(job));
     }
     let (job, summary) = (&*job, &summary);
@@ -143,10 +143,12 @@ fn ending(job: &Job, summary: &Summary) -> ExitCode {
     if summary.ending != Ending::Interrupted {
         return ExitCode::SUCCESS;
     }
-    let (epoch, path) = (summary.epochs, quoted(job.path()));
+    let at = match summary.step {
+        0 => format!("epoch {}", summary.epochs),
+        step => format!("step {step} of epoch {}", summary.epochs + 1),
+    };
+    let path = quoted(job.path());
     let under = if launched() { " under the same launcher" } else { "" };
-    say(&format!(
-        "interrupted after epoch {epoch}; saved. Resume{under} with: halograph train --resume --out {path}"
-    ));
+    say(&format!("interrupted after {at}; saved. Resume{under} with: halograph train --resume --out {path}"));
     ExitCode::from(interrupt::EXIT_CODE)
 }

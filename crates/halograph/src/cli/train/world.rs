@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use halograph::comm::{self, Comm, Message, Purpose, Tag};
+use halograph::comm::{self, Comm, Message};
 use halograph::config::{self, Setting};
 use halograph::train;
 use halograph::train::event::{Event, Observer};
-use halograph::train::ranks::{self, Extras, Order, Role};
+use halograph::train::launch::{self, Extras, Order, Role};
 use halograph::train::run::{Header, annex};
+use halograph::train::tags::Control;
 use halograph_graph::error::Result as InputResult;
 use halograph_graph::partition::Assignment;
 use halograph_graph::progress::Silent;
@@ -126,8 +127,9 @@ fn agree(settings: &[Setting], comm: &Comm) -> anyhow::Result<Vec<Setting>> {
     let all: Vec<Setting> = settings.iter().cloned().chain([ranks]).collect();
     let config = check_ranks(settings, comm.size()).and_then(|()| config::resolve(&all));
     let problem = config.as_ref().err().map_or(String::new(), ToString::to_string);
-    let tag = Tag::new(Purpose::Control).slot(8);
-    let problems = comm.all_gather(tag, Message::of(problem.as_bytes())).map_err(train::Error::from)?;
+    let problems = comm
+        .all_gather(Control::Settings.tag(), Message::of(problem.as_bytes()))
+        .map_err(train::Error::from)?;
     let said = |message: &Message| message.as_slice().map(|text| String::from_utf8_lossy(text).into_owned());
     let problems = problems.iter().map(said).collect::<comm::Result<Vec<_>>>().map_err(train::Error::from)?;
     // The first rank with a problem says it; others only what is not the same.
@@ -184,7 +186,7 @@ fn train_together(args: &Args, job: &mut Job, comm: &Comm) -> anyhow::Result<Sum
     tell(comm, Some(&plan))?;
     let mut watch: Watch = show(args, run.path());
     let order = plan.order(&plan.run, assignment, args.force);
-    let summary = ranks::train_among(comm, order, source.for_ranks(), Role::Lead(run.lead(&mut watch)));
+    let summary = launch::train_among(comm, order, source.for_ranks(), Role::Lead(run.lead(&mut watch)));
     Ok(summary.map_err(plain)?.expect("rank 0 gives a summary"))
 }
 
@@ -200,7 +202,7 @@ fn follow(args: &Args, comm: &Comm) -> anyhow::Result<ExitCode> {
     };
     let source = Source::open(&data, comm.rank() as u32)?;
     let role = Role::Follow(&mut Stop);
-    ranks::train_among(comm, plan.order(&run, None, args.force), source.for_ranks(), role).map_err(plain)?;
+    launch::train_among(comm, plan.order(&run, None, args.force), source.for_ranks(), role).map_err(plain)?;
     Ok(if interrupt::asked() { ExitCode::from(interrupt::EXIT_CODE) } else { ExitCode::SUCCESS })
 }
 
@@ -238,8 +240,9 @@ impl Observer for Stop {
 /// The plan of rank 0, on every rank.
 fn tell(comm: &Comm, plan: Option<&Plan>) -> anyhow::Result<Plan> {
     let text = plan.map(serde_json::to_vec).transpose()?;
-    let tag = Tag::new(Purpose::Control).slot(9);
-    let told = comm.broadcast(tag, 0, text.as_deref().map(Message::of)).map_err(train::Error::from)?;
+    let told = comm
+        .broadcast(Control::Job.tag(), 0, text.as_deref().map(Message::of))
+        .map_err(train::Error::from)?;
     let plan: Plan = serde_json::from_slice(told.as_slice().map_err(train::Error::from)?)?;
     comm.set_deadline(Duration::from_secs_f64(plan.header.config.train.deadline));
     Ok(plan)

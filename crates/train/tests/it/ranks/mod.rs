@@ -1,5 +1,7 @@
 //! Training on several ranks.
 
+mod bits;
+mod divergence;
 mod partition;
 mod pipelined;
-mod support;
+pub mod support;

@@ -12,6 +12,7 @@ use halograph_graph::progress::Silent;
 use halograph_kernels::keyed::Key;
 use halograph_nn::model::{Kind, NormKind};
 use halograph_train::config::{Normalize, Overlap, PartitionKind, Precision};
+use halograph_train::cost::{NumberBytes, RowBytes, StepBytes};
 use halograph_train::event::Epoch;
 use halograph_train::{Config, Summary};
 use tempfile::TempDir;
@@ -238,6 +239,16 @@ fn every_byte_of_an_epoch_is_explained() {
                 assert_eq!(tag("features"), 4 * (first + later), "{what}");
                 assert_eq!(tag("gradients"), 4 * (first_back + later), "{what}");
                 assert_eq!(tag("weights"), weights_bytes(&summary, ranks, 4), "{what}");
+                // The cost model says the same.
+                let messages = config.model.messages(inputs as usize, classes as usize);
+                let rows = RowBytes::of_stages(&messages, NumberBytes::F32);
+                let cost = StepBytes::new(&rows, &[all, middle, last], 4 * summary.parameters, ranks);
+                let measured = StepBytes {
+                    features: tag("features"),
+                    gradients: tag("gradients"),
+                    weights: tag("weights"),
+                };
+                assert_eq!(cost, measured, "{what}");
                 // The loss.
                 assert_eq!(tag("statistics"), 2 * (ranks - 1) * 8, "{what}");
                 assert!(tag("setup") > 0, "{what}");

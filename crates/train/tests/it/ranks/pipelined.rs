@@ -3,18 +3,12 @@
 use halograph_graph::generate::Spec;
 use halograph_nn::model::{Kind, NormKind};
 use halograph_train::Config;
-use halograph_train::config::{OptimizerKind, PartitionKind, Precision, ScheduleKind, Smooth, StrategyKind};
+use halograph_train::config::{OptimizerKind, PartitionKind, Precision, ScheduleKind, Smooth};
 use tempfile::TempDir;
 
-use super::support::{assert_resumes, assert_survives, config, dataset, from_edges, on_ranks, run};
-
-/// Stale from the second epoch on, as it is read.
-fn pipelined(config: &Config, ranks: usize) -> Config {
-    let mut config = on_ranks(config, ranks);
-    config.train.strategy = StrategyKind::Pipelined;
-    (config.train.warmup_epochs, config.train.smooth) = (1, Smooth::None);
-    config
-}
+use super::support::{
+    assert_resumes, assert_survives, config, dataset, from_edges, on_ranks, pipelined, run,
+};
 
 /// Weights that do not move for so many epochs, then take one step; nothing is dropped.
 fn frozen(kind: Kind, epochs: u64) -> Config {

@@ -1,7 +1,9 @@
 //! Small graphs, and runs on them that are watched.
 
 use std::path::Path;
+use std::sync::Mutex;
 
+use halograph_comm::{Error as CommError, Options, threads};
 use halograph_graph::Dataset;
 use halograph_graph::build::{EdgeInput, EdgeList, EdgeOptions, build};
 use halograph_graph::dataset::Metric;
@@ -10,11 +12,12 @@ use halograph_graph::generate::{self, Spec, presets};
 use halograph_graph::progress::Silent;
 use halograph_kernels::keyed::Key;
 use halograph_nn::model::Kind;
-use halograph_train::config::StrategyKind;
+use halograph_train::config::{Smooth, StrategyKind};
 use halograph_train::event::{Ending, Epoch};
-use halograph_train::ranks::{Extras, Fault, Leader, train_on_threads};
+use halograph_train::launch::{Extras, Fault, Leader, Order, Role, train_among, train_on_threads};
 use halograph_train::run::{DataRef, Header, Run, read_weights};
-use halograph_train::{Config, Event, Observer, Summary, train};
+use halograph_train::trainer::ResumePoint;
+use halograph_train::{Config, Event, Observer, Result, Summary, train};
 use tempfile::TempDir;
 
 pub fn dataset(folder: &Path, change: impl FnOnce(Spec) -> Spec) -> Dataset {
@@ -33,8 +36,8 @@ impl FeatureSource for Noise {
     }
     fn stream(
         &self,
-        sink: &mut dyn FnMut(&[f32]) -> Result<(), halograph_graph::Error>,
-    ) -> Result<(), halograph_graph::Error> {
+        sink: &mut dyn FnMut(&[f32]) -> std::result::Result<(), halograph_graph::Error>,
+    ) -> std::result::Result<(), halograph_graph::Error> {
         let key = Key::new(1, "noise");
         (0..self.0 as u64).try_for_each(|v| sink(&[0, 1, 2, 3, 4, 5, 6, 7].map(|c| key.bell(8 * v + c))))
     }
@@ -103,6 +106,7 @@ pub fn on_ranks(config: &Config, ranks: usize) -> Config {
 #[derive(Default)]
 pub struct Watch {
     pub epochs: Vec<Epoch>,
+    /// Requests to stop after this epoch; 0: before the first step.
     pub stop_after: Option<u64>,
 }
 
@@ -114,7 +118,7 @@ impl Observer for Watch {
     }
 
     fn interrupted(&self) -> bool {
-        self.stop_after.is_some_and(|stop| self.epochs.last().is_some_and(|e| e.epoch >= stop))
+        self.stop_after.is_some_and(|stop| self.epochs.last().map_or(0, |e| e.epoch) >= stop)
     }
 }
 
@@ -127,6 +131,68 @@ pub fn run(data: &Dataset, config: &Config) -> (Summary, Watch, Vec<u8>) {
     let summary = train(data, &mut run, None, &mut watch).unwrap();
     let weights = read_weights(run.path()).unwrap().to_bytes();
     (summary, watch, weights)
+}
+
+/// Stale from the second epoch on, as it is read.
+pub fn pipelined(config: &Config, ranks: usize) -> Config {
+    let mut config = on_ranks(config, ranks);
+    config.train.strategy = StrategyKind::Pipelined;
+    (config.train.warmup_epochs, config.train.smooth) = (1, Smooth::None);
+    config
+}
+
+/// A new run in the folder `path`.
+pub fn create(path: &Path, data: &Dataset, config: &Config) -> Run {
+    let header = Header { data: DataRef::new(data, &data.path).unwrap(), config: config.clone() };
+    Run::create(path, header, false).unwrap()
+}
+
+/// The run in the folder `path`, and where it continues.
+pub fn resume(path: &Path) -> (Run, Option<ResumePoint>) {
+    let resumed = Run::resume(path).unwrap();
+    let from = resumed.checkpoint.map(|checkpoint| ResumePoint::new(checkpoint, resumed.history));
+    (resumed.run, from)
+}
+
+/// Trains on ranks that are threads; returns what each of them returns. An error ends the rank it comes from, not the
+/// others. `watches`: the observer of each rank.
+pub fn train_each(
+    data: &Dataset,
+    run: &mut Run,
+    from: Option<ResumePoint>,
+    watches: &mut [Watch],
+) -> Vec<Result<Option<Summary>>> {
+    train_each_with(data, run, from, watches, None)
+}
+
+/// The same with a fault, which ends all ranks.
+pub fn train_each_with(
+    data: &Dataset,
+    run: &mut Run,
+    from: Option<ResumePoint>,
+    watches: &mut [Watch],
+    fault: Option<Fault>,
+) -> Vec<Result<Option<Summary>>> {
+    let (header, path) = (run.header().clone(), run.path().to_path_buf());
+    let extras = Extras { fault, ..Extras::default() };
+    let order = Order { config: &header.config, data: &header.data, path: &path, extras };
+    let ranks = watches.len();
+    let mut run = Some((run, from));
+    let mut role = |observer| match run.take() {
+        Some((run, from)) => Role::Lead(Leader { run, from, observer }),
+        None => Role::Follow(observer),
+    };
+    let roles: Vec<_> = watches.iter_mut().map(|watch| Mutex::new(Some(role(watch)))).collect();
+    let results = threads::run(ranks, &Options::default(), |comm| {
+        let role = roles[comm.rank()].lock().unwrap().take().unwrap();
+        Ok::<_, CommError>(train_among(comm, order, data.into(), role))
+    });
+    results.into_iter().map(|result| result.unwrap_or_else(|error| Err(error.into()))).collect()
+}
+
+/// One for each rank.
+pub fn watches(ranks: usize) -> Vec<Watch> {
+    (0..ranks).map(|_| Watch::default()).collect()
 }
 
 #[track_caller]
@@ -167,7 +233,7 @@ pub fn assert_resumes(data: &Dataset, config: &Config, epoch: u64) {
 #[track_caller]
 fn assert_ends_as(data: &Dataset, path: &Path, whole: &Summary, weights: &[u8]) {
     let mut resumed = Run::resume(path).unwrap();
-    let from = resumed.checkpoint.map(|c| (c, resumed.history));
+    let from = resumed.checkpoint.map(|c| ResumePoint::new(c, resumed.history));
     let summary = train(data, &mut resumed.run, from, &mut Watch::default()).unwrap();
     assert_eq!(summary.loss_history, whole.loss_history);
     assert!(read_weights(path).unwrap().to_bytes() == weights, "other weights");

@@ -1,21 +1,21 @@
-//! Training on several ranks, each with its own part of the graph.
+//! Entry points: training in one process, on ranks that are threads, or as one of the ranks that a launcher started.
 //!
-//! Every rank runs the same trainer; what they must agree on (when to stop, what was best) follows from numbers that are
-//! the same on all of them, or is asked. Rank 0 alone writes the run; a checkpoint holds a file of each rank, in the
-//! folder of the run or, where a rank does not see that, in one of its own.
+//! Every rank runs the same trainer. Rank 0 alone writes the run; a checkpoint holds a file of each rank, in the folder of
+//! the run or, where a rank does not see that, in one of its own.
 
-mod engine;
 mod member;
-mod meter;
-mod shelf;
-mod trained;
+mod shards;
+mod single;
+mod sink;
+#[cfg(test)]
+mod tests;
 
 use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use halograph_comm::{self as comm, Comm, Message, Options, Purpose, Tag, handshake};
+use halograph_comm::{self as comm, Comm, Message, Options, handshake};
 use halograph_graph::Dataset;
 use halograph_graph::partition::{
     Assignment, Facts as Layout, Method, Objective, Recipe, Shard, assignment_for,
@@ -23,42 +23,46 @@ use halograph_graph::partition::{
 use halograph_graph::progress::Silent;
 
 use self::member::Member;
-pub(crate) use self::trained::Use;
+pub(crate) use self::shards::TrainedShards;
+pub use self::single::train;
+use crate::admission;
 use crate::config::{Config, PartitionKind, TrainConfig};
 use crate::error::{Error, Result};
 use crate::event::{Event, Observer};
-use crate::memory;
+pub use crate::fault::Fault;
+use crate::pool::{in_pool, threads, threads_among};
 use crate::run::{DataRef, Header, Run};
 use crate::summary::Summary;
-use crate::trainer::{Standing, in_pool, threads};
+use crate::tags::Setup;
+use crate::trainer::ResumePoint;
 
 /// The name of the transport within this process.
 const THREADS: &str = "threads";
 
-/// What rank 0 has and the others have not.
+/// What only rank 0 has.
 pub struct Leader<'a> {
-    /// What is written.
+    /// The run that is written.
     pub run: &'a mut Run,
-    /// Where it goes on.
-    pub from: Option<Standing>,
-    /// Who is told.
+    /// Where a resumed run continues.
+    pub from: Option<ResumePoint>,
+    /// Receives events and may request to stop.
     pub observer: &'a mut dyn Observer,
 }
 
-/// What a rank does besides training.
+/// The role of a rank.
 pub enum Role<'a> {
     /// Rank 0.
     Lead(Leader<'a>),
-    /// All others; whom to tell, and who may ask to stop.
+    /// Any other rank; its observer may request to stop.
     Follow(&'a mut dyn Observer),
 }
 
-/// Where the parts of the ranks come from.
+/// Where the shards of the ranks come from.
 #[derive(Clone, Copy)]
 pub enum Source<'a> {
-    /// A dataset that is cut in memory.
+    /// A dataset that is partitioned in memory.
     Dataset(&'a Dataset),
-    /// A folder that `halograph partition` wrote; a rank opens nothing but its own part.
+    /// A folder that `halograph partition` wrote; a rank opens only its own shard.
     Shards(&'a Path),
 }
 
@@ -68,54 +72,34 @@ impl<'a> From<&'a Dataset> for Source<'a> {
     }
 }
 
-/// What all ranks of a run were told.
+/// The run that all ranks take part in.
 #[derive(Clone, Copy)]
 pub struct Order<'a> {
-    /// What to do.
+    /// Its configuration.
     pub config: &'a Config,
-    /// On what.
+    /// Its data.
     pub data: &'a DataRef,
     /// The folder of the run.
     pub path: &'a Path,
-    /// What else is wanted.
+    /// Options besides the configuration.
     pub extras: Extras<'a>,
 }
 
-/// What a run may be asked for besides training.
+/// Options of a run that do not change its results.
 #[derive(Clone, Copy, Default)]
 pub struct Extras<'a> {
-    /// The file that shall say what every rank did when.
+    /// File for a trace of all ranks.
     pub trace: Option<&'a Path>,
-    /// How the nodes of a dataset are dealt out, if that is known; of rank 0.
+    /// The part of each node of a dataset, if known; on rank 0.
     pub assignment: Option<&'a Assignment>,
-    /// Whether one of the ranks that a launcher started begins although it will need more memory than is free.
+    /// Whether a rank that a launcher started trains although it is predicted to need more memory than is free.
     pub force: bool,
-    /// What shall go wrong: for tests.
+    /// Fault to inject, for tests.
     #[doc(hidden)]
     pub fault: Option<Fault>,
 }
 
-/// Something that happens to a rank when it begins an epoch.
-#[doc(hidden)]
-#[derive(Debug, Clone, Copy)]
-pub struct Fault {
-    pub rank: usize,
-    pub epoch: u64,
-    /// It falls silent instead of panicking.
-    pub stalls: bool,
-}
-
-impl Fault {
-    fn strike(self, comm: &Comm, epoch: u64) -> Result<()> {
-        if (self.rank, self.epoch) != (comm.rank(), epoch) {
-            return Ok(());
-        }
-        assert!(self.stalls, "this rank was told to panic");
-        comm.stall().map_or(Ok(()), |error| Err(error.into()))
-    }
-}
-
-/// Trains what the header of `run` says, on ranks that are threads of this process.
+/// Trains what the header of the run says, on ranks that are threads of this process.
 pub fn train_on_threads(source: Source, leader: Leader, extras: Extras) -> Result<Summary> {
     let Header { config, data } = leader.run.header().clone();
     config.check()?;
@@ -151,14 +135,11 @@ pub fn train_on_threads(source: Source, leader: Leader, extras: Extras) -> Resul
     Ok(all(results)?.into_iter().flatten().next().expect("rank 0 gives a summary"))
 }
 
-/// Trains as one of the ranks that a launcher started; rank 0 alone leads, and gives a summary.
+/// Trains as one of the ranks that a launcher started. Rank 0 leads and returns a summary. Collective; blocks.
 pub fn train_among(comm: &Comm, order: Order, source: Source, role: Role) -> Result<Option<Summary>> {
     let here = &comm.hosts()[comm.rank()];
     let neighbours = comm.hosts().iter().filter(|host| *host == here).count();
-    let threads = match order.config.train.threads {
-        0 => (std::thread::available_parallelism().map_or(1, |n| n.get()) / neighbours).max(1),
-        threads => threads,
-    };
+    let threads = threads_among(&order.config.train, neighbours);
     let member = Member { comm, order, threads, transport: "mpi" };
     in_pool(threads, || {
         let shard = match source {
@@ -171,8 +152,8 @@ pub fn train_among(comm: &Comm, order: Order, source: Source, role: Role) -> Res
             }
         };
         // Nobody knows the others' need; those on the same host are taken for alike.
-        if let Some(bytes) = memory::predict_part(&shard, order.data, order.config)? {
-            memory::admit(bytes.saturating_mul(neighbours as u64), order.extras.force)?;
+        if let Some(bytes) = admission::predict_part(&shard, order.data, order.config)? {
+            admission::admit(bytes.saturating_mul(neighbours as u64), order.extras.force)?;
         }
         member.train(&shard, role)
     })
@@ -192,7 +173,7 @@ fn shared_assignment(comm: &Comm, dataset: &Dataset, order: &Order) -> Result<As
         0 => Some(Message::of(assignment_of(dataset, order)?.of())),
         _ => None,
     };
-    let parts = comm.broadcast(Tag::new(Purpose::Setup).slot(2), 0, made)?;
+    let parts = comm.broadcast(Setup::Assignment.tag(), 0, made)?;
     Ok(Assignment::new(order.config.train.ranks as u32, parts.as_slice::<u32>()?.to_vec())?)
 }
 
@@ -211,7 +192,7 @@ fn all<R>(results: Vec<Result<R>>) -> Result<Vec<R>> {
     told.map_or(Ok(found), Err)
 }
 
-/// How nodes are dealt out.
+/// Returns how nodes are partitioned.
 pub fn recipe(train: &TrainConfig) -> Recipe {
     let method = match train.partition {
         PartitionKind::Metis => Method::Metis(Objective::Volume),

@@ -1,0 +1,52 @@
+//! Which version of remote rows a stage reads.
+
+use std::time::Duration;
+
+use halograph_comm::Priority;
+use halograph_kernels::Real;
+use halograph_nn::Input;
+
+use super::transfer::{FeatureTransfer, GradientTransfer, ReturnedGradients};
+use super::versions::Transfer;
+use crate::error::Result;
+
+/// Decides which version of halo rows, and of gradients returned by other ranks, each stage reads.
+///
+/// A stage starts a transfer in every step and hands it over here. Both calls may block until rows arrive. They return
+/// the rows to read and for how long these travelled while something was computed.
+pub trait HaloSource<T: Real> {
+    /// Priority of the transfers that this step starts.
+    fn priority(&self) -> Priority;
+
+    /// Returns the halo rows that `stage` reads.
+    fn features(&mut self, stage: usize, started: FeatureTransfer<T>) -> Result<(Input<T>, Duration)>;
+
+    /// Returns the gradients of owned rows that `stage` adds; `None`: there are none yet.
+    fn gradients(
+        &mut self,
+        stage: usize,
+        started: GradientTransfer<T>,
+    ) -> Result<(Option<ReturnedGradients<T>>, Duration)>;
+}
+
+/// Reads what was just started: nothing is stale.
+pub struct Fresh;
+
+impl<T: Real> HaloSource<T> for Fresh {
+    fn priority(&self) -> Priority {
+        Priority::Urgent
+    }
+
+    fn features(&mut self, _: usize, started: FeatureTransfer<T>) -> Result<(Input<T>, Duration)> {
+        started.finish()
+    }
+
+    fn gradients(
+        &mut self,
+        _: usize,
+        started: GradientTransfer<T>,
+    ) -> Result<(Option<ReturnedGradients<T>>, Duration)> {
+        let (rows, hidden) = started.finish()?;
+        Ok((Some(rows), hidden))
+    }
+}

@@ -1,0 +1,217 @@
+//! The connection to the other ranks, as the stage runner and the strategies see it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use halograph_comm::{Comm, Message, Position, Priority, Purpose, Reducing, SpanGuard, Tag};
+use halograph_kernels::Real;
+use halograph_kernels::batch_norm::Moments;
+use halograph_kernels::buffer::Buffer;
+use halograph_nn::model::Stage;
+use halograph_nn::norm::NormSums;
+use halograph_nn::{Input, Matrix, Model};
+
+use super::exchange::Exchange;
+use super::transfer::{FeatureTransfer, GradientTransfer};
+use crate::error::Result;
+use crate::requests::Requests;
+use crate::tags::Control;
+
+/// Slot of statistics of the backward: those of the forward may still be under way.
+const BACKWARD: u8 = 1;
+
+/// A rank's connection to the others for a whole run.
+pub struct RankLink {
+    /// The communicator.
+    pub comm: Comm,
+    /// Whether own rows are aggregated while halo rows travel.
+    pub overlap: bool,
+    /// Nanoseconds that rows travelled while something was computed.
+    hidden: AtomicU64,
+}
+
+impl RankLink {
+    /// Creates a link over `comm`.
+    pub fn new(comm: &Comm, overlap: bool) -> Self {
+        RankLink { comm: comm.clone(), overlap, hidden: AtomicU64::new(0) }
+    }
+
+    /// Combines the requests of all ranks. Collective; blocks.
+    pub fn agree(&self, own: Requests) -> Result<Requests> {
+        let all = self.comm.all_gather(Control::Requests.tag(), Message::of(&[own.to_flags()]))?;
+        let combine = |flags: u8, message: &Message| Ok(flags | message.expect::<u8>(1)?[0]);
+        all.iter().try_fold(0, combine).map(Requests::from_flags)
+    }
+
+    /// Returns for how long rows have travelled while something was computed.
+    pub fn hidden(&self) -> Duration {
+        Duration::from_nanos(self.hidden.load(Ordering::Relaxed))
+    }
+}
+
+/// The other ranks during one forward and backward pass: a link and the tags of the pass.
+#[derive(Clone, Copy)]
+pub struct Peers<'a> {
+    link: &'a RankLink,
+    features: Tag,
+    gradients: Tag,
+    statistics: Tag,
+    weights: Tag,
+}
+
+impl<'a> Peers<'a> {
+    /// The ranks in one training step; epochs count from 1, steps from 0.
+    pub fn training(link: &'a RankLink, epoch: u64, step: u64) -> Self {
+        let tag = |purpose| Tag::new(purpose).epoch(epoch as u32).step(step as u32);
+        Peers {
+            link,
+            features: tag(Purpose::Features),
+            gradients: tag(Purpose::Gradients),
+            statistics: tag(Purpose::Statistics),
+            weights: tag(Purpose::Weights),
+        }
+    }
+
+    /// The ranks in a forward without norm statistics and without a backward, such as an evaluation: rows travel under
+    /// `tag`.
+    pub fn forward_only(link: &'a RankLink, tag: Tag) -> Self {
+        Peers { link, features: tag, gradients: tag, statistics: tag, weights: tag }
+    }
+
+    /// Whether own rows are aggregated while halo rows travel.
+    pub fn overlap(&self) -> bool {
+        self.link.overlap
+    }
+
+    /// Records that rows travelled for `time` while something was computed.
+    pub fn add_hidden(&self, time: Duration) {
+        self.link.hidden.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Reports where this rank is, for heartbeats and traces.
+    pub fn enter(&self, stage: usize, phase: &'static str) {
+        let Tag { epoch, step, chunk, .. } = self.features;
+        self.link.comm.at(Position { epoch, step, layer: stage as u16, chunk, phase });
+    }
+
+    /// Records a span of computation until the guard is dropped, if the run is traced.
+    pub fn span(&self, name: &'static str) -> SpanGuard<'a> {
+        self.link.comm.span(name)
+    }
+
+    /// Runs `work` as a span of the trace.
+    pub fn timed<R>(&self, name: &'static str, work: impl FnOnce() -> R) -> R {
+        let _span = self.span(name);
+        work()
+    }
+
+    /// Starts the exchange of boundary rows of `stage`. Does not block.
+    pub fn start_features<T: Real>(
+        &self,
+        stage: usize,
+        exchange: &Exchange,
+        priority: Priority,
+        messages: &Input<T>,
+    ) -> Result<FeatureTransfer<T>> {
+        exchange.start_features(&self.link.comm, self.features.layer(stage as u16), priority, messages)
+    }
+
+    /// Starts the return of gradients of halo rows of `stage`. Does not block.
+    pub fn start_gradients<T: Real>(
+        &self,
+        stage: usize,
+        exchange: &Exchange,
+        priority: Priority,
+        grad: &Matrix<T>,
+    ) -> Result<GradientTransfer<T>> {
+        exchange.start_gradients(&self.link.comm, self.gradients.layer(stage as u16), priority, grad)
+    }
+
+    /// Merges the moments of all ranks, in the order of ranks. Collective; blocks.
+    pub fn merge_moments<T: Real>(&self, stage: usize, moments: &mut Moments<T>) -> Result<()> {
+        let width = moments.mean.len();
+        let wide = moments.mean.iter().chain(&moments.squares).map(|x| x.wide());
+        let numbers: Vec<f64> = std::iter::once(moments.count as f64).chain(wide).collect();
+        let tag = self.statistics.layer(stage as u16);
+        let mut all: Option<Moments<T>> = None;
+        for message in self.link.comm.all_gather(tag, Message::of(&numbers))? {
+            let numbers = message.expect::<f64>(1 + 2 * width)?;
+            let narrow = |numbers: &[f64]| numbers.iter().map(|&x| T::of(x)).collect();
+            let (mean, squares) = numbers[1..].split_at(width);
+            let part = Moments { count: numbers[0] as u64, mean: narrow(mean), squares: narrow(squares) };
+            match &mut all {
+                None => all = Some(part),
+                Some(all) => all.merge(&part),
+            }
+        }
+        *moments = all.expect("there is at least one rank");
+        Ok(())
+    }
+
+    /// Sums the gradient sums of a batch norm over all ranks. Collective; blocks.
+    pub fn total_norm_sums<T: Real>(&self, stage: usize, sums: &mut NormSums<T>) -> Result<()> {
+        let wide = sums.along.iter().chain(&sums.plain).map(|x| x.wide());
+        let mut numbers: Vec<f64> = std::iter::once(sums.count as f64).chain(wide).collect();
+        let tag = self.statistics.layer(stage as u16).slot(BACKWARD);
+        self.link.comm.all_reduce(tag, &mut numbers)?;
+        let (along, plain) = numbers[1..].split_at(sums.along.len());
+        sums.count = numbers[0] as u64;
+        sums.along.iter_mut().zip(along).for_each(|(sum, &x)| *sum = T::of(x));
+        sums.plain.iter_mut().zip(plain).for_each(|(sum, &x)| *sum = T::of(x));
+        Ok(())
+    }
+
+    /// Starts summing the loss of a model of `stages` stages over all ranks; `requests` travel with it. Does not block.
+    pub fn start_loss_sum(&self, stages: usize, loss: f64, requests: Requests) -> LossSum {
+        let tag = self.statistics.layer(stages as u16);
+        let numbers = Buffer::from(&[loss][..]);
+        LossSum(self.link.comm.start_all_reduce_with_flags(tag, numbers, requests.to_flags()))
+    }
+
+    /// Collects gradients to be summed over all ranks.
+    pub fn gradient_sums<T: Real>(&self) -> GradientSums<'a, T> {
+        GradientSums { peers: *self, started: Vec::new() }
+    }
+}
+
+/// A sum of losses under way.
+#[must_use = "the sum is what `wait` returns"]
+pub struct LossSum(Reducing<f64>);
+
+impl LossSum {
+    /// Blocks until the sum over all ranks is here; returns it and the requests of all ranks.
+    pub fn wait(self) -> Result<(f64, Requests)> {
+        let (loss, flags) = self.0.wait_with_flags()?;
+        Ok((loss[0], Requests::from_flags(flags)))
+    }
+}
+
+/// Sums of parameter gradients over all ranks, under way stage by stage.
+pub struct GradientSums<'a, T> {
+    peers: Peers<'a>,
+    started: Vec<(usize, Reducing<T>)>,
+}
+
+impl<T: Real> GradientSums<'_, T> {
+    /// Starts summing the gradients of a stage. Does not block.
+    pub fn start(&mut self, index: usize, stage: &Stage<T>) {
+        let grads: Vec<T> = stage.params().iter().flat_map(|p| &p.grad).copied().collect();
+        let tag = self.peers.weights.layer(index as u16);
+        self.started.push((index, self.peers.link.comm.start_all_reduce(tag, Buffer::from(&grads[..]))));
+    }
+
+    /// Blocks until all sums are here and puts them in place of the gradients of `model`.
+    pub fn finish(self, model: &mut Model<T>) -> Result<()> {
+        self.peers.enter(0, "sum of gradients");
+        for (index, total) in self.started {
+            let total = total.wait()?;
+            let mut rest = &total[..];
+            for param in model.stage_mut(index).params_mut() {
+                let (own, more) = rest.split_at(param.grad.len());
+                param.grad.copy_from_slice(own);
+                rest = more;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,133 @@
+//! The cost model of communication: bytes that a full-graph step sends, from halo rows × message widths.
+//!
+//! The partition report, the memory prediction and the byte tests all use it.
+
+use halograph_graph::partition::Report;
+use halograph_nn::model::StageMessages;
+use serde::Serialize;
+
+/// Bytes of one number on the wire.
+#[derive(Debug, Clone, Copy)]
+pub struct NumberBytes {
+    /// Of features that travel once, as they are.
+    pub features: u64,
+    /// Of everything else.
+    pub activations: u64,
+}
+
+impl NumberBytes {
+    /// Single precision throughout.
+    pub const F32: Self = NumberBytes { features: 4, activations: 4 };
+}
+
+/// Bytes that one halo row of a stage costs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RowBytes {
+    /// Sent to its reader in every step.
+    pub features: u64,
+    /// Sent back to its owner in every step.
+    pub gradients: u64,
+    /// Sent to its reader once, before the first step.
+    pub setup: u64,
+}
+
+impl RowBytes {
+    /// Returns the bytes of one halo row of each stage.
+    pub fn of_stages(messages: &[StageMessages], numbers: NumberBytes) -> Vec<RowBytes> {
+        let stage = |messages: &StageMessages| {
+            let width = messages.width as u64;
+            // Features with dropout travel in the working precision.
+            let forward = width * if messages.is_static { numbers.features } else { numbers.activations };
+            RowBytes {
+                features: if messages.is_static { 0 } else { forward },
+                gradients: if messages.has_gradient { width * numbers.activations } else { 0 },
+                setup: if messages.is_static { forward } else { 0 },
+            }
+        };
+        messages.iter().map(stage).collect()
+    }
+}
+
+/// Bytes that all ranks together send in one step of a full-graph strategy.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StepBytes {
+    /// Boundary rows.
+    pub features: u64,
+    /// Gradients of halo rows.
+    pub gradients: u64,
+    /// Sums of weight gradients.
+    pub weights: u64,
+}
+
+impl StepBytes {
+    /// Returns the bytes of a step. `halo_rows`: halo rows of each stage, of all ranks together.
+    pub fn new(rows: &[RowBytes], halo_rows: &[u64], parameter_bytes: u64, ranks: u64) -> Self {
+        let sum = |of: fn(&RowBytes) -> u64| rows.iter().zip(halo_rows).map(|(row, n)| of(row) * n).sum();
+        StepBytes {
+            features: sum(|row| row.features),
+            gradients: sum(|row| row.gradients),
+            weights: all_reduce_bytes(parameter_bytes, ranks),
+        }
+    }
+}
+
+/// Bytes that all ranks together send to sum a vector of `bytes` over `ranks` ranks.
+pub fn all_reduce_bytes(bytes: u64, ranks: u64) -> u64 {
+    2 * ranks.saturating_sub(1) * bytes
+}
+
+/// Boundary bytes of training on a partition, if every row of every stage is needed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PartitionTraffic {
+    /// Sent once, before the first epoch.
+    pub setup_bytes: u64,
+    /// Sent in each epoch: boundary rows forward, and their gradients back.
+    pub bytes_per_epoch: u64,
+    /// The same for each pair of parts, in the order of [`Report::pairs`].
+    pub pair_bytes_per_epoch: Vec<u64>,
+}
+
+impl PartitionTraffic {
+    /// Returns the traffic of a model with these messages, in single precision.
+    pub fn of(report: &Report, messages: &[StageMessages]) -> Self {
+        let rows = RowBytes::of_stages(messages, NumberBytes::F32);
+        let [setup, step] = [
+            rows.iter().map(|row| row.setup).sum::<u64>(),
+            rows.iter().map(|row| row.features + row.gradients).sum::<u64>(),
+        ];
+        PartitionTraffic {
+            setup_bytes: report.halo.saturating_mul(setup),
+            bytes_per_epoch: report.halo.saturating_mul(step),
+            pair_bytes_per_epoch: report.pairs.iter().map(|pair| pair.rows.saturating_mul(step)).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use halograph_nn::Project;
+    use halograph_nn::model::{Kind, Spec};
+
+    #[test]
+    fn unprojected_hidden_rows_cost_what_pipegcn_says() {
+        let spec = Spec { layers: 4, hidden: 16, project: Project::Last, ..Spec::new(Kind::Sage) };
+        let rows = RowBytes::of_stages(&spec.messages(10, 5), NumberBytes::F32);
+        let step = StepBytes::new(&rows, &[100; 4], 40, 3);
+        // 4 B Σ d over the layers above the first, in each direction.
+        assert_eq!((step.features, step.gradients), (4 * 100 * 3 * 16, 4 * 100 * 3 * 16));
+        assert_eq!((step.weights, rows[0].setup), (2 * 2 * 40, 40));
+    }
+
+    #[test]
+    fn features_travel_once_in_their_own_precision_or_in_every_step() {
+        let half = NumberBytes { features: 2, activations: 4 };
+        let rows = |input_dropout| {
+            let spec = Spec { input_dropout, project: Project::Last, ..Spec::new(Kind::Gcn) };
+            RowBytes::of_stages(&spec.messages(10, 5), half)
+        };
+        assert_eq!(rows(0.0)[0], RowBytes { features: 0, gradients: 0, setup: 20 });
+        assert_eq!(rows(0.1)[0], RowBytes { features: 40, gradients: 0, setup: 0 });
+        assert_eq!(rows(0.1)[1], RowBytes { features: 512, gradients: 512, setup: 0 });
+    }
+}

@@ -1,0 +1,92 @@
+//! Labelled rows: those that the loss or a score is taken over.
+
+use std::ops::Range;
+
+use bytemuck::Pod;
+use halograph_comm::{Comm, Message, Tag};
+use halograph_graph::dataset::Task;
+use halograph_kernels::{Real, rows};
+use halograph_nn::Matrix;
+use halograph_nn::metrics::Targets;
+
+use crate::error::Result;
+
+/// Rows of a view with their labels.
+pub struct Rows {
+    /// Row numbers in the view, ascending.
+    pub rows: Vec<u32>,
+    pub(super) labels: Labels,
+}
+
+pub(super) enum Labels {
+    Single(Vec<u32>),
+    Multi(Vec<u8>),
+}
+
+impl Rows {
+    /// Pairs rows with their labels.
+    pub fn new(rows: Vec<u32>, targets: Targets) -> Self {
+        let labels = match targets {
+            Targets::Single(classes) => Labels::Single(classes.to_vec()),
+            Targets::Multi(flags) => Labels::Multi(flags.to_vec()),
+        };
+        Rows { rows, labels }
+    }
+
+    /// Rows that are all of class 0, or of no class, for a dry run.
+    pub(crate) fn blank(rows: Range<u32>, task: Task, classes: usize) -> Self {
+        let labels = match task {
+            Task::SingleLabel => Labels::Single(vec![0; rows.len()]),
+            Task::MultiLabel => Labels::Multi(vec![0; rows.len() * classes]),
+        };
+        Rows { rows: rows.collect(), labels }
+    }
+
+    /// Number of rows.
+    pub fn count(&self) -> u64 {
+        self.rows.len() as u64
+    }
+
+    /// Gathers the rows of all ranks with their logits, in the order of ranks. Collective; blocks.
+    pub(crate) fn gathered<T: Real>(
+        &self,
+        logits: &Matrix<T>,
+        comm: &Comm,
+        tag: Tag,
+    ) -> Result<(Matrix<T>, Rows)> {
+        let width = logits.cols();
+        let mut own = Message::new::<T>(self.rows.len() * width);
+        rows::gather(logits.data(), width, &self.rows, own.as_mut_slice());
+        let labels = match &self.labels {
+            Labels::Single(classes) => Message::of(classes),
+            Labels::Multi(flags) => Message::of(flags),
+        };
+        let mut all = Vec::new();
+        for message in comm.all_gather(tag, own)? {
+            all.extend_from_slice(message.as_slice::<T>()?);
+        }
+        let found = comm.all_gather(tag, labels)?;
+        let labels = match &self.labels {
+            Labels::Single(_) => Labels::Single(joined(&found)?),
+            Labels::Multi(_) => Labels::Multi(joined(&found)?),
+        };
+        let count = all.len() / width.max(1);
+        Ok((Matrix::new(count, width, all), Rows { rows: (0..count as u32).collect(), labels }))
+    }
+
+    /// The labels, in the order of the rows.
+    pub fn targets(&self) -> Targets<'_> {
+        match &self.labels {
+            Labels::Single(classes) => Targets::Single(classes),
+            Labels::Multi(flags) => Targets::Multi(flags),
+        }
+    }
+}
+
+fn joined<E: Pod>(messages: &[Message]) -> Result<Vec<E>> {
+    let mut all = Vec::new();
+    for message in messages {
+        all.extend_from_slice(message.as_slice()?);
+    }
+    Ok(all)
+}

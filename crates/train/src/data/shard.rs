@@ -1,0 +1,369 @@
+//! The shard of one rank: the rows that it owns, in one graph or in three.
+//!
+//! Owned rows are ordered by their distance from training rows, then as in the shard: a stage computes a prefix of them,
+//! as in one process. Which rows are needed follows from distances in the whole graph, so that the owner and the readers
+//! of a row decide alike.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use halograph_comm::{Message, Tag};
+use halograph_graph::block::{Block, Halo};
+use halograph_graph::dataset::{LabelView, Metric};
+use halograph_graph::partition::{Shard, Stage as Graph};
+use halograph_kernels::batch_norm::Moments;
+use halograph_kernels::{Real, buffer};
+use halograph_nn::Model;
+use rayon::prelude::*;
+
+use super::PARTS;
+use super::features::{Features, Scaling, column_scaling};
+use super::rows::{Labels, Rows};
+use super::view::{InputSource, View};
+use crate::boundary::{Exchange, Peers, RankLink};
+use crate::config::Normalize;
+use crate::error::Result;
+use crate::stage::StageBlock;
+use crate::tags::{Evaluation, Setup};
+
+/// A shard loaded for training.
+pub struct ShardData<'s, T: Real> {
+    shard: &'s Shard,
+    features: Features<'s>,
+    /// The graph that is trained on, and its features.
+    train: (LocalGraph, View<'s, T>),
+    /// Larger graphs to validate and to test on, if training does not see all; their features are gathered when needed.
+    larger: Option<[LocalGraph; 2]>,
+    /// Owned training, validation and test rows, each in the graph it is scored in.
+    pub rows: [Rows; 3],
+    /// Numbers of such rows of all ranks together.
+    pub counts: [u64; 3],
+    /// Number of graph layers: rows farther from training rows than this do not matter.
+    hops: usize,
+}
+
+/// The rows of one graph that a rank owns, with all edges into them.
+struct LocalGraph {
+    graph: Graph,
+    /// Rows of the shard, in the order of rows here.
+    rows: Vec<u32>,
+    /// The block of a stage that computes all rows.
+    block: StageBlock<'static>,
+}
+
+/// A graph that scores are taken in.
+pub struct Scored<'v, 's, T: Real> {
+    /// Its number.
+    pub graph: u8,
+    /// Its rows and features.
+    pub view: &'v View<'s, T>,
+    /// The block of a stage that computes all rows.
+    pub block: &'v StageBlock<'static>,
+    /// The parts of the split that are scored in it.
+    pub parts: &'v [usize],
+}
+
+impl<'s, T: Real> ShardData<'s, T> {
+    /// Loads a shard. `hops`: number of graph layers of the model to train. Collective; blocks.
+    pub fn load(
+        shard: &'s Shard,
+        link: &RankLink,
+        inductive: bool,
+        scaling: Scaling,
+        hops: usize,
+    ) -> Result<Self> {
+        let features = Features::of(shard.features(), scaling);
+        let graphs = if inductive { [Graph::Train, Graph::Val, Graph::All] } else { [Graph::All; 3] };
+        let local = |graph: Graph| LocalGraph::new(shard, link, graph, hops);
+        let train = local(graphs[0])?;
+        let larger = if inductive { Some([local(graphs[1])?, local(graphs[2])?]) } else { None };
+        let scored = match &larger {
+            None => [&train; 3],
+            Some([val, all]) => [&train, val, all],
+        };
+        let rows = [0, 1, 2].map(|i| labelled(shard, &scored[i].rows, PARTS[i] as u8));
+        let counts = total(link, rows.each_ref().map(Rows::count))?;
+        let view = View::new(train.block.block.clone(), features.rows(Some(&stored(shard, &train.rows)))?);
+        Ok(ShardData { shard, features, train: (train, view), larger, rows, counts, hops })
+    }
+
+    /// Computes the static aggregate of the training graph, if the first stage of `model` has one. Collective; blocks.
+    pub fn prepare(&self, link: &RankLink, model: &Model<T>) -> Result<()> {
+        let (local, view) = &self.train;
+        let tag = Setup::StaticAggregate.of_graph(local.graph as u8);
+        view.prepare(model, &local.block, Some(Peers::forward_only(link, tag)))
+    }
+
+    /// The metric that scores are taken in.
+    pub fn metric(&self) -> Metric {
+        self.shard.whole().dataset.metric
+    }
+
+    /// The shard.
+    pub fn shard(&self) -> &'s Shard {
+        self.shard
+    }
+
+    /// Dataset ids of the rows of the training graph.
+    pub fn ids(&self) -> Vec<u32> {
+        ids(self.shard, &self.train.0.rows)
+    }
+
+    /// The training graph with its features, and the block of a stage that computes all its rows.
+    pub fn train(&self) -> (&View<'s, T>, &StageBlock<'static>) {
+        (&self.train.1, &self.train.0.block)
+    }
+
+    /// Returns the block of each stage of `model`. Collective; blocks.
+    pub fn stage_blocks(&self, link: &RankLink, model: &Model<T>) -> Result<Vec<StageBlock<'static>>> {
+        let local = &self.train.0;
+        let levels = self.levels(model);
+        let mut known: HashMap<_, StageBlock> = HashMap::from([((None, None, true), local.block.clone())]);
+        let mut blocks = Vec::new();
+        for (l, stage) in model.stages.iter().enumerate() {
+            let (to, from) = (levels[l], l.checked_sub(1).and_then(|below| levels[below]));
+            let key = (to, from, stage.reads_edges());
+            if let Some(block) = known.get(&key) {
+                blocks.push(block.clone());
+                continue;
+            }
+            let count = |level: Option<u8>| self.within(local, level);
+            let block = if stage.reads_edges() {
+                let tag = Setup::StageHalo.of_graph(local.graph as u8).layer(l as u16);
+                let rows =
+                    OwnedRows { graph: local.graph, hops: self.hops, rows: &local.rows[..count(from)] };
+                rows.block(self.shard, link, count(to), tag)?
+            } else {
+                StageBlock::without_edges(count(to), count(from))
+            };
+            known.insert(key, block.clone());
+            blocks.push(block);
+        }
+        Ok(blocks)
+    }
+
+    /// For each stage, how far from a training row the rows are that it computes; `None`: all there are.
+    fn levels(&self, model: &Model<T>) -> Vec<Option<u8>> {
+        if self.larger.is_some() {
+            return vec![None; model.stages.len()];
+        }
+        let whole = self.shard.whole();
+        let all = whole.dataset.nodes;
+        // Leaving out very few saves nothing.
+        let rounded = |level: u8| {
+            let count: u64 = whole.distances[..=level as usize].iter().sum();
+            (count < all - all / 32 && (level as usize) < self.hops).then_some(level)
+        };
+        let mut level = rounded(0);
+        let mut levels = Vec::new();
+        for stage in model.stages.iter().rev() {
+            if stage.mixes_rows() {
+                level = None;
+            }
+            levels.push(level);
+            if stage.reads_edges() {
+                level = level.and_then(|level| rounded(level + 1));
+            }
+        }
+        levels.reverse();
+        levels
+    }
+
+    /// Number of rows that are no farther than `level`: the first ones.
+    fn within(&self, local: &LocalGraph, level: Option<u8>) -> usize {
+        let distance = self.shard.distance();
+        let near = |level: u8| local.rows.partition_point(|&row| distance[row as usize] <= level);
+        level.map_or(local.rows.len(), near)
+    }
+
+    /// Calls `visit` with each graph that scores are taken in. Collective; blocks.
+    pub fn each_scored(
+        &self,
+        link: &RankLink,
+        model: &Model<T>,
+        mut visit: impl FnMut(Scored<T>) -> Result<()>,
+    ) -> Result<()> {
+        let (local, view) = &self.train;
+        let parts: &[usize] = if self.larger.is_some() { &[0] } else { &[0, 1, 2] };
+        visit(Scored { graph: local.graph as u8, view, block: &local.block, parts })?;
+        let Some(larger) = &self.larger else { return Ok(()) };
+        for (local, part) in larger.iter().zip([1, 2]) {
+            // Buffers of training do not fit graphs of other sizes, nor the other way round.
+            buffer::release();
+            let features = self.features.rows(Some(&stored(self.shard, &local.rows)))?;
+            let view = View::new(local.block.block.clone(), features);
+            let tag = Evaluation::StaticAggregate.tag(0, local.graph as u8);
+            view.prepare(model, &local.block, Some(Peers::forward_only(link, tag)))?;
+            visit(Scored { graph: local.graph as u8, view: &view, block: &local.block, parts: &[part] })?;
+        }
+        buffer::release();
+        Ok(())
+    }
+}
+
+impl LocalGraph {
+    fn new(shard: &Shard, link: &RankLink, graph: Graph, hops: usize) -> Result<Self> {
+        let split = shard.split();
+        let mut rows: Vec<u32> =
+            (0..shard.owned() as u32).filter(|&row| graph.holds(split[row as usize])).collect();
+        if graph == Graph::All {
+            rows.sort_by_key(|&row| level(shard, hops, row));
+        }
+        let tag = Setup::GraphHalo.of_graph(graph as u8);
+        let block = OwnedRows { graph, hops, rows: &rows }.block(shard, link, rows.len(), tag)?;
+        Ok(LocalGraph { graph, rows, block })
+    }
+}
+
+/// How far a row of a shard is from training rows, as far as it matters.
+fn level(shard: &Shard, hops: usize, row: u32) -> u8 {
+    shard.distance()[row as usize].min(hops.min(255) as u8)
+}
+
+/// Owned rows of a graph, as source rows of a block.
+struct OwnedRows<'r> {
+    graph: Graph,
+    hops: usize,
+    /// Rows of the shard.
+    rows: &'r [u32],
+}
+
+impl OwnedRows<'_> {
+    /// Returns the edges into the first `destinations` rows, and which rows are read of other ranks for them.
+    /// Collective; blocks.
+    fn block(
+        &self,
+        shard: &Shard,
+        link: &RankLink,
+        destinations: usize,
+        tag: Tag,
+    ) -> Result<StageBlock<'static>> {
+        let &OwnedRows { graph, hops, rows } = self;
+        // Sorted by id: less than half the memory of a hash table.
+        let mut row_of: Vec<(u32, u32)> =
+            rows.iter().zip(0..).map(|(&row, at)| (shard.ids()[row as usize], at)).collect();
+        row_of.par_sort_unstable();
+        let row_of = |id: u32| row_of.binary_search_by_key(&id, |&(id, _)| id).ok().map(|at| row_of[at].1);
+        let halo = halo_rows(shard, graph, hops, &rows[..destinations]);
+        let wanted: Vec<Vec<u32>> = halo.iter().map(|of| ids(shard, of)).collect();
+        let exchange = Exchange::negotiate(&link.comm, tag, &wanted, row_of)?;
+        let halo = halo.concat();
+        let degrees = shard.degrees(graph);
+        let degrees_of = |rows: &[u32]| rows.iter().map(|&row| degrees[row as usize]).collect::<Vec<u32>>();
+        let edges_from = |sources: &[u32]| edges(shard, &rows[..destinations], sources);
+        let (indptr, indices) = edges_from(rows);
+        let block = Block::new(indptr, indices, 0..destinations, degrees_of(rows), Some(ids(shard, rows)));
+        let (indptr, indices) = edges_from(&halo);
+        let block = block.with_halo(Halo::new(indptr, indices, degrees_of(&halo), ids(shard, &halo)));
+        Ok(StageBlock { block: Arc::new(block), exchange: Some(Arc::new(exchange)) })
+    }
+}
+
+fn ids(shard: &Shard, rows: &[u32]) -> Vec<u32> {
+    rows.iter().map(|&row| shard.ids()[row as usize]).collect()
+}
+
+/// For each rank, rows of the shard's halo that it owns and that `rows` read, in the order of its own rows.
+fn halo_rows(shard: &Shard, graph: Graph, hops: usize, rows: &[u32]) -> Vec<Vec<u32>> {
+    let split = shard.split();
+    let mut is_read = vec![false; shard.rows()];
+    for &row in rows {
+        for &column in &shard.edges().row(row as usize)[shard.local_edges(row as usize)..] {
+            is_read[column as usize] = graph.holds(split[column as usize]);
+        }
+    }
+    let of = |owner: u32| {
+        if owner == shard.part() {
+            return Vec::new();
+        }
+        let run = shard.rows_of(owner);
+        let read = run.filter(|&row| is_read[row]).map(|row| row as u32);
+        let mut read: Vec<u32> = read.collect();
+        if graph == Graph::All {
+            read.sort_by_key(|&row| level(shard, hops, row));
+        }
+        read
+    };
+    (0..shard.whole().parts).map(of).collect()
+}
+
+/// Edges into `rows` from `sources`, both rows of the shard: numbered as they are listed, ascending in each row.
+fn edges(shard: &Shard, rows: &[u32], sources: &[u32]) -> (Vec<u64>, Vec<u32>) {
+    const NOWHERE: u32 = u32::MAX;
+    let mut place = vec![NOWHERE; shard.rows()];
+    sources.iter().zip(0..).for_each(|(&row, at)| place[row as usize] = at);
+    let (mut indptr, mut indices) = (vec![0], Vec::new());
+    for &row in rows {
+        let start = indices.len();
+        let columns = shard.edges().row(row as usize).iter().map(|&column| place[column as usize]);
+        indices.extend(columns.filter(|&at| at != NOWHERE));
+        indices[start..].sort_unstable();
+        indptr.push(indices.len() as u64);
+    }
+    (indptr, indices)
+}
+
+/// Where the features of `rows` are stored.
+fn stored(shard: &Shard, rows: &[u32]) -> Vec<u32> {
+    match shard.stored_rows() {
+        Some(stored) => rows.iter().map(|&row| stored[row as usize]).collect(),
+        None => rows.to_vec(),
+    }
+}
+
+/// The labelled ones among `rows` of the shard that are in `part` of the split.
+fn labelled(shard: &Shard, rows: &[u32], part: u8) -> Rows {
+    let split = shard.split();
+    let is_in = |row: &u32| split[*row as usize] == part && shard.label(*row as usize).is_known();
+    let places = rows.iter().zip(0..).filter(|(row, _)| is_in(row)).map(|(_, at)| at).collect::<Vec<u32>>();
+    let stored = stored(shard, rows);
+    let from = |&at: &u32| stored[at as usize] as usize;
+    let labels = match shard.labels() {
+        LabelView::Single(classes) => {
+            Labels::Single(places.iter().map(|at| classes[from(at)] as u32).collect())
+        }
+        LabelView::Multi { classes, flags } => {
+            let of = places.iter().flat_map(|at| &flags[from(at) * classes..][..classes]);
+            Labels::Multi(of.copied().collect())
+        }
+    };
+    Rows { rows: places, labels }
+}
+
+/// Counts of all ranks together.
+fn total(link: &RankLink, own: [u64; 3]) -> Result<[u64; 3]> {
+    let all = link.comm.all_gather(Setup::RowCounts.tag(), Message::of(&own))?;
+    all.iter().try_fold([0; 3], |sum, message| {
+        let counts = message.expect::<u64>(3)?;
+        Ok([0, 1, 2].map(|i| sum[i] + counts[i]))
+    })
+}
+
+/// What `normalize` asks for, by the training rows of all ranks.
+pub fn fit_scaling(shard: &Shard, link: &RankLink, normalize: Normalize) -> Result<Scaling> {
+    match normalize {
+        Normalize::None => Ok(Scaling::None),
+        Normalize::Rows => Ok(Scaling::Rows),
+        Normalize::Columns => fit_columns(shard, link),
+    }
+}
+
+/// The moments of the training rows of all ranks, merged in their order.
+fn fit_columns(shard: &Shard, link: &RankLink) -> Result<Scaling> {
+    let training = shard.split()[..shard.owned()].iter().zip(0..);
+    let rows: Vec<u32> = training.filter(|(part, _)| **part == PARTS[0] as u8).map(|(_, row)| row).collect();
+    let own = Features::of(shard.features(), Scaling::None).moments(&stored(shard, &rows))?;
+    let numbers: Vec<f64> = std::iter::once(own.count as f64).chain(own.mean).chain(own.squares).collect();
+    let tag = Setup::ColumnMoments.tag();
+    let mut all: Option<Moments<f64>> = None;
+    for message in link.comm.all_gather(tag, Message::of(&numbers))? {
+        let numbers = message.expect::<f64>(numbers.len())?;
+        let (mean, squares) = numbers[1..].split_at(numbers.len() / 2);
+        let part = Moments { count: numbers[0] as u64, mean: mean.to_vec(), squares: squares.to_vec() };
+        match &mut all {
+            None => all = Some(part),
+            Some(all) => all.merge(&part),
+        }
+    }
+    Ok(column_scaling(&all.expect("there is at least one rank")))
+}

@@ -1,0 +1,90 @@
+//! A graph with the features of its rows.
+
+use std::sync::{Arc, OnceLock};
+
+use bytemuck::Pod;
+use halograph_graph::block::Block;
+use halograph_graph::error::Result as InputResult;
+use halograph_kernels::{Real, rows};
+use halograph_nn::{Input, Matrix, Model};
+
+use crate::boundary::{Fresh, Peers};
+use crate::error::Result;
+use crate::stage::{ModelInput, StageBlock, StageRunner};
+
+/// Where input rows come from: a file, memory, or later a sample or a disk cache.
+pub trait InputSource<T: Real> {
+    /// Returns the rows with these numbers, in this order; `None`: all rows.
+    fn rows(&self, numbers: Option<&[u32]>) -> InputResult<Input<T>>;
+}
+
+/// A graph and the features of its rows, in memory.
+pub struct View<'d, T: Real> {
+    /// Its edges.
+    pub block: Arc<Block<'d>>,
+    /// One row of features per source row.
+    pub features: Input<T>,
+    /// The first stage's aggregate of the features, if it is the same in every step.
+    aggregate: OnceLock<Arc<Matrix<T>>>,
+}
+
+impl<'d, T: Real> View<'d, T> {
+    /// Creates a view of `block` with these features.
+    pub fn new(block: impl Into<Arc<Block<'d>>>, features: impl Into<Input<T>>) -> Self {
+        View { block: block.into(), features: features.into(), aggregate: OnceLock::new() }
+    }
+
+    /// Computes the first stage's aggregate of the features, unless that was done or changes with every step. With
+    /// `peers`: collective; blocks for halo rows.
+    pub(crate) fn prepare(&self, model: &Model<T>, block: &StageBlock, peers: Option<Peers>) -> Result<()> {
+        if self.aggregate.get().is_some() {
+            return Ok(());
+        }
+        let mut halo = Fresh;
+        let mut runner = StageRunner::new(None, None, peers, &mut halo);
+        if let Some(aggregate) = runner.static_aggregate(&model.stages[0], block, &self.features)? {
+            let _ = self.aggregate.set(aggregate);
+        }
+        Ok(())
+    }
+
+    /// Returns the rows as input of the model that the view was prepared for.
+    pub fn input(&self) -> ModelInput<T> {
+        ModelInput { features: self.features.clone(), aggregate: self.aggregate.get().cloned() }
+    }
+}
+
+impl<T: Real> InputSource<T> for View<'_, T> {
+    fn rows(&self, numbers: Option<&[u32]>) -> InputResult<Input<T>> {
+        Ok(match (numbers, &self.features) {
+            (None, all) => all.clone(),
+            (Some(numbers), Input::Full(x)) => gathered(x, numbers).into(),
+            (Some(numbers), Input::Half(x)) => Input::Half(Arc::new(gathered(x, numbers))),
+        })
+    }
+}
+
+fn gathered<E: Pod + Send + Sync>(from: &Matrix<E>, numbers: &[u32]) -> Matrix<E> {
+    let mut out = Matrix::unspecified(numbers.len(), from.cols());
+    rows::gather(from.data(), from.cols(), numbers, out.data_mut());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use half::f16;
+
+    #[test]
+    fn rows_come_in_the_order_they_are_asked_for() {
+        let block = || Block::new(vec![0; 4], vec![], 0..3, vec![0; 3], None);
+        let full = View::<f32>::new(block(), Matrix::new(3, 2, vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0]));
+        let wanted = [4.0, 5.0, 0.0, 1.0, 4.0, 5.0];
+        assert_eq!(full.rows(Some(&[2, 0, 2])).unwrap().full().data(), wanted);
+        assert_eq!(full.rows(None).unwrap().rows(), 3);
+        let half = Matrix::new(3, 2, [0.0, 1.0, 2.0, 3.0, 4.0, 5.0].map(f16::from_f32).to_vec());
+        let half = View::<f32>::new(block(), Input::Half(Arc::new(half)));
+        assert!(matches!(half.rows(Some(&[1])).unwrap(), Input::Half(_)));
+        assert_eq!(half.rows(Some(&[2, 0, 2])).unwrap().full().data(), wanted);
+    }
+}

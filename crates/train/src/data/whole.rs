@@ -1,0 +1,183 @@
+//! A dataset on one process.
+
+use std::sync::Arc;
+
+use halograph_graph::block::Block;
+use halograph_graph::dataset::{Dataset, INDICES, LABEL, LabelView, Part};
+use halograph_graph::error::{Error, Result};
+use halograph_graph::order::nested;
+use halograph_kernels::{Real, buffer};
+use rayon::prelude::*;
+
+use super::PARTS;
+use super::features::{Features, Scaling};
+use super::rows::{Labels, Rows};
+use super::view::{InputSource, View};
+
+/// A dataset loaded for training on one process.
+pub struct Data<'d, T: Real> {
+    dataset: &'d Dataset,
+    features: Features<'d>,
+    /// The graph that is trained on.
+    pub train: View<'d, T>,
+    /// Larger graphs to validate and to test on, if training does not see all; their features are gathered when needed.
+    larger: Option<[Arc<Block<'d>>; 2]>,
+    /// Training, validation and test rows, each in the view it is scored in.
+    pub parts: [Rows; 3],
+}
+
+impl<'d, T: Real> Data<'d, T> {
+    /// Checks and loads `dataset`. `hops`: number of graph layers of the model to train; rows that its loss needs are
+    /// ordered first.
+    pub fn load(
+        dataset: &'d Dataset,
+        inductive: bool,
+        scaling: Scaling,
+        hops: Option<usize>,
+    ) -> Result<Self> {
+        check_edges(dataset)?;
+        check_labels(dataset)?;
+        let features = Features::new(dataset, scaling);
+        let order = dataset.order()?;
+        if !inductive {
+            let block = whole(dataset, order, hops);
+            let parts = PARTS.map(|part| rows_of(dataset, block.ids(), part));
+            let train = View::new(block.clone(), features.rows(block.ids())?);
+            return Ok(Data { dataset, features, train, larger: None, parts });
+        }
+        let induced = |parts: &[Part]| {
+            let nodes = nodes_in(dataset.split(), order.as_deref(), parts);
+            Arc::new(Block::induced(dataset.graph(), &nodes))
+        };
+        let blocks = [induced(&[Part::Train]), induced(&[Part::Train, Part::Val])];
+        let [block, val] = blocks;
+        let test = whole(dataset, order, None);
+        let parts = [(&block, Part::Train), (&val, Part::Val), (&test, Part::Test)];
+        let parts = parts.map(|(block, part)| rows_of(dataset, block.ids(), part));
+        let train = View::new(block.clone(), features.rows(block.ids())?);
+        Ok(Data { dataset, features, train, larger: Some([val, test]), parts })
+    }
+
+    /// Loads the whole graph, for `predict`.
+    pub fn whole(dataset: &'d Dataset, scaling: Scaling) -> Result<View<'d, T>> {
+        check_edges(dataset)?;
+        let block = whole(dataset, dataset.order()?, None);
+        let features = Features::new(dataset, scaling).rows(block.ids())?;
+        Ok(View::new(block, features))
+    }
+
+    /// Calls `visit` with each view that scores are taken in, and the parts to score there.
+    pub fn each_view<E: From<Error>>(
+        &self,
+        mut visit: impl FnMut(&View<T>, &[usize]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let Some(larger) = &self.larger else {
+            return visit(&self.train, &[0, 1, 2]);
+        };
+        visit(&self.train, &[0])?;
+        for (block, part) in larger.iter().zip([1, 2]) {
+            // Other sizes: what is kept for training is of no use to it, nor the other way round.
+            buffer::release();
+            visit(&View::new(block.clone(), self.features.rows(block.ids())?), &[part])?;
+        }
+        buffer::release();
+        Ok(())
+    }
+
+    /// The dataset.
+    pub fn dataset(&self) -> &'d Dataset {
+        self.dataset
+    }
+}
+
+/// The whole graph of a dataset: in its locality order if there is one, and with the rows that a model of `hops` graph
+/// layers needs for its training rows first.
+fn whole(dataset: &Dataset, order: Option<Vec<u32>>, hops: Option<usize>) -> Arc<Block<'_>> {
+    let graph = dataset.graph();
+    let order = match hops {
+        Some(hops) => {
+            let training = nodes_in(dataset.split(), None, &[Part::Train]);
+            Some(nested(graph, order.as_deref(), &training, hops).order)
+        }
+        None => order,
+    };
+    let moved = order.filter(|order| !order.is_sorted());
+    Arc::new(moved.map_or_else(|| Block::whole(graph), |order| Block::ordered(graph, &order)))
+}
+
+/// The nodes of `parts`, in this `order` or by their numbers.
+fn nodes_in(split: &[u8], order: Option<&[u32]>, parts: &[Part]) -> Vec<u32> {
+    let within = |&v: &u32| parts.iter().any(|&part| split[v as usize] == part as u8);
+    match order {
+        Some(order) => order.iter().copied().filter(within).collect(),
+        None => (0..split.len() as u32).filter(within).collect(),
+    }
+}
+
+/// The labelled rows of `part`, where `ids` are the dataset ids of the rows of a view (`None`: the row numbers).
+fn rows_of(dataset: &Dataset, ids: Option<&[u32]>, part: Part) -> Rows {
+    let split = dataset.split();
+    let id = |row: u32| ids.map_or(row, |ids| ids[row as usize]) as usize;
+    let count = ids.map_or(split.len(), <[u32]>::len) as u32;
+    let rows = (0..count).filter(|&row| split[id(row)] == part as u8);
+    match dataset.labels() {
+        LabelView::Single(classes) => {
+            let rows: Vec<u32> = rows.filter(|&row| classes[id(row)] >= 0).collect();
+            let labels = rows.iter().map(|&row| classes[id(row)] as u32).collect();
+            Rows { rows, labels: Labels::Single(labels) }
+        }
+        LabelView::Multi { classes, flags } => {
+            let rows: Vec<u32> = rows.collect();
+            let labels = rows.iter().flat_map(|&row| &flags[id(row) * classes..][..classes]);
+            Rows { labels: Labels::Multi(labels.copied().collect()), rows }
+        }
+    }
+}
+
+/// Refuses a dataset that cannot be trained on.
+pub fn check(dataset: &Dataset) -> Result<()> {
+    check_edges(dataset)?;
+    check_labels(dataset)?;
+    if let LabelView::Single(classes) = dataset.labels()
+        && classes.iter().all(|&c| c < 0)
+    {
+        return Err(Error::input(dataset.path.join(LABEL).display(), "no node has a label")
+            .help("training needs labels; import the data again with them"));
+    }
+    if !dataset.split().contains(&(Part::Train as u8)) {
+        return Err(Error::input(dataset.path.display(), "the split holds no training node")
+            .help("import the data with a split, or let `data import` draw one: --split per-class, --split fraction"));
+    }
+    if rows_of(dataset, None, Part::Train).rows.is_empty() {
+        return Err(Error::input(dataset.path.join(LABEL).display(), "no training node has a label")
+            .help("import the data again: nodes without a label are taken out of the split"));
+    }
+    Ok(())
+}
+
+/// An id out of range would be read from nowhere.
+fn check_edges(dataset: &Dataset) -> Result<()> {
+    let graph = dataset.graph();
+    let nodes = graph.nodes() as u32;
+    match graph.indices.par_iter().position_any(|&u| u >= nodes) {
+        None => Ok(()),
+        Some(edge) => {
+            let problem = format!("{} is not one of {nodes} nodes", graph.indices[edge]);
+            Err(damaged(dataset, INDICES, edge, problem))
+        }
+    }
+}
+
+fn check_labels(dataset: &Dataset) -> Result<()> {
+    let LabelView::Single(classes) = dataset.labels() else { return Ok(()) };
+    let count = dataset.manifest.classes as i64;
+    match classes.iter().position(|&c| c < -1 || c >= count) {
+        None => Ok(()),
+        Some(v) => Err(damaged(dataset, LABEL, v, format!("{} is not one of {count} classes", classes[v]))),
+    }
+}
+
+fn damaged(dataset: &Dataset, file: &str, position: usize, problem: String) -> Error {
+    Error::input(format!("{}, element {position}", dataset.path.join(file).display()), problem)
+        .help("`halograph data check` lists every fault of a dataset")
+}

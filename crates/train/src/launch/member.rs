@@ -1,0 +1,170 @@
+//! One rank of a run, from its shard to the summary.
+
+use halograph_comm::{Comm, Message, handshake};
+use halograph_graph::partition::Shard;
+use halograph_kernels::Real;
+use halograph_nn::Model;
+
+use super::sink::RankedRunSink;
+use super::{Leader, Order, Role, THREADS};
+use crate::boundary::RankLink;
+use crate::config::{Overlap, Precision, StrategyKind, TrainConfig};
+use crate::data::{ShardData, fit_scaling};
+use crate::error::Result;
+use crate::event::Point;
+use crate::memory;
+use crate::run;
+use crate::setup::{new_model, new_optimizer};
+use crate::strategy::Strategy;
+use crate::strategy::partition::Partition;
+use crate::strategy::pipelined::Pipelined;
+use crate::strategy::vertex_parallel::VertexParallel;
+use crate::summary::{Facts, PartFacts, Summary, Traffic};
+use crate::tags::Control;
+use crate::trace;
+use crate::traffic::StepMeter;
+use crate::trainer::{Learner, ResumePoint, Trainer};
+
+/// One of the ranks of a run.
+#[derive(Clone, Copy)]
+pub(super) struct Member<'a> {
+    pub comm: &'a Comm,
+    pub order: Order<'a>,
+    pub threads: usize,
+    pub transport: &'static str,
+}
+
+impl Member<'_> {
+    /// Trains on its part; rank 0 gives a summary.
+    pub fn train(self, shard: &Shard, role: Role) -> Result<Option<Summary>> {
+        match self.order.config.train.precision {
+            Precision::F32 => self.train_in::<f32>(shard, role),
+            Precision::F64 => self.train_in::<f64>(shard, role),
+        }
+    }
+
+    fn train_in<T: Real>(self, shard: &Shard, role: Role) -> Result<Option<Summary>> {
+        self.shake_hands(shard)?;
+        let (comm, config) = (self.comm, self.order.config);
+        let model: Model<T> = new_model(self.order.data, config)?;
+        let optimizer = new_optimizer(&config.train, &model)?;
+        let link = RankLink::new(comm, config.train.overlap == Overlap::On);
+        if self.order.extras.trace.is_some() {
+            comm.trace();
+        }
+        let scaling = fit_scaling(shard, &link, config.data.normalize)?;
+        let scaling_state = scaling.to_state();
+        let data = ShardData::load(shard, &link, config.data.inductive, scaling, model.hops())?;
+        data.prepare(&link, &model)?;
+        let meter = StepMeter::new(self.order.extras.fault);
+        let shard_rows = VertexParallel::new(&model, &data, &link, &meter)?;
+        let mut strategy = ranked_strategy(&config.train, shard_rows);
+        let mut trainer = Trainer::new(config, &mut *strategy, Learner { model, optimizer });
+
+        let (mut run, from, observer) = match role {
+            Role::Lead(Leader { run, from, observer }) => (Some(run), from, observer),
+            Role::Follow(observer) => (None, None, observer),
+        };
+        if let (Some(run), Some(numbers)) = (&mut run, &scaling_state) {
+            run.save_scaling(numbers)?;
+        }
+        if let Some(from) = self.agree_on_start(from)? {
+            trainer.restore(from)?;
+        }
+        let mut sink = RankedRunSink::new(comm, run.as_deref_mut(), self.order.path)?;
+        let outcome = trainer.run(&mut sink, observer)?;
+        let mut traffic = Traffic { transport: self.transport, ..meter.gather(comm)? };
+        traffic.parts = gather_parts(comm, &data)?;
+        if self.transport == THREADS {
+            // All ranks are in one process.
+            traffic.peak_rss_bytes = memory::peak_rss();
+            traffic.cpu_seconds = traffic.cpu_seconds.map(|all| all / comm.size() as f64);
+        }
+        let metric = data.metric();
+        let facts = Facts { threads: self.threads, metric, outcome: &outcome, train: &config.train };
+        let summary = Summary::new(facts, traffic);
+        if let Some(run) = &mut run {
+            run.finish(&serde_json::to_value(&summary).expect("numbers and names always serialise"))?;
+        }
+        // Last: a run is complete without it.
+        if let Some(file) = self.order.extras.trace {
+            trace::gather(comm, file)?;
+        }
+        Ok(run.map(|_| summary))
+    }
+
+    /// Ranks that were started with different things must not begin.
+    fn shake_hands(self, shard: &Shard) -> Result<()> {
+        let config = serde_json::to_string(self.order.config).expect("numbers and names always serialise");
+        let whole = shard.whole();
+        let facts = [
+            ("version", env!("CARGO_PKG_VERSION").to_string()),
+            ("configuration", blake3::hash(config.as_bytes()).to_hex()[..16].to_string()),
+            ("dataset", whole.dataset.fingerprint.clone()),
+            ("layout of parts", whole.layout.clone()),
+            ("number of parts", whole.parts.to_string()),
+        ];
+        handshake(self.comm, &facts)?;
+        let (part, rank) = (shard.part() as usize, self.comm.rank());
+        if part != rank || whole.parts as usize != self.comm.size() {
+            let problem = format!("part {part} of {} on rank {rank} of {}", whole.parts, self.comm.size());
+            let error = halograph_graph::Error::input("shard", problem);
+            return Err(error
+                .help("give every rank the part of its number, and as many ranks as parts")
+                .into());
+        }
+        Ok(())
+    }
+
+    /// Returns where this rank continues, as rank 0 says. Collective; blocks.
+    pub(super) fn agree_on_start(self, from: Option<ResumePoint>) -> Result<Option<ResumePoint>> {
+        let (comm, path) = (self.comm, self.order.path);
+        let root = |message: Message| (comm.rank() == 0).then_some(message);
+        let said = from.as_ref().map(|from| (from.point(), from.evaluated()));
+        let (at, evaluated) = said.unwrap_or((Point { epoch: 0, step: 0 }, false));
+        let said = Message::of(&[at.epoch, at.step, evaluated as u64]);
+        let told = comm.broadcast(Control::ResumePoint.tag(), 0, root(said))?;
+        let &[epoch, step, evaluated] = told.expect::<u64>(3)? else { unreachable!("there are three") };
+        if (epoch, step) == (0, 0) {
+            return Ok(None);
+        }
+        let at = Point { epoch, step };
+        let manifest = if comm.rank() == 0 { run::read_manifest(path, at)? } else { Vec::new() };
+        let manifest = comm.broadcast(Control::ResumeManifest.tag(), 0, root(Message::of(&manifest)))?;
+        let from = match from {
+            Some(from) => from,
+            None => {
+                let manifest = manifest.as_slice::<u8>()?;
+                let checkpoint = run::read_rank(path, at, comm.rank(), comm.size(), manifest)?;
+                ResumePoint::without_history(checkpoint, evaluated != 0)
+            }
+        };
+        // No rank continues, and replaces a checkpoint, before all have found theirs.
+        comm.barrier(Control::ResumeReady.tag())?;
+        Ok(Some(from))
+    }
+}
+
+/// Creates the configured strategy for ranks that own vertices.
+fn ranked_strategy<'s, T: Real>(
+    config: &TrainConfig,
+    shard: VertexParallel<'s, T>,
+) -> Box<dyn Strategy<T> + 's> {
+    match config.strategy {
+        StrategyKind::Pipelined => Box::new(Pipelined::new(shard, config)),
+        StrategyKind::Single | StrategyKind::Partition => Box::new(Partition(shard)),
+    }
+}
+
+/// Gathers the sizes of the parts of all ranks. Collective; blocks.
+fn gather_parts<T: Real>(comm: &Comm, data: &ShardData<T>) -> Result<Vec<PartFacts>> {
+    let shard = data.shard();
+    let (nodes, rows) = (shard.owned() as u64, shard.rows() as u64);
+    let edges = shard.edges().indices.len() as u64;
+    let own = [nodes, data.rows[0].count(), edges, rows - nodes];
+    let read = |message: Message| {
+        let &[nodes, train, edges, halo] = message.expect::<u64>(4)? else { unreachable!("there are four") };
+        Ok(PartFacts { nodes, train, edges, halo })
+    };
+    comm.all_gather(Control::PartSizes.tag(), Message::of(&own))?.into_iter().map(read).collect()
+}

@@ -1,0 +1,66 @@
+//! A trained model on a graph in parts.
+
+use std::path::Path;
+
+use halograph_comm::{self as comm, handshake};
+use halograph_graph::partition::Shard;
+use halograph_kernels::Real;
+use halograph_nn::Model;
+
+use super::{all, options};
+use crate::boundary::{Peers, RankLink};
+use crate::config::{Config, TrainConfig};
+use crate::data::{Scaling, ShardData};
+use crate::error::Result;
+use crate::evaluation::{outputs_on_ranks, scores_on_ranks};
+use crate::event::Scores;
+use crate::pool::{in_pool, threads};
+use crate::stage::Outputs;
+use crate::tags::Evaluation;
+
+/// Shards that a trained model is applied to, on ranks that are threads of this process.
+pub(crate) struct TrainedShards<'a> {
+    /// The folder of shards.
+    pub shards: &'a Path,
+    pub config: &'a Config,
+    pub scaling: Scaling,
+}
+
+impl TrainedShards<'_> {
+    /// Calls `work` on one rank per part.
+    fn on_threads<R: Send>(&self, work: impl Fn(&RankLink, &Shard) -> Result<R> + Sync) -> Result<Vec<R>> {
+        let parts = Shard::describe(self.shards, 0)?.whole.parts as usize;
+        let train = TrainConfig { ranks: parts, ..self.config.train.clone() };
+        let threads = threads(&train);
+        let results = comm::threads::run(parts, &options(&train), |comm| {
+            in_pool(threads, || {
+                let shard = Shard::open(self.shards, comm.rank() as u32)?;
+                handshake(comm, &[("layout of parts", shard.whole().layout.clone())])?;
+                work(&RankLink::new(comm, true), &shard)
+            })
+        });
+        all(results)
+    }
+
+    /// Scores `model`; `None` if its outputs are not finite.
+    pub(crate) fn scores<T: Real>(&self, model: &Model<T>) -> Result<Option<Scores>> {
+        let found = self.on_threads(|link, shard| {
+            let inductive = self.config.data.inductive;
+            let data = ShardData::load(shard, link, inductive, self.scaling.clone(), model.hops())?;
+            data.prepare(link, model)?;
+            scores_on_ranks(model, &data, link, 0)
+        })?;
+        Ok(found[0])
+    }
+
+    /// Evaluates `model` on every node: returns dataset ids and outputs of each part.
+    pub(crate) fn outputs<T: Real>(&self, model: &Model<T>) -> Result<Vec<(Vec<u32>, Outputs<T>)>> {
+        self.on_threads(|link, shard| {
+            let data = ShardData::load(shard, link, false, self.scaling.clone(), model.hops())?;
+            data.prepare(link, model)?;
+            let (view, block) = data.train();
+            let peers = Peers::forward_only(link, Evaluation::Rows.tag(0, 0));
+            Ok((data.ids(), outputs_on_ranks(model, view, block, peers)?))
+        })
+    }
+}

@@ -1,0 +1,52 @@
+//! New models and optimisers, as a configuration asks for them.
+
+use halograph_graph::error::Error as InputError;
+use halograph_kernels::Real;
+use halograph_nn::Model;
+use halograph_nn::optimizer::{Method, Optimizer};
+
+use crate::config::{Config, OptimizerKind, TrainConfig};
+use crate::error::Result;
+use crate::memory;
+use crate::run::DataRef;
+
+/// Creates the model of `config` for such data. Refuses a model whose weights alone exceed the free memory.
+pub(crate) fn new_model<T: Real>(data: &DataRef, config: &Config) -> Result<Model<T>> {
+    let [inputs, outputs] = [data.features, data.classes].map(|n| n as usize);
+    // A weight and its gradient.
+    let bytes = 2 * size_of::<T>() as u128 * config.model.least_weights(inputs, outputs);
+    if let Some(free) = memory::available().filter(|&free| bytes > free as u128) {
+        let problem = format!("its weights take {} MiB and {} MiB are free", bytes >> 20, free >> 20);
+        return Err(InputError::input("model", problem)
+            .help("choose a smaller model.hidden or model.layers")
+            .into());
+    }
+    Ok(Model::new(&config.model, inputs, outputs, config.train.seed))
+}
+
+/// Creates the optimiser of `config`. Refuses weight decay for parameters that do not exist.
+pub(crate) fn new_optimizer<T: Real>(config: &TrainConfig, model: &Model<T>) -> Result<Optimizer<T>> {
+    let method = match config.optimizer {
+        OptimizerKind::Adam => Method::Adam,
+        OptimizerKind::Adamw => Method::AdamW,
+        OptimizerKind::Sgd => Method::Sgd { momentum: config.momentum },
+    };
+    for prefix in config.weight_decay_for.keys() {
+        if !model.params().any(|p| matches(prefix, &p.name)) {
+            let names: Vec<&str> = model.params().map(|p| p.name.as_str()).collect();
+            let problem = format!("no parameter is called {prefix:?}");
+            let error = InputError::input("train.weight_decay_for", problem);
+            return Err(error.help(format!("parameters are {}", names.join(", "))).into());
+        }
+    }
+    let decay = |name: &str| {
+        let longest = config.weight_decay_for.iter().filter(|(prefix, _)| matches(prefix, name));
+        longest.max_by_key(|(prefix, _)| prefix.len()).map_or(config.weight_decay, |(_, &decay)| decay)
+    };
+    Ok(Optimizer::new(method, model, decay))
+}
+
+/// Whether `prefix` is `name` or its first components: `convs.1` does not match `convs.10.bias`.
+fn matches(prefix: &str, name: &str) -> bool {
+    name.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}

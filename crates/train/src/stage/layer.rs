@@ -1,0 +1,99 @@
+//! One layer on one block, with the exchange of its halo rows.
+
+use std::sync::Arc;
+
+use halograph_graph::block::Block;
+use halograph_kernels::Real;
+use halograph_nn::erased::{AnyCache, AnyLayer};
+use halograph_nn::{Input, Layer, Matrix, Pass};
+
+use super::StageBlock;
+use crate::boundary::{Exchange, HaloSource, Peers};
+use crate::error::Result;
+
+/// What the steps of one layer have in common.
+pub(super) struct LayerRun<'r, T: Real> {
+    /// Index of the stage in the whole model.
+    pub stage: usize,
+    pub block: &'r StageBlock<'r>,
+    pub pass: Pass<'r, T>,
+    pub peers: Option<Peers<'r>>,
+}
+
+impl<T: Real> LayerRun<'_, T> {
+    /// Runs `work`, as a span of the trace if there is one.
+    pub fn timed<R>(&self, name: &'static str, work: impl FnOnce() -> R) -> R {
+        let _span = self.peers.map(|peers| peers.span(name));
+        work()
+    }
+
+    /// The exchange of the layer's halo rows and the ranks it is with, if the layer reads edges.
+    fn exchange(&self, layer: &AnyLayer<T>) -> Option<(&Exchange, Peers<'_>)> {
+        self.block.exchange.as_deref().zip(self.peers).filter(|_| Layer::message_width(layer) > 0)
+    }
+
+    fn edges(&self) -> &Block<'_> {
+        &self.block.block
+    }
+
+    /// Aggregates own rows while halo rows travel, then adds halo rows.
+    pub fn aggregate(
+        &self,
+        layer: &AnyLayer<T>,
+        messages: Input<T>,
+        halo: &mut dyn HaloSource<T>,
+        cache: &mut AnyCache,
+    ) -> Result<Arc<Matrix<T>>> {
+        let (block, pass) = (self.edges(), &self.pass);
+        let Some((exchange, peers)) = self.exchange(layer) else {
+            return Ok(Layer::aggregate(layer, block, messages, pass, cache));
+        };
+        let started = peers.start_features(self.stage, exchange, halo.priority(), &messages)?;
+        let mut own = || {
+            self.timed("aggregate own rows", || Layer::aggregate(layer, block, messages.clone(), pass, cache))
+        };
+        let (sums, (rows, hidden)) = if peers.overlap() {
+            let sums = own();
+            (sums, halo.features(self.stage, started)?)
+        } else {
+            let arrived = halo.features(self.stage, started)?;
+            (own(), arrived)
+        };
+        peers.add_hidden(hidden);
+        drop(messages);
+        Ok(self.timed("add halo rows", || Layer::add_halo(layer, block, rows, sums, pass, cache)))
+    }
+
+    /// Computes gradients of halo rows first; then those of own rows while they travel back; then adds returned ones.
+    pub fn aggregate_backward(
+        &self,
+        layer: &mut AnyLayer<T>,
+        sums: Arc<Matrix<T>>,
+        halo: &mut dyn HaloSource<T>,
+        cache: &mut AnyCache,
+    ) -> Result<Matrix<T>> {
+        let (block, pass) = (self.edges(), &self.pass);
+        let Some((exchange, peers)) = self.exchange(layer) else {
+            return Ok(Layer::aggregate_backward(layer, block, sums, pass, cache));
+        };
+        let halo_grad =
+            self.timed("gradients of halo rows", || Layer::halo_backward(layer, block, &sums, pass, cache));
+        let started = peers.start_gradients(self.stage, exchange, halo.priority(), &halo_grad)?;
+        drop(halo_grad);
+        let own = || {
+            self.timed("gradients of own rows", || Layer::aggregate_backward(layer, block, sums, pass, cache))
+        };
+        let (mut grad, (returned, hidden)) = if peers.overlap() {
+            let grad = own();
+            (grad, halo.gradients(self.stage, started)?)
+        } else {
+            let returned = halo.gradients(self.stage, started)?;
+            (own(), returned)
+        };
+        peers.add_hidden(hidden);
+        self.timed("add returned gradients", || {
+            returned.map_or(Ok(()), |returned| exchange.add_gradients(&returned, &mut grad))
+        })?;
+        Ok(grad)
+    }
+}

@@ -1,0 +1,102 @@
+//! Tags of messages that are not part of a step: one registry, so that no two purposes share a tag by accident.
+//!
+//! Messages of a step are tagged by [`Peers`](crate::boundary::Peers).
+
+use halograph_comm::{Purpose, Tag};
+
+/// Messages that keep ranks together.
+#[derive(Debug, Clone, Copy)]
+#[repr(u8)]
+pub enum Control {
+    /// Problems with settings, before a job starts.
+    Settings,
+    /// The job, from rank 0.
+    Job,
+    /// Where a resumed run continues.
+    ResumePoint,
+    /// The manifest of the checkpoint that a run continues from.
+    ResumeManifest,
+    /// All ranks have read their checkpoint.
+    ResumeReady,
+    /// A mark in the run directory that ranks look for.
+    RunMark,
+    /// Requests before the first step.
+    Requests,
+    /// Rank 0 has begun a checkpoint.
+    CheckpointBegin,
+    /// Digests of the files that ranks have written for a checkpoint.
+    CheckpointFiles,
+    /// A checkpoint is complete.
+    CheckpointDone,
+    /// Errors of stale rows.
+    Staleness,
+    /// Bytes, messages and times.
+    Traffic,
+    /// Compute seconds by rank.
+    ComputeSeconds,
+    /// Sizes of the parts of the graph.
+    PartSizes,
+    /// Spans of a trace.
+    Trace,
+}
+
+impl Control {
+    /// Returns the tag of these messages.
+    pub const fn tag(self) -> Tag {
+        Tag::new(Purpose::Control).slot(self as u8)
+    }
+}
+
+/// Messages that are exchanged once, when data is loaded. Some exist once per graph of an inductive run.
+#[derive(Debug, Clone, Copy)]
+#[repr(u8)]
+pub(crate) enum Setup {
+    /// Numbers of labelled rows.
+    RowCounts,
+    /// Moments of feature columns.
+    ColumnMoments,
+    /// The part of each vertex.
+    Assignment,
+    /// Halo rows of a whole graph, one slot per graph.
+    GraphHalo,
+    /// Halo rows of a stage, one slot per graph.
+    StageHalo = Setup::GraphHalo as u8 + GRAPHS,
+    /// Features for a static aggregate, one slot per graph.
+    StaticAggregate = Setup::StageHalo as u8 + GRAPHS,
+}
+
+/// Graphs of an inductive run.
+const GRAPHS: u8 = 3;
+
+impl Setup {
+    /// Returns the tag of these messages.
+    pub const fn tag(self) -> Tag {
+        Tag::new(Purpose::Setup).slot(self as u8)
+    }
+
+    /// Returns the tag of these messages for the graph with this number.
+    pub const fn of_graph(self, graph: u8) -> Tag {
+        Tag::new(Purpose::Setup).slot(self as u8 + graph)
+    }
+}
+
+/// Messages of an evaluation. Some exist once per graph or part of the split.
+#[derive(Debug, Clone, Copy)]
+#[repr(u8)]
+pub(crate) enum Evaluation {
+    /// Boundary rows, one slot per graph.
+    Rows,
+    /// Scores, one slot per part of the split.
+    Score = GRAPHS,
+    /// Validation loss and whether outputs are finite.
+    Summary = 2 * GRAPHS,
+    /// Features for a static aggregate, one slot per graph.
+    StaticAggregate,
+}
+
+impl Evaluation {
+    /// Returns the tag of these messages after `epoch`; `which`: the number of the graph or part.
+    pub const fn tag(self, epoch: u64, which: u8) -> Tag {
+        Tag::new(Purpose::Evaluation).epoch(epoch as u32).slot(self as u8 + which)
+    }
+}

@@ -1,0 +1,115 @@
+//! What ranks send and wait for while they train.
+
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+use halograph_comm::{Comm, Counters, Purpose};
+
+use crate::boundary::RankLink;
+use crate::error::Result;
+use crate::fault::Fault;
+use crate::memory;
+use crate::summary::Traffic;
+use crate::tags::Control;
+
+/// Measures the steps of a rank.
+#[derive(Default)]
+pub struct StepMeter {
+    totals: RefCell<Totals>,
+    fault: Option<Fault>,
+}
+
+#[derive(Default)]
+struct Totals {
+    /// Counters at the start of the current epoch, or of the part of it that this process trains.
+    epoch_start: Option<Counters>,
+    /// Sent in the current or last epoch.
+    epoch: Counters,
+    seconds: Duration,
+    waited: Duration,
+    hidden: Duration,
+    /// CPU time of the process.
+    cpu: Duration,
+}
+
+/// Measures one step until it is dropped.
+pub(crate) struct MeasuredStep<'m> {
+    meter: &'m StepMeter,
+    link: &'m RankLink,
+    start: Instant,
+    waited: Duration,
+    hidden: Duration,
+    cpu: Duration,
+}
+
+impl StepMeter {
+    /// Creates a meter; `fault` strikes at the start of a step.
+    pub fn new(fault: Option<Fault>) -> Self {
+        StepMeter { fault, ..StepMeter::default() }
+    }
+
+    /// Starts measuring step `step` of `epoch`.
+    pub(crate) fn start<'m>(&'m self, link: &'m RankLink, epoch: u64, step: u64) -> Result<MeasuredStep<'m>> {
+        self.fault.map_or(Ok(()), |fault| fault.strike(&link.comm, epoch))?;
+        let epoch_start = &mut self.totals.borrow_mut().epoch_start;
+        if step == 0 || epoch_start.is_none() {
+            *epoch_start = Some(link.comm.sent());
+        }
+        let (waited, hidden, cpu) = (link.comm.waited(), link.hidden(), cpu_time());
+        Ok(MeasuredStep { meter: self, link, start: Instant::now(), waited, hidden, cpu })
+    }
+
+    /// Returns the traffic of all ranks together. Collective; blocks.
+    pub(crate) fn gather(&self, comm: &Comm) -> Result<Traffic> {
+        let own = self.totals.borrow();
+        let ranks = comm.size() as f64;
+        let waited = own.waited.as_secs_f64();
+        let computed = own.seconds.as_secs_f64() - waited;
+        let mut by_rank = vec![0.0; comm.size()];
+        by_rank[comm.rank()] = computed;
+        let resident = memory::peak_rss().unwrap_or(0) as f64;
+        let [hidden, cpu] = [own.hidden, own.cpu].map(|time| time.as_secs_f64());
+        let mut numbers = vec![waited, hidden, own.epoch.payload_messages() as f64, resident, cpu];
+        for sent in [&own.epoch, &comm.sent()] {
+            numbers.extend(Purpose::ALL.map(|purpose| sent.bytes(purpose) as f64));
+        }
+        comm.all_reduce(Control::Traffic.tag(), &mut numbers)?;
+        comm.all_reduce(Control::ComputeSeconds.tag(), &mut by_rank)?;
+        let compute = by_rank.iter().sum::<f64>() / ranks;
+        let (epoch, total) = numbers[5..].split_at(Purpose::ALL.len());
+        let once = |p: Purpose| matches!(p, Purpose::Evaluation | Purpose::Setup);
+        let counted = Purpose::ALL.into_iter().filter(|&p| p != Purpose::Control);
+        let bytes = |p: Purpose| if once(p) { total } else { epoch }[p as usize] as u64;
+        Ok(Traffic {
+            transport: "",
+            wait_seconds: numbers[0] / ranks,
+            hidden_seconds: numbers[1] / ranks,
+            compute_seconds: compute,
+            // Without any computation all ranks are alike.
+            balance: if compute > 0.0 { by_rank.into_iter().fold(0.0, f64::max) / compute } else { 1.0 },
+            messages_per_epoch: numbers[2] as u64,
+            bytes_per_epoch: counted.clone().filter(|&p| !once(p)).map(bytes).sum(),
+            bytes_by_tag: counted.map(|p| (p.name().to_string(), bytes(p))).collect(),
+            peak_rss_bytes: Some(numbers[3] as u64),
+            cpu_seconds: Some(numbers[4]),
+            parts: Vec::new(),
+        })
+    }
+}
+
+impl Drop for MeasuredStep<'_> {
+    fn drop(&mut self) {
+        let mut totals = self.meter.totals.borrow_mut();
+        totals.seconds += self.start.elapsed();
+        totals.epoch = self.link.comm.sent().since(&totals.epoch_start.unwrap_or_default());
+        totals.waited += self.link.comm.waited() - self.waited;
+        totals.hidden += self.link.hidden() - self.hidden;
+        totals.cpu += cpu_time().saturating_sub(self.cpu);
+    }
+}
+
+/// CPU time that this process has used.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
