@@ -34,9 +34,6 @@ fn wide(kind: Kind) -> Config {
     if kind != Kind::Resgcn {
         config.model.norm = NormKind::Batch;
     }
-    if kind == Kind::Gcnii {
-        config.model.layers = 3;
-    }
     config.train.epochs = 3;
     config.train.eval_every = 3;
     config.train.clip = 1.0;
@@ -45,7 +42,6 @@ fn wide(kind: Kind) -> Config {
 }
 
 /// All numbers that a run computes.
-#[derive(PartialEq)]
 struct Numbers {
     losses: Vec<f64>,
     staleness: Vec<Option<Staleness>>,
