@@ -54,3 +54,75 @@ impl Schedule {
         self.staleness > 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use halograph_nn::model::Kind;
+    use halograph_nn::state::State;
+    use halograph_nn::{Input, Matrix};
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
+    use super::*;
+    use crate::boundary::{Transfer, VersionQueue};
+    use crate::config::Config;
+    use crate::error::Result;
+
+    /// One number that has arrived.
+    struct Arrived(u64);
+
+    impl Transfer for Arrived {
+        type Rows = Input<f64>;
+
+        fn finish(self) -> Result<(Input<f64>, Duration)> {
+            Ok((Matrix::new(1, 1, vec![self.0 as f64]).into(), Duration::ZERO))
+        }
+    }
+
+    fn train(epochs: u64, staleness: u64, fresh: [u64; 2], smooth: Smooth) -> TrainConfig {
+        let [warmup_epochs, cooldown_epochs] = fresh;
+        let train = Config::new(Kind::Gcn).train;
+        let strategy = StrategyKind::Pipelined;
+        TrainConfig { strategy, epochs, staleness, warmup_epochs, cooldown_epochs, smooth, ..train }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            cases: 300,
+            rng_seed: proptest::test_runner::RngSeed::Fixed(1),
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
+        #[test]
+        fn no_epoch_keeps_more_versions_than_memory_is_predicted_for(
+            epochs in 1u64..25,
+            staleness in prop_oneof![0u64..6, Just(100)],
+            fresh in [0u64..8, 0u64..8],
+            smooth in select(&[Smooth::None, Smooth::F, Smooth::G, Smooth::Gf]),
+        ) {
+            let schedule = Schedule::of(&train(epochs, staleness, fresh, smooth));
+            let mut queues = [schedule.features, schedule.gradients].map(VersionQueue::<Arrived>::new);
+            let mut most = 0;
+            for epoch in 1..=epochs {
+                let is_fresh = epoch <= fresh[0] || epoch + fresh[1] > epochs;
+                let expected = if is_fresh { 0 } else { staleness };
+                prop_assert_eq!(schedule.staleness(epoch), expected);
+                for queue in &mut queues {
+                    queue.start(epoch, Arrived(epoch));
+                    match expected {
+                        0 => drop(queue.fresh(schedule.keeps()).unwrap()),
+                        staleness => drop(queue.stale(epoch, staleness).unwrap()),
+                    }
+                    let mut state = State::default();
+                    queue.save("queue", &mut state).unwrap();
+                    // All but the number of versions in the average are rows.
+                    most = most.max(state.0.len() as u64 - 1);
+                }
+            }
+            prop_assert!(most <= schedule.kept_versions(), "{} > {}", most, schedule.kept_versions());
+        }
+    }
+}
