@@ -98,10 +98,11 @@ fn json_tells_everything() {
         assert!(report["balance"][key].as_f64().unwrap() < 1.1, "{report}");
     }
     let traffic = &out["traffic"];
-    assert_eq!(traffic["bytes_per_epoch"], 80 * halo);
+    // The second of two layers projects to 8 classes before it sends, forward and back.
+    assert_eq!(traffic["bytes_per_epoch"], 2 * 4 * 8 * halo);
     assert_eq!(traffic["setup_bytes"], 4 * 32 * halo);
     let pairs = traffic["pair_bytes_per_epoch"].as_array().unwrap();
-    assert_eq!(pairs.iter().map(|bytes| bytes.as_u64().unwrap()).sum::<u64>(), 80 * halo);
+    assert_eq!(pairs.iter().map(|bytes| bytes.as_u64().unwrap()).sum::<u64>(), 64 * halo);
     let again = place.json("partition demo -k 4 -o t --balance edges --balance train --seed 3");
     assert_eq!(again["partition"]["layout"], partition["layout"]);
 }

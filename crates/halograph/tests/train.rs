@@ -350,7 +350,7 @@ fn resuming_says_what_is_not_there() {
     assert!(refused(path, "train --resume --out typo").contains("no run to resume"));
     assert!(!path.join("typo").exists());
     ok(path, &format!("train g --resume --out r -q {QUICK}"));
-    assert!(refused(path, "train --resume --out r --epochs 3").contains("has done 4 already"));
+    assert!(refused(path, "train --resume --out r --epochs 3").contains("has reached epoch 4 already"));
     fs::rename(path.join("g"), path.join("moved")).unwrap();
     assert!(refused(path, "train --resume --out r --epochs 5").contains("is gone; r was trained on it"));
     assert!(refused(path, "eval r").contains("--data"));
