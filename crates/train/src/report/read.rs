@@ -87,7 +87,10 @@ impl RunData {
         let data = &header.data;
         let mut settings = vec![
             ("dataset".to_string(), Value::from(data.name.clone())),
-            ("dataset.path".to_string(), Value::from(data.path.display().to_string())),
+            (
+                "dataset.path".to_string(),
+                data.path.as_ref().map_or(Value::Null, |path| path.display().to_string().into()),
+            ),
             ("dataset.fingerprint".to_string(), Value::from(data.fingerprint.clone())),
         ];
         let config = serde_json::to_value(&header.config).unwrap_or_default();

@@ -19,49 +19,49 @@ pub(super) const VERSION: u32 = 1;
 /// The dataset of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataRef {
-    /// Where it was, as an absolute path.
-    pub path: PathBuf,
-    /// What it is called.
+    /// Absolute path of its directory; `None` for a dataset in memory.
+    pub path: Option<PathBuf>,
+    /// Its name.
     pub name: String,
-    /// Which numbers it held.
+    /// Fingerprint of its contents.
     pub fingerprint: String,
-    /// Its features.
+    /// Number of features.
     pub features: u64,
-    /// Its classes.
+    /// Number of classes.
     pub classes: u64,
-    /// What is predicted.
+    /// Single-label or multi-label.
     pub task: Task,
-    /// Names of the classes, where they have any.
+    /// Names of the classes, if they have any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub class_names: Vec<String>,
 }
 
 impl DataRef {
-    /// The data in `dataset`, which is, or will be, at `path`.
-    pub fn new(dataset: &Dataset, path: &Path) -> Result<Self> {
-        Self::of(&dataset.manifest, path)
+    /// Describes the data of `manifest` in the directory `path`.
+    pub fn new(manifest: &Manifest, path: Option<&Path>) -> Result<Self> {
+        Ok(DataRef {
+            path: path.map(|path| std::path::absolute(path).at(path, "find")).transpose()?,
+            name: manifest.name.clone(),
+            fingerprint: manifest.fingerprint.clone(),
+            features: manifest.features,
+            classes: manifest.classes,
+            task: manifest.task,
+            class_names: manifest.class_names.clone(),
+        })
     }
 
-    /// The data that `m` describes, which are, or will be, at `path`.
-    pub fn of(m: &Manifest, path: &Path) -> Result<Self> {
-        Ok(DataRef {
-            path: std::path::absolute(path).at(path, "find")?,
-            name: m.name.clone(),
-            fingerprint: m.fingerprint.clone(),
-            features: m.features,
-            classes: m.classes,
-            task: m.task,
-            class_names: m.class_names.clone(),
-        })
+    /// Describes `dataset` where it is now.
+    pub fn of(dataset: &Dataset) -> Result<Self> {
+        DataRef::new(&dataset.manifest, Some(&dataset.path))
     }
 }
 
-/// What a run is: decided before it starts; when it is taken up again, a few settings may change.
+/// Data and configuration of a run: fixed before it starts, but for a few settings that a resumed run may change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Header {
-    /// What it learns from.
+    /// The dataset.
     pub data: DataRef,
-    /// What it does.
+    /// The configuration.
     pub config: Config,
 }
 

@@ -23,7 +23,7 @@ use halograph_graph::error::{Error, IoContext, Result};
 use halograph_nn::state::State;
 use serde_json::Value;
 
-use crate::event::{Epoch, Point};
+use crate::event::{EpochRecord, Point};
 use checkpoint::Saved;
 use files::{METRICS, REPORT, RUN, SCALING, Staged, TRACE, WEIGHTS};
 use header::{RunFile, is_run};
@@ -35,11 +35,13 @@ mod files;
 mod header;
 mod history;
 mod lock;
+mod store;
 #[cfg(test)]
 mod tests;
 
 pub use checkpoint::{Checkpoint, PartialEpoch, Written, annex};
 pub use header::{DataRef, Header};
+pub use store::{MemoryRun, RunSink, RunStore};
 
 /// Folder inside a run for a graph that was made for it, if it was given none.
 pub const DEMO_DATA: &str = "demo-data";
@@ -69,7 +71,7 @@ pub struct Resumed {
     /// Where it stood; nothing if it ended before its first checkpoint.
     pub checkpoint: Option<Checkpoint>,
     /// The epochs up to the checkpoint; some are missing if a note says so.
-    pub history: Vec<Epoch>,
+    pub history: Vec<EpochRecord>,
     /// What the user should know: damaged files, and what was used instead.
     pub notes: Vec<String>,
 }
@@ -141,7 +143,7 @@ impl Run {
     }
 
     /// Adds an epoch to `metrics.jsonl`.
-    pub fn record(&mut self, epoch: &Epoch) -> Result<()> {
+    pub fn record(&mut self, epoch: &EpochRecord) -> Result<()> {
         self.lock.check()?;
         (self.fresh, self.ended) = (None, None);
         self.history.append(epoch)

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use halograph::tensorboard;
-use halograph::train::event::{Best, Epoch, Event, Observer, Scores};
+use halograph::train::event::{Best, EpochRecord, Event, Observer, Scores};
 use halograph_graph::error::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -64,7 +64,7 @@ impl Watch {
         }
     }
 
-    fn epoch(&mut self, record: &Epoch, best: Option<&Best>) {
+    fn epoch(&mut self, record: &EpochRecord, best: Option<&Best>) {
         self.scores = record.scores.or(self.scores);
         let progress = progress(record, self.scores.as_ref(), best);
         let width = self.epochs.to_string().len();
@@ -150,7 +150,7 @@ fn is_told(epoch: u64, every: u64, epochs: u64) -> bool {
     epoch == 1 || epoch == epochs || epoch.is_multiple_of(every)
 }
 
-fn progress(record: &Epoch, scores: Option<&Scores>, best: Option<&Best>) -> String {
+fn progress(record: &EpochRecord, scores: Option<&Scores>, best: Option<&Best>) -> String {
     let val = scores.and_then(|s| s.val).map_or(String::new(), |val| format!("  val {val:.4}"));
     let best = best.and_then(|b| Some((b.scores.val?, b.epoch)));
     let best = best.map_or(String::new(), |(val, epoch)| format!("  best {val:.4} at {epoch}"));
@@ -174,7 +174,15 @@ mod tests {
 
     #[test]
     fn a_line_says_what_is_known() {
-        let record = Epoch { epoch: 3, loss: 0.5, lr: 0.01, seconds: 0.0123, staleness: None, scores: None };
+        let record = EpochRecord {
+            epoch: 3,
+            loss: 0.5,
+            lr: 0.01,
+            seconds: 0.0123,
+            staleness: None,
+            evaluation_seconds: None,
+            scores: None,
+        };
         assert_eq!(progress(&record, None, None), "loss 0.5000  12.3 ms/epoch");
         let scores = Scores { train: None, val: Some(0.75), test: None, val_loss: None };
         let best = Best { epoch: 2, scores, seconds: 1.0 };
