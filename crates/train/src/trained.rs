@@ -184,7 +184,7 @@ fn predict_in<T: Real>(trained: &Trained, source: Source, output: Output) -> Res
 /// Where data are and what they say of themselves.
 fn described(source: Source) -> Result<(String, Manifest)> {
     Ok(match source {
-        Source::Dataset(dataset) => (dataset.path.display().to_string(), dataset.manifest.clone()),
+        Source::Dataset(dataset) => (dataset.location(), dataset.manifest.clone()),
         Source::Shards(path) => (path.display().to_string(), Shard::describe(path, 0)?.whole.dataset),
     })
 }

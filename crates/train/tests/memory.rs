@@ -36,7 +36,7 @@ fn memory_does_not_grow_with_epochs() {
     config.model.hidden = 8;
     config.train.epochs = EPOCHS;
     config.train.threads = 1;
-    let data = DataRef::new(&dataset, &dataset.path).unwrap();
+    let data = DataRef::new(&dataset).unwrap();
     let mut run = Run::create(&temp.path().join("run"), Header { data, config }, false).unwrap();
     let mut watch = Watch(Vec::with_capacity(EPOCHS as usize));
     train(&dataset, &mut run, None, &mut watch).unwrap();

@@ -49,7 +49,7 @@ impl Source {
     /// Where they are.
     pub fn path(&self) -> &Path {
         match self {
-            Source::Dataset(dataset) => &dataset.path,
+            Source::Dataset(dataset) => dataset.path().expect("it was opened from a directory"),
             Source::Shards { path, .. } => path,
         }
     }

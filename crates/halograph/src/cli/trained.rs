@@ -15,10 +15,11 @@ pub fn own_data(run: &Path) -> PathBuf {
     run.join(DEMO_DATA)
 }
 
-/// Where the data of a run are: where they were, or in the run, should it have moved with data of its own.
-pub fn data_path(run: &Path, header: &Header) -> PathBuf {
-    let (then, own) = (&header.data.path, own_data(run));
-    if !then.exists() && then.ends_with(DEMO_DATA) { own } else { then.clone() }
+/// Where the data of a run are: where they were, or in the run, should it have moved with data of its own. `None`: they
+/// were arrays in memory.
+pub fn data_path(run: &Path, header: &Header) -> Option<PathBuf> {
+    let then = header.data.path.as_ref()?;
+    Some(if !then.exists() && then.ends_with(DEMO_DATA) { own_data(run) } else { then.clone() })
 }
 
 /// Opens the data of a run, or `given` in their place.
@@ -26,7 +27,11 @@ pub fn open_source(run: &Path, header: &Header, given: Option<&Path>) -> Result<
     if let Some(path) = given {
         return Source::open(path, 0);
     }
-    let path = data_path(run, header);
+    let Some(path) = data_path(run, header) else {
+        let problem = format!("was trained on arrays in memory ({})", header.data.name);
+        return Err(Error::input(run.display(), problem)
+            .help("say where the same data are on disk: train DATA --resume, eval and predict --data DATA"));
+    };
     if path.exists() {
         return Source::open(&path, 0);
     }

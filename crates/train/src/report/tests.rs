@@ -21,7 +21,7 @@ fn header(ranks: usize, seed: u64) -> Header {
     let mut config = Config::new(Kind::Gcn);
     (config.train.ranks, config.train.seed) = (ranks, seed);
     let data = DataRef {
-        path: "/data/x".into(),
+        path: Some("/data/x".into()),
         name: "<x>".into(),
         fingerprint: "0f".into(),
         features: 3,

@@ -19,8 +19,9 @@ pub(super) const VERSION: u32 = 1;
 /// The dataset of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataRef {
-    /// Where it was, as an absolute path.
-    pub path: PathBuf,
+    /// Its directory, as an absolute path; `None`: arrays in memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
     /// What it is called.
     pub name: String,
     /// Which numbers it held.
@@ -37,22 +38,30 @@ pub struct DataRef {
 }
 
 impl DataRef {
-    /// The data in `dataset`, which is, or will be, at `path`.
-    pub fn new(dataset: &Dataset, path: &Path) -> Result<Self> {
-        Self::of(&dataset.manifest, path)
+    /// The data in `dataset`.
+    pub fn new(dataset: &Dataset) -> Result<Self> {
+        match dataset.path() {
+            Some(path) => Self::of(&dataset.manifest, path),
+            None => Ok(Self::in_memory(&dataset.manifest)),
+        }
     }
 
-    /// The data that `m` describes, which are, or will be, at `path`.
-    pub fn of(m: &Manifest, path: &Path) -> Result<Self> {
-        Ok(DataRef {
-            path: std::path::absolute(path).at(path, "find")?,
+    /// The data that `manifest` describes, which are, or will be, at `path`.
+    pub fn of(manifest: &Manifest, path: &Path) -> Result<Self> {
+        let path = std::path::absolute(path).at(path, "find")?;
+        Ok(DataRef { path: Some(path), ..Self::in_memory(manifest) })
+    }
+
+    fn in_memory(m: &Manifest) -> Self {
+        DataRef {
+            path: None,
             name: m.name.clone(),
             fingerprint: m.fingerprint.clone(),
             features: m.features,
             classes: m.classes,
             task: m.task,
             class_names: m.class_names.clone(),
-        })
+        }
     }
 }
 

@@ -18,7 +18,7 @@ fn header(seed: u64) -> Header {
     let mut config = Config::new(Kind::Gcn);
     config.train.seed = seed;
     let data = DataRef {
-        path: "/data/x".into(),
+        path: Some("/data/x".into()),
         name: "x".into(),
         fingerprint: "0f".into(),
         features: 3,

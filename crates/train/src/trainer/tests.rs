@@ -94,7 +94,7 @@ pub(crate) fn header(checkpoint_seconds: f64) -> Header {
     let mut config = config(EPOCHS);
     config.train.checkpoint_seconds = checkpoint_seconds;
     let data = DataRef {
-        path: "data".into(),
+        path: Some("data".into()),
         name: "data".into(),
         fingerprint: "00".into(),
         features: 5,

@@ -16,7 +16,7 @@ use rustix::thread::{Uid, set_thread_res_uid};
 
 fn header() -> Header {
     let data = DataRef {
-        path: "/data/x".into(),
+        path: Some("/data/x".into()),
         name: "x".into(),
         fingerprint: "0f".into(),
         features: 3,

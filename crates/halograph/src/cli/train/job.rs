@@ -109,7 +109,7 @@ fn start(args: &Args, settings: &[Setting], bar: &Bar) -> anyhow::Result<Job> {
     let data = DataRef::of(source.manifest(), dir)?;
     if let Some(out) = &args.out {
         // Asked before anything that takes long.
-        keep_apart(&data.path, out)?;
+        keep_apart(dir, out)?;
         may_create(out, args.overwrite)?;
     }
     let Prepared { assignment, predicted } = engine::prepare(&source, &config, args.force, bar)?;
@@ -220,10 +220,10 @@ fn keep_apart(data: &Path, out: &Path) -> Result<()> {
 fn resume(out: &Path, args: &Args, settings: &[Setting], bar: &Bar) -> anyhow::Result<Job> {
     let header = engine::read_header(out)?;
     let config = continued(&header.config, settings)?;
-    let path = data_path(out, &header);
-    if args.data.is_none() && path == own_data(out) && !path.exists() {
+    let own = own_data(out);
+    if args.data.is_none() && data_path(out, &header).as_ref() == Some(&own) && !own.exists() {
         // The run was ended before its graph had moved in; it is made again, of the same numbers.
-        Demo::make(out.parent().unwrap_or(Path::new(".")), &Silent)?.settle(&path)?;
+        Demo::make(out.parent().unwrap_or(Path::new(".")), &Silent)?.settle(&own)?;
     }
     bar.glance("opening data")?;
     let source = open_source(out, &header, args.data.as_deref())?;

@@ -214,9 +214,9 @@ impl Plan {
 
     /// Where the data are. The built-in graph is made in `home` where that of rank 0 is not to be seen.
     fn data(&self, home: &Path) -> InputResult<PathBuf> {
-        let there = &self.header.data.path;
-        if there.exists() || *there != own_data(&self.run) {
-            return Ok(there.clone());
+        let there = self.header.data.path.clone().expect("rank 0 opened a directory");
+        if there.exists() || there != own_data(&self.run) {
+            return Ok(there);
         }
         let own = own_data(home);
         if !own.exists() {

@@ -125,7 +125,7 @@ impl Observer for Watch {
 /// A run in a folder of its own, with all its epochs.
 pub fn run(data: &Dataset, config: &Config) -> (Summary, Watch, Vec<u8>) {
     let temp = TempDir::new().unwrap();
-    let header = Header { data: DataRef::new(data, &data.path).unwrap(), config: config.clone() };
+    let header = Header { data: DataRef::new(data).unwrap(), config: config.clone() };
     let mut run = Run::create(&temp.path().join("run"), header, false).unwrap();
     let mut watch = Watch::default();
     let summary = train(data, &mut run, None, &mut watch).unwrap();
@@ -143,7 +143,7 @@ pub fn pipelined(config: &Config, ranks: usize) -> Config {
 
 /// A new run in the folder `path`.
 pub fn create(path: &Path, data: &Dataset, config: &Config) -> Run {
-    let header = Header { data: DataRef::new(data, &data.path).unwrap(), config: config.clone() };
+    let header = Header { data: DataRef::new(data).unwrap(), config: config.clone() };
     Run::create(path, header, false).unwrap()
 }
 
@@ -217,7 +217,7 @@ pub fn assert_resumes(data: &Dataset, config: &Config, epoch: u64) {
     let (whole, _, weights) = run(data, config);
     let temp = TempDir::new().unwrap();
     let path = temp.path().join("run");
-    let header = Header { data: DataRef::new(data, &data.path).unwrap(), config: config.clone() };
+    let header = Header { data: DataRef::new(data).unwrap(), config: config.clone() };
     let mut first = Run::create(&path, header, false).unwrap();
     let mut watch = Watch { stop_after: Some(epoch), ..Watch::default() };
     let half = train(data, &mut first, None, &mut watch).unwrap();
@@ -249,7 +249,7 @@ pub fn assert_survives(data: &Dataset, config: &Config) {
     for (rank, stalls) in [(0, false), (2, false), (0, true), (1, true)] {
         let temp = TempDir::new().unwrap();
         let path = temp.path().join("run");
-        let header = Header { data: DataRef::new(data, &data.path).unwrap(), config: config.clone() };
+        let header = Header { data: DataRef::new(data).unwrap(), config: config.clone() };
         let mut first = Run::create(&path, header, false).unwrap();
         let mut watch = Watch::default();
         let leader = Leader { run: &mut first, from: None, observer: &mut watch };
