@@ -197,7 +197,7 @@ fn predict_in<T: Real>(trained: &TrainedModel, source: DataSource, what: Predict
 /// Returns the place of the data, for errors, and their manifest.
 fn described(source: DataSource) -> Result<(String, Manifest)> {
     Ok(match source {
-        DataSource::Dataset(dataset) => (dataset.path.display().to_string(), dataset.manifest.clone()),
+        DataSource::Dataset(dataset) => (dataset.location(), dataset.manifest.clone()),
         DataSource::Shards(path) => (path.display().to_string(), Shard::describe(path, 0)?.whole.dataset),
     })
 }

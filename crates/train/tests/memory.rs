@@ -37,7 +37,7 @@ fn memory_does_not_grow_with_epochs() {
     config.model.hidden = 8;
     config.train.epochs = EPOCHS;
     config.train.threads = 1;
-    let data = DataRef::of(&dataset).unwrap();
+    let data = DataRef::new(&dataset).unwrap();
     let mut run = Run::create(&temp.path().join("run"), Header { data, config }, false).unwrap();
     let mut watch = Watch(Vec::with_capacity(EPOCHS as usize));
     let leader = Leader { world: None, run: &mut run, from: None, observer: &mut watch };

@@ -56,6 +56,24 @@ pub enum Metric {
     Auc,
 }
 
+impl Metric {
+    /// Returns the metric of a dataset: `wanted` if it is defined for the task, by default accuracy, or micro-F1 for
+    /// multi-label data. The error says why `wanted` is not defined.
+    pub fn choose(wanted: Option<Metric>, task: Task, classes: usize) -> Result<Metric, String> {
+        match (wanted, task) {
+            (None, Task::SingleLabel) => Ok(Metric::Accuracy),
+            (None, Task::MultiLabel) => Ok(Metric::MicroF1),
+            (Some(Metric::Auc), Task::SingleLabel) if classes != 2 => {
+                Err(format!("auc needs two classes or multi-label data; there are {classes} classes"))
+            }
+            (Some(Metric::Accuracy), Task::MultiLabel) => {
+                Err("accuracy is not defined for multi-label data".into())
+            }
+            (Some(metric), _) => Ok(metric),
+        }
+    }
+}
+
 impl std::fmt::Display for Task {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         f.write_str(match self {

@@ -26,7 +26,7 @@ pub use table::panic_expected;
 use crate::build::{self, EdgeCounts, EdgeInput, EdgeOptions};
 use crate::csr::Csr;
 use crate::dataset::Part;
-use crate::dataset::manifest::{Manifest, Metric, Task, class_limit};
+use crate::dataset::manifest::{Manifest, Metric, class_limit};
 use crate::dataset::write::{self, Contents, FeatureSource, FeatureType, Labels};
 use crate::error::{Error, Result};
 use crate::progress::Progress;
@@ -217,7 +217,8 @@ fn finish(
         return Err(Error::input(raw.features.place(0, 0), "features without a column")
             .help("there is nothing to learn from"));
     }
-    let metric = choose_metric(options.metric, raw.labels.task(), classes)?;
+    let metric = Metric::choose(options.metric, raw.labels.task(), classes)
+        .map_err(|problem| Error::input("--metric", problem))?;
     let (csr, mut edges) = build::build(raw.nodes, raw.edges, options.edges, progress)?;
     let mut kept = Kept { csr, features: raw.features, labels: raw.labels, split: raw.split, ids: raw.ids };
     if options.largest_component {
@@ -303,21 +304,6 @@ fn count_classes(raw: &RawGraph) -> Result<usize> {
         }
     };
     Ok(classes.max(raw.class_names.len()))
-}
-
-fn choose_metric(wanted: Option<Metric>, task: Task, classes: usize) -> Result<Metric> {
-    let refuse = |why: String| Err(Error::input("--metric", why));
-    match (wanted, task) {
-        (None, Task::SingleLabel) => Ok(Metric::Accuracy),
-        (None, Task::MultiLabel) => Ok(Metric::MicroF1),
-        (Some(Metric::Auc), Task::SingleLabel) if classes != 2 => {
-            refuse(format!("auc needs two classes or multi-label data; there are {classes} classes"))
-        }
-        (Some(Metric::Accuracy), Task::MultiLabel) => {
-            refuse("accuracy is not defined for multi-label data".into())
-        }
-        (Some(metric), _) => Ok(metric),
-    }
 }
 
 /// What is left of the raw graph once its edges are built.

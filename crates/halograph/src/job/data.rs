@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use halograph_graph::Dataset;
-use halograph_graph::dataset::{Manifest, Part};
+use halograph_graph::dataset::{LabelView, Manifest, Part};
 use halograph_graph::error::{Error, Result};
 use halograph_graph::partition::shard::manifest::ShardManifest;
 use halograph_graph::partition::{Shard, Whole, folder, shard};
@@ -52,7 +52,7 @@ impl JobData {
     /// Returns the directory; `None` for a dataset in memory.
     pub fn path(&self) -> Option<&Path> {
         match self {
-            JobData::Dataset(dataset) => Some(&dataset.path),
+            JobData::Dataset(dataset) => dataset.path(),
             JobData::Shards { path, .. } => Some(path),
         }
     }
@@ -64,7 +64,7 @@ impl JobData {
 
     /// Describes the data for the header of a run.
     pub fn reference(&self) -> Result<DataRef> {
-        DataRef::new(self.manifest(), self.path())
+        DataRef::of(self.manifest(), self.path())
     }
 
     /// Returns the number of shards; `None` for a dataset.
@@ -89,6 +89,19 @@ impl JobData {
             JobData::Dataset(dataset) => dataset.split().contains(&(Part::Val as u8)),
             JobData::Shards { .. } => true,
         }
+    }
+
+    /// Returns the names or numbers of classes that no training node has. Empty for multi-label data and for shards.
+    pub(super) fn classes_without_training_nodes(&self) -> Vec<String> {
+        let JobData::Dataset(dataset) = self else { return Vec::new() };
+        let LabelView::Single(labels) = dataset.labels() else { return Vec::new() };
+        let mut seen = vec![false; dataset.manifest.classes as usize];
+        let trained = labels.iter().zip(dataset.split()).filter(|(_, part)| **part == Part::Train as u8);
+        let classes = trained.filter_map(|(&class, _)| usize::try_from(class).ok());
+        classes.for_each(|class| seen[class] = true);
+        let name =
+            |class: usize| dataset.manifest.class_names.get(class).cloned().unwrap_or(class.to_string());
+        (0..seen.len()).filter(|&class| !seen[class]).map(name).collect()
     }
 
     /// Reads the manifests of all shards; refuses a shard of another partition. Empty for a dataset.

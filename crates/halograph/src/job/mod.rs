@@ -40,11 +40,11 @@ use halograph_train::{Config, Result, Summary, TrainedModel};
 
 pub use self::data::{JobData, is_shards};
 pub use self::demo::DemoGraph;
+use self::directory::NewDirectory;
 pub use self::note::Note;
 pub use self::prepare::{Prepared, assignment, prepare};
 pub use self::trained::open_trained;
 pub use self::world::World;
-use self::directory::NewDirectory;
 use crate::config::Setting;
 
 /// What to train on.
@@ -249,7 +249,8 @@ impl Job {
             Role::Lead(Lead { store: Store::Memory(run), .. }) => TrainedModel::of(run),
             Role::Lead(Lead { store: Store::Directory(run), .. }) => TrainedModel::open(run.path()),
             Role::Follow { .. } => {
-                Err(halograph_graph::Error::input("trained model", "only rank 0 has the results of a run").into())
+                Err(halograph_graph::Error::input("trained model", "only rank 0 has the results of a run")
+                    .into())
             }
         }
     }

@@ -85,7 +85,9 @@ impl fmt::Display for Note {
                 f.write_str("--trace records messages between ranks: a run with one rank has none")
             }
             Note::Resume(note) => note.fmt(f),
-            Note::NoCheckpoint => f.write_str("there is no checkpoint yet: the run starts from the beginning"),
+            Note::NoCheckpoint => {
+                f.write_str("there is no checkpoint yet: the run starts from the beginning")
+            }
             Note::DatasetChanged { path } => {
                 write!(f, "{}: the dataset has changed since the run was trained", path.display())
             }

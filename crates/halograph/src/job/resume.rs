@@ -93,7 +93,8 @@ fn continued(before: &Config, settings: &[Setting]) -> InputResult<Config> {
     };
     let problem = format!("{key} = {}, but the run was started with {}", value(&after), value(before));
     let help = if CHANGEABLE.contains(&key.as_str()) {
-        "with a cosine schedule or --cooldown-epochs, earlier epochs depend on their number: start a new run".to_string()
+        "with a cosine schedule or --cooldown-epochs, earlier epochs depend on their number: start a new run"
+            .to_string()
     } else {
         format!("a resumed run may change {}; for anything else start a new run", CHANGEABLE.join(", "))
     };

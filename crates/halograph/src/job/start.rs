@@ -57,7 +57,8 @@ fn check_trace(options: &JobOptions) -> InputResult<()> {
 /// `--resume` starts a new run only if the data are given.
 fn nothing_to_resume(options: &JobOptions) -> InputError {
     let out = options.out.path().unwrap_or(Path::new("")).display();
-    InputError::input(out, "there is no run to resume").help("check the path; with DATA, a new run is started there")
+    InputError::input(out, "there is no run to resume")
+        .help("check the path; with DATA, a new run is started there")
 }
 
 /// Opens the data of `options`.
@@ -106,21 +107,21 @@ fn start_demo(
     }
     let new = new_directory(options, PRESET, &config)?;
     stage(progress, "generating a graph")?;
-    let parent = new.as_ref().map_or(std::env::temp_dir(), |new| {
-        new.path.parent().unwrap_or(Path::new("")).to_path_buf()
-    });
+    let parent = new
+        .as_ref()
+        .map_or(std::env::temp_dir(), |new| new.path.parent().unwrap_or(Path::new("")).to_path_buf());
     let demo = DemoGraph::generate(&parent, &Silent)?;
     let data = JobData::open(&demo.path(), 0)?;
     let prepared = prepare(&data, &config, options.force, progress)?;
     let Some(new) = new else {
         // The files of the graph may be removed: they are mapped.
-        let header = Header { data: DataRef::new(data.manifest(), None)?, config };
+        let header = Header { data: DataRef::of(data.manifest(), None)?, config };
         let store = Store::Memory(Box::new(MemoryRun::new(header)));
         let notes = notes(settings, store.get().header(), &data);
         return Ok((data, lead(store, None, prepared), notes));
     };
     let home = demo_data(&new.path);
-    let header = Header { data: DataRef::new(data.manifest(), Some(&home))?, config };
+    let header = Header { data: DataRef::of(data.manifest(), Some(&home))?, config };
     let run = Run::create(&new.path, header, options.overwrite)?;
     demo.move_to(&home)?;
     let data = JobData::open(&home, 0)?;

@@ -101,12 +101,7 @@ struct Announcement {
 }
 
 /// Opens the job on all ranks of a launcher. Collective; blocks.
-pub(super) fn open(
-    options: &JobOptions,
-    world: &World,
-    comm: &Comm,
-    progress: &dyn Progress,
-) -> Result<Job> {
+pub(super) fn open(options: &JobOptions, world: &World, comm: &Comm, progress: &dyn Progress) -> Result<Job> {
     let settings = agree(&options.settings, comm)?;
     if comm.rank() > 0 {
         return follow(options, world, comm);
@@ -128,13 +123,11 @@ pub(super) fn open(
 fn follow(options: &JobOptions, world: &World, comm: &Comm) -> Result<Job> {
     let announced = broadcast(comm, None)?;
     let directory = match &options.out {
-        OutOption::Path(out) => {
-            Some(std::path::absolute(out).map_err(|source| InputError::Io {
-                path: out.clone(),
-                action: "find",
-                source,
-            })?)
-        }
+        OutOption::Path(out) => Some(std::path::absolute(out).map_err(|source| InputError::Io {
+            path: out.clone(),
+            action: "find",
+            source,
+        })?),
         OutOption::Default | OutOption::Memory => announced.directory.clone(),
     };
     let data = match open_data(&options.data, comm.rank() as u32)? {
@@ -216,8 +209,8 @@ fn broadcast(comm: &Comm, announcement: Option<&Announcement>) -> Result<Announc
     let text = announcement.map(|a| serde_json::to_vec(a).expect("numbers, names and paths serialise"));
     let message = comm.broadcast(Control::Job.tag(), 0, text.as_deref().map(Message::of))?;
     let read = serde_json::from_slice(message.as_slice()?);
-    let announcement: Announcement =
-        read.map_err(|e| InputError::input("rank 0", format!("its description of the job is unreadable: {e}")))?;
+    let announcement: Announcement = read
+        .map_err(|e| InputError::input("rank 0", format!("its description of the job is unreadable: {e}")))?;
     comm.set_deadline(Duration::from_secs_f64(announcement.header.config.train.deadline));
     Ok(announcement)
 }

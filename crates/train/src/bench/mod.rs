@@ -122,7 +122,7 @@ fn epochs<T: Real>(
 ) -> Result<(Vec<Epoch>, Option<f64>)> {
     progress.begin("loading", None, Unit::Items);
     data::check(dataset)?;
-    let model: Model<T> = new_model(&DataRef::of(dataset)?, config)?;
+    let model: Model<T> = new_model(&DataRef::new(dataset)?, config)?;
     let optimizer = new_optimizer(&config.train, &model)?;
     let scaling = Scaling::fit(dataset, config.data.normalize)?;
     let data = Data::<T>::load(dataset, config.data.inductive, scaling, Some(model.hops()))?;

@@ -87,12 +87,11 @@ impl RunData {
         let data = &header.data;
         let mut settings = vec![
             ("dataset".to_string(), Value::from(data.name.clone())),
-            (
-                "dataset.path".to_string(),
-                data.path.as_ref().map_or(Value::Null, |path| path.display().to_string().into()),
-            ),
             ("dataset.fingerprint".to_string(), Value::from(data.fingerprint.clone())),
         ];
+        if let Some(path) = &data.path {
+            settings.insert(1, ("dataset.path".to_string(), Value::from(path.display().to_string())));
+        }
         let config = serde_json::to_value(&header.config).unwrap_or_default();
         flatten("", &config, &mut settings);
         let metric = summary.as_ref().and_then(|s| s["metric"].as_str()).map(String::from);

@@ -20,6 +20,7 @@ pub(super) const VERSION: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataRef {
     /// Absolute path of its directory; `None` for a dataset in memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
     /// Its name.
     pub name: String,
@@ -37,8 +38,13 @@ pub struct DataRef {
 }
 
 impl DataRef {
-    /// Describes the data of `manifest` in the directory `path`.
-    pub fn new(manifest: &Manifest, path: Option<&Path>) -> Result<Self> {
+    /// Describes `dataset` where it is now.
+    pub fn new(dataset: &Dataset) -> Result<Self> {
+        DataRef::of(&dataset.manifest, dataset.path())
+    }
+
+    /// Describes the data of `manifest`, which are, or will be, in the directory `path`.
+    pub fn of(manifest: &Manifest, path: Option<&Path>) -> Result<Self> {
         Ok(DataRef {
             path: path.map(|path| std::path::absolute(path).at(path, "find")).transpose()?,
             name: manifest.name.clone(),
@@ -48,11 +54,6 @@ impl DataRef {
             task: manifest.task,
             class_names: manifest.class_names.clone(),
         })
-    }
-
-    /// Describes `dataset` where it is now.
-    pub fn of(dataset: &Dataset) -> Result<Self> {
-        DataRef::new(&dataset.manifest, Some(&dataset.path))
     }
 }
 
@@ -143,8 +144,8 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<RunFile> {
     serde_json::from_slice(bytes).map_err(damaged)
 }
 
-/// Whether `folder` is that of a run, of whatever version.
-pub(super) fn is_run(folder: &Path) -> bool {
+/// Returns whether `folder` is a run directory, of any version.
+pub fn is_run(folder: &Path) -> bool {
     let head = files::read(&folder.join(RUN)).ok().and_then(|b| serde_json::from_slice::<Head>(&b).ok());
     head.is_some_and(|head| head.format == FORMAT)
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use halograph_graph::error::{Error, IoContext, Result};
 
 use super::files::{self, METRICS};
+use super::note::ResumeNote;
 use crate::event::EpochRecord;
 
 /// The file, open for more.
@@ -30,7 +31,7 @@ impl History {
         folder: &Path,
         epoch: u64,
         end: u64,
-    ) -> Result<(History, Vec<EpochRecord>, Option<String>)> {
+    ) -> Result<(History, Vec<EpochRecord>, Option<ResumeNote>)> {
         let path = folder.join(METRICS);
         let mut bytes = match files::read(&path) {
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Vec::new(),
@@ -46,11 +47,8 @@ impl History {
         let kept: Vec<u8> = records.iter().flat_map(line).collect();
         files::write_whole(folder, METRICS, &kept)?;
         let fault = fault.unwrap_or_else(|| format!("{} bytes where {end} were written", bytes.len()));
-        let note = format!(
-            "{}: {fault}; {} of {epoch} epochs are on record, weights are whole",
-            path.display(),
-            records.len()
-        );
+        let recorded = records.len() as u64;
+        let note = ResumeNote::IncompleteHistory { path, problem: fault, recorded, epochs: epoch };
         Ok((History::open(folder, kept.len() as u64)?, records, Some(note)))
     }
 
@@ -171,7 +169,7 @@ mod tests {
             fs::write(&path, damaged).unwrap();
             let (_, read, note) = History::reopen(folder.path(), 3, end).unwrap();
             assert_eq!(read, left.iter().map(|&k: &usize| epochs[k].clone()).collect::<Vec<_>>());
-            let note = note.unwrap();
+            let note = note.unwrap().to_string();
             assert!(note.contains(words) && note.contains(METRICS), "{note}");
             assert_eq!(parse(&fs::read(&path).unwrap(), 3), (read, None), "the file is sound again");
         }

@@ -43,6 +43,11 @@ impl ResumePoint {
         ResumePoint { checkpoint, history: Vec::new(), evaluated }
     }
 
+    /// Returns the number of whole epochs that are done.
+    pub fn epochs(&self) -> u64 {
+        self.checkpoint.epoch
+    }
+
     pub(crate) fn point(&self) -> Point {
         self.checkpoint.point()
     }

@@ -42,7 +42,7 @@ fn config(kind: Kind, threads: usize) -> Config {
 }
 
 fn run(folder: &Path, data: &Dataset, config: Config) -> Summary {
-    let header = Header { data: DataRef::of(data).unwrap(), config };
+    let header = Header { data: DataRef::new(data).unwrap(), config };
     let mut run = Run::create(folder, header, false).unwrap();
     train_run(data, &mut run, None, &mut Nobody).unwrap()
 }
@@ -68,8 +68,8 @@ fn an_order_changes_no_result() {
     let reversed: Vec<u32> = (0..NODES as u32).rev().collect();
     for (kind, inductive) in [(Kind::Sage, false), (Kind::Gat, false), (Kind::Gcn, true)] {
         let outcome = |order: &[u32]| {
-            let _ = std::fs::remove_file(data.path.join(ORDER));
-            let mut writer = Writer::create(&data.path.join(ORDER), &[order.len()]).unwrap();
+            let _ = std::fs::remove_file(data.path().unwrap().join(ORDER));
+            let mut writer = Writer::create(&data.path().unwrap().join(ORDER), &[order.len()]).unwrap();
             writer.write(order).unwrap();
             writer.finish().unwrap();
             let path = temp.path().join(format!("{}-{}", kind.name(), order.len()));

@@ -2,6 +2,7 @@
 
 mod exchange;
 mod gradients;
+mod in_memory;
 mod large;
 mod parity;
 mod ranks;

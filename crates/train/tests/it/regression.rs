@@ -236,7 +236,7 @@ fn columns_that_are_constant_on_all_ranks_are_only_centred() {
     const CONSTANTS: [f32; 4] = [0.1, -0.7, 1234.567, -3.3e5];
     let temp = TempDir::new().unwrap();
     let data = dataset(temp.path(), |spec| spec);
-    let file = data.path.join("feat.npy");
+    let file = data.path().unwrap().join("feat.npy");
     let mut bytes = std::fs::read(&file).unwrap();
     let (nodes, width) = (data.split().len(), data.features().cols() * 4);
     let start = bytes.len() - nodes * width;
@@ -247,7 +247,7 @@ fn columns_that_are_constant_on_all_ranks_are_only_centred() {
         }
     }
     std::fs::write(&file, bytes).unwrap();
-    let data = Dataset::open(&data.path).unwrap();
+    let data = Dataset::open(data.path().unwrap()).unwrap();
     let Scaling::Columns(alone) = Scaling::fit(&data, Normalize::Columns).unwrap() else { panic!() };
     let mut config = on_ranks(&config(Kind::Sage), 4);
     config.train.epochs = 1;

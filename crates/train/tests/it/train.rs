@@ -36,7 +36,7 @@ fn config(kind: Kind) -> Config {
 }
 
 fn header(dataset: &Dataset, config: Config) -> Header {
-    Header { data: DataRef::of(dataset).unwrap(), config }
+    Header { data: DataRef::new(dataset).unwrap(), config }
 }
 
 /// Keeps all epochs, and interrupts after one of them.
@@ -181,7 +181,7 @@ fn inductive_training_sees_training_nodes_only() {
 /// from elsewhere.
 fn damage_outside_training(data: &Dataset, to: &Path) -> Dataset {
     std::fs::create_dir(to).unwrap();
-    for entry in std::fs::read_dir(&data.path).unwrap() {
+    for entry in std::fs::read_dir(data.path().unwrap()).unwrap() {
         let entry = entry.unwrap();
         std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
     }
@@ -281,7 +281,7 @@ fn a_column_that_is_constant_in_training_is_only_centred() {
     let temp = TempDir::new().unwrap();
     let data = dataset(temp.path(), |spec| spec);
     // 0.1 in training rows, something else in the others: any deviation would be that of rounding.
-    let file = data.path.join("feat.npy");
+    let file = data.path().unwrap().join("feat.npy");
     let mut bytes = std::fs::read(&file).unwrap();
     let (nodes, width) = (data.split().len(), data.features().cols() * 4);
     let start = bytes.len() - nodes * width;
@@ -290,7 +290,7 @@ fn a_column_that_is_constant_in_training_is_only_centred() {
         bytes[start + v * width..][..4].copy_from_slice(&value.to_le_bytes());
     }
     std::fs::write(&file, bytes).unwrap();
-    let data = Dataset::open(&data.path).unwrap();
+    let data = Dataset::open(data.path().unwrap()).unwrap();
     let scaling = Scaling::fit(&data, Normalize::Columns).unwrap();
     let kept = scaling.to_state().unwrap();
     assert_eq!(Scaling::from_state("run", &kept, data.features().cols()).unwrap(), scaling);

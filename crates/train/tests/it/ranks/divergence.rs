@@ -157,7 +157,7 @@ fn divergence_in_the_first_epoch_leaves_nothing_to_keep() {
 
 /// Features of one test node that overflow in the first layer.
 fn with_one_huge_row(data: &Dataset) -> Dataset {
-    let file = data.path.join("feat.npy");
+    let file = data.path().unwrap().join("feat.npy");
     let mut bytes = std::fs::read(&file).unwrap();
     let (nodes, width) = (data.split().len(), data.features().cols() * 4);
     let start = bytes.len() - nodes * width;
@@ -166,7 +166,7 @@ fn with_one_huge_row(data: &Dataset) -> Dataset {
         number.copy_from_slice(&f32::MAX.to_le_bytes());
     }
     std::fs::write(&file, bytes).unwrap();
-    Dataset::open(&data.path).unwrap()
+    Dataset::open(data.path().unwrap()).unwrap()
 }
 
 #[test]

@@ -127,7 +127,7 @@ fn directed_graphs_self_loops_halves_several_labels_and_auc_follow_too() {
                 config.model.input_dropout = input_dropout;
                 let (alone, all, _) = run(data, &config);
                 let (together, some, _) = run(data, &on_ranks(&config, 3));
-                let what = format!("{} on {}", kind.name(), data.path.display());
+                let what = format!("{} on {}", kind.name(), data.location());
                 assert_follows(&some.epochs, &all.epochs, tolerance, &what);
                 if precision == Precision::F64 {
                     let apart = |a: Option<f64>, b: Option<f64>| (a.unwrap() - b.unwrap()).abs();

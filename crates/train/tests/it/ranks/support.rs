@@ -127,7 +127,7 @@ impl Observer for Watch {
 /// A run in a folder of its own, with all its epochs.
 pub fn run(data: &Dataset, config: &Config) -> (Summary, Watch, Vec<u8>) {
     let temp = TempDir::new().unwrap();
-    let header = Header { data: DataRef::of(data).unwrap(), config: config.clone() };
+    let header = Header { data: DataRef::new(data).unwrap(), config: config.clone() };
     let mut run = Run::create(&temp.path().join("run"), header, false).unwrap();
     let mut watch = Watch::default();
     let summary = train_run(data, &mut run, None, &mut watch).unwrap();
@@ -145,7 +145,7 @@ pub fn pipelined(config: &Config, ranks: usize) -> Config {
 
 /// A new run in the folder `path`.
 pub fn create(path: &Path, data: &Dataset, config: &Config) -> Run {
-    let header = Header { data: DataRef::of(data).unwrap(), config: config.clone() };
+    let header = Header { data: DataRef::new(data).unwrap(), config: config.clone() };
     Run::create(path, header, false).unwrap()
 }
 
@@ -224,7 +224,7 @@ pub fn assert_resumes(data: &Dataset, config: &Config, epoch: u64) {
     let (whole, _, weights) = run(data, config);
     let temp = TempDir::new().unwrap();
     let path = temp.path().join("run");
-    let header = Header { data: DataRef::of(data).unwrap(), config: config.clone() };
+    let header = Header { data: DataRef::new(data).unwrap(), config: config.clone() };
     let mut first = Run::create(&path, header, false).unwrap();
     let mut watch = Watch { stop_after: Some(epoch), ..Watch::default() };
     let half = train_run(data, &mut first, None, &mut watch).unwrap();
@@ -256,7 +256,7 @@ pub fn assert_survives(data: &Dataset, config: &Config) {
     for (rank, stalls) in [(0, false), (2, false), (0, true), (1, true)] {
         let temp = TempDir::new().unwrap();
         let path = temp.path().join("run");
-        let header = Header { data: DataRef::of(data).unwrap(), config: config.clone() };
+        let header = Header { data: DataRef::new(data).unwrap(), config: config.clone() };
         let mut first = Run::create(&path, header, false).unwrap();
         let mut watch = Watch::default();
         let leader = Leader { world: None, run: &mut first, from: None, observer: &mut watch };
