@@ -22,9 +22,9 @@ use super::{print, say};
 
 const EXAMPLES: &str = "\
 Examples:
-  halograph bench                                         the default model on a small generated graph
+  halograph bench                                         the default model on a generated graph
   halograph bench arxiv --model gat --hidden 256          another dataset and model
-  halograph bench arxiv --scaling --threads 8             speedup of 8 threads over 1, and what the roofline allows";
+  halograph bench arxiv --scaling --threads 8             speedup of 8 threads over one";
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
