@@ -10,7 +10,7 @@ mod setting;
 use halograph_graph::error::{Error, Result};
 use halograph_nn::model::Kind;
 use halograph_train::Config;
-use halograph_train::config::{OptimizerKind, ScheduleKind, Smooth, StrategyKind, TrainConfig};
+use halograph_train::config::{StrategyKind, TrainConfig};
 use toml::{Table, Value};
 
 pub use choices::choices;
@@ -86,7 +86,7 @@ pub fn unused(settings: &[Setting], config: &Config) -> Vec<Note> {
     let stale = train.strategy == StrategyKind::Pipelined;
     let note = |s: &Setting| {
         let (place, key) = (s.place.clone(), s.name());
-        requirement(&key, config).map(|requires| Note::Unused { place, key, requires })
+        config.requirement(&key).map(|requires| Note::Unused { place, key, requires })
     };
     let mut notes: Vec<Note> = settings.iter().filter_map(note).collect();
     if stale && train.ranks == 1 {
@@ -98,34 +98,6 @@ pub fn unused(settings: &[Setting], config: &Config) -> Vec<Note> {
         notes.push(Note::PatienceBeforeCooldown);
     }
     notes
-}
-
-/// Returns what `key` requires to have an effect, if `config` does not meet it.
-fn requirement(key: &str, config: &Config) -> Option<&'static str> {
-    let (kind, train) = (config.model.kind, &config.train);
-    let stale = train.strategy == StrategyKind::Pipelined;
-    let (met, requires) = match key {
-        "model.heads" | "model.output_heads" | "model.attention_dropout" => (kind == Kind::Gat, "model gat"),
-        "model.alpha" | "model.theta" => (kind == Kind::Gcnii, "model gcnii"),
-        "model.project" => (!matches!(kind, Kind::Gat | Kind::Gcnii), "another model"),
-        "train.partition" | "train.overlap" | "train.deadline" => {
-            (train.strategy != StrategyKind::Single, "several ranks")
-        }
-        "train.staleness" => (stale, "strategy pipelined"),
-        "train.warmup_epochs" | "train.cooldown_epochs" | "train.smooth" | "train.measure_staleness" => {
-            (stale && train.staleness > 0, "strategy pipelined with staleness 1 or more")
-        }
-        "train.gamma" | "train.smooth_correction" => (
-            stale && train.staleness > 0 && train.smooth != Smooth::None,
-            "strategy pipelined with staleness 1 or more and smooth f, g or gf",
-        ),
-        "train.momentum" => (train.optimizer == OptimizerKind::Sgd, "optimizer sgd"),
-        "train.step_epochs" | "train.step_factor" => (train.schedule == ScheduleKind::Step, "schedule step"),
-        // Every strategy of today trains on the full graph.
-        "train.schedule_unit" => (false, "a strategy with several optimiser steps per epoch"),
-        _ => (true, ""),
-    };
-    (!met).then_some(requires)
 }
 
 fn flatten_into(flat: &mut Vec<(String, Value)>, prefix: &str, table: &Table) {

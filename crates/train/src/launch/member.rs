@@ -96,7 +96,7 @@ impl Member<'_> {
         }
         // Last: a run is complete without it.
         if let Some(file) = self.order.extras.trace {
-            trace::gather(comm, file)?;
+            trace::gather(comm, file, self.order.directory)?;
         }
         Ok(run.map(|_| summary))
     }

@@ -100,7 +100,8 @@ fn refused<T>(result: Result<T>) -> String {
 /// What resuming gives, but for the run itself.
 fn resume(path: &Path) -> (Option<Checkpoint>, Vec<EpochRecord>, Vec<String>) {
     let resumed = Run::resume(path).unwrap();
-    (resumed.checkpoint, resumed.history, resumed.notes)
+    let notes = resumed.notes.iter().map(ToString::to_string).collect();
+    (resumed.checkpoint, resumed.history, notes)
 }
 
 #[test]
@@ -217,6 +218,7 @@ fn damage_to_the_newest_checkpoint_leads_to_the_one_before() {
         harm(&path.join("ckpt-3"));
         let Resumed { mut run, checkpoint: found, history, notes } = Run::resume(&path).unwrap();
         assert_eq!((found, history), (Some(checkpoint(2)), vec![epoch(1), epoch(2)]));
+        let notes: Vec<String> = notes.iter().map(ToString::to_string).collect();
         assert!(notes.len() == 1 && notes[0].contains(file) && notes[0].contains("epoch 2"), "{notes:?}");
         // The damaged one is replaced when its epoch comes again.
         train(&mut run, 3, 3);
