@@ -1,4 +1,4 @@
-//! Dealing out the nodes of a dataset: memory is asked for first, and a signal ends it on the spot.
+//! Partitioning the nodes of a dataset: refused if memory is short; a signal ends the process at once.
 
 use halograph::train::memory;
 use halograph_graph::partition::{Assignment, Recipe, cache};
@@ -6,8 +6,8 @@ use halograph_graph::{Dataset, Error, Progress};
 
 use super::interrupt;
 
-/// The assignment that `recipe` makes, and whether it is new: then [`cache::keep`] may keep it. `less`: what to use if
-/// there is not enough memory.
+/// Returns the assignment that `recipe` makes, and whether it is new: then [`cache::keep`] may write it to disk. `less`:
+/// the flag to suggest if there is not enough memory.
 pub fn find(
     dataset: &Dataset,
     recipe: &Recipe,
@@ -19,9 +19,13 @@ pub fn find(
         return Ok((kept, false));
     }
     admit(recipe.peak_bytes(dataset), less, force)?;
-    // METIS does not ask whether to stop, and nothing is on disk yet.
+    // METIS cannot be asked to stop, and nothing is on disk yet.
     let _at_once = interrupt::at_once();
-    Ok((recipe.make(dataset, progress)?, true))
+    let made = recipe.make(dataset, progress);
+    if let Err(Error::Cancelled) = made {
+        interrupt::wait_for_handler();
+    }
+    Ok((made?, true))
 }
 
 /// Refuses what needs more memory than is free, unless forced.

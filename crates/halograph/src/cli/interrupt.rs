@@ -87,6 +87,13 @@ impl Drop for AtOnce {
     }
 }
 
+/// Gives the signal handler time to act on a signal that cancelled some work. Alone, the handler ends the process within
+/// [`AtOnce`]. One of several ranks may have got its signal from a launcher because another rank has failed: that
+/// failure is known after this wait, and is then what is reported.
+pub fn wait_for_handler() {
+    std::thread::sleep(HESITATION);
+}
+
 /// Says from now on that it is an epoch that is interrupted.
 pub fn training() {
     TRAINING.store(true, Ordering::Relaxed);
