@@ -94,6 +94,7 @@ pub fn run(args: &Args, settings: &[Setting], comm: Comm) -> anyhow::Result<Exit
         Err(error) => error,
     };
     interrupt::be_silent();
+    let error = cause(error, &comm);
     if is_for_this_rank(&error, &comm) {
         // Said before the others are told: the launcher ends all when one of them has ended.
         let code = fail(&error);
@@ -103,6 +104,14 @@ pub fn run(args: &Args, settings: &[Setting], comm: Comm) -> anyhow::Result<Exit
     comm.hear_failure();
     std::thread::sleep(COURTESY);
     Ok(code(&error))
+}
+
+/// Returns what made a launcher interrupt this rank: the failure of another rank, if there was one.
+fn cause(error: anyhow::Error, comm: &Comm) -> anyhow::Error {
+    match (error.downcast_ref(), comm.failure()) {
+        (Some(halograph_graph::Error::Cancelled), Some(failure)) => train::Error::from(failure).into(),
+        _ => error,
+    }
 }
 
 /// Whether it is this rank that says what went wrong: not if another one knows it better, or just as well.
