@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use halograph_graph::error::{IoContext, Result};
-use halograph_train::event::Epoch;
+use halograph_train::event::EpochRecord;
 
 /// How the names of event files begin.
 const PREFIX: &str = "events.out.tfevents.";
@@ -37,7 +37,7 @@ impl Writer {
     }
 
     /// Adds the scalars of an epoch and hands them to the operating system in one piece.
-    pub fn epoch(&mut self, epoch: &Epoch) -> Result<()> {
+    pub fn epoch(&mut self, epoch: &EpochRecord) -> Result<()> {
         let events: Vec<Vec<u8>> = scalars(epoch)
             .map(|(tag, value)| proto::scalar(seconds(), epoch.epoch, tag, value as f32))
             .collect();
@@ -51,7 +51,7 @@ impl Writer {
 }
 
 /// What is plotted of an epoch.
-fn scalars(epoch: &Epoch) -> impl Iterator<Item = (&'static str, f64)> {
+fn scalars(epoch: &EpochRecord) -> impl Iterator<Item = (&'static str, f64)> {
     let scores = epoch.scores.as_ref();
     [
         ("loss/train", Some(epoch.loss)),
@@ -76,8 +76,16 @@ mod tests {
 
     use super::*;
 
-    fn epoch(epoch: u64, scores: Option<Scores>) -> Epoch {
-        Epoch { epoch, loss: 0.5, lr: 0.01, seconds: 0.25, staleness: None, scores }
+    fn epoch(epoch: u64, scores: Option<Scores>) -> EpochRecord {
+        EpochRecord {
+            epoch,
+            loss: 0.5,
+            lr: 0.01,
+            seconds: 0.25,
+            staleness: None,
+            evaluation_seconds: None,
+            scores,
+        }
     }
 
     #[test]

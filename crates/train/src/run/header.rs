@@ -19,58 +19,50 @@ pub(super) const VERSION: u32 = 1;
 /// The dataset of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataRef {
-    /// Its directory, as an absolute path; `None`: arrays in memory.
+    /// Absolute path of its directory; `None` for a dataset in memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathBuf>,
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// Which numbers it held.
+    /// Fingerprint of its contents.
     pub fingerprint: String,
-    /// Its features.
+    /// Number of features.
     pub features: u64,
-    /// Its classes.
+    /// Number of classes.
     pub classes: u64,
-    /// What is predicted.
+    /// Single-label or multi-label.
     pub task: Task,
-    /// Names of the classes, where they have any.
+    /// Names of the classes, if they have any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub class_names: Vec<String>,
 }
 
 impl DataRef {
-    /// The data in `dataset`.
+    /// Describes `dataset` where it is now.
     pub fn new(dataset: &Dataset) -> Result<Self> {
-        match dataset.path() {
-            Some(path) => Self::of(&dataset.manifest, path),
-            None => Ok(Self::in_memory(&dataset.manifest)),
-        }
+        DataRef::of(&dataset.manifest, dataset.path())
     }
 
-    /// The data that `manifest` describes, which are, or will be, at `path`.
-    pub fn of(manifest: &Manifest, path: &Path) -> Result<Self> {
-        let path = std::path::absolute(path).at(path, "find")?;
-        Ok(DataRef { path: Some(path), ..Self::in_memory(manifest) })
-    }
-
-    fn in_memory(m: &Manifest) -> Self {
-        DataRef {
-            path: None,
-            name: m.name.clone(),
-            fingerprint: m.fingerprint.clone(),
-            features: m.features,
-            classes: m.classes,
-            task: m.task,
-            class_names: m.class_names.clone(),
-        }
+    /// Describes the data of `manifest`, which are, or will be, in the directory `path`.
+    pub fn of(manifest: &Manifest, path: Option<&Path>) -> Result<Self> {
+        Ok(DataRef {
+            path: path.map(|path| std::path::absolute(path).at(path, "find")).transpose()?,
+            name: manifest.name.clone(),
+            fingerprint: manifest.fingerprint.clone(),
+            features: manifest.features,
+            classes: manifest.classes,
+            task: manifest.task,
+            class_names: manifest.class_names.clone(),
+        })
     }
 }
 
-/// What a run is: decided before it starts; when it is taken up again, a few settings may change.
+/// Data and configuration of a run: fixed before it starts, but for a few settings that a resumed run may change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Header {
-    /// What it learns from.
+    /// The dataset.
     pub data: DataRef,
-    /// What it does.
+    /// The configuration.
     pub config: Config,
 }
 
@@ -152,8 +144,8 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<RunFile> {
     serde_json::from_slice(bytes).map_err(damaged)
 }
 
-/// Whether `folder` is that of a run, of whatever version.
-pub(super) fn is_run(folder: &Path) -> bool {
+/// Returns whether `folder` is a run directory, of any version.
+pub fn is_run(folder: &Path) -> bool {
     let head = files::read(&folder.join(RUN)).ok().and_then(|b| serde_json::from_slice::<Head>(&b).ok());
     head.is_some_and(|head| head.format == FORMAT)
 }

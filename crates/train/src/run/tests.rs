@@ -29,10 +29,18 @@ fn header(seed: u64) -> Header {
     Header { data, config }
 }
 
-fn epoch(epoch: u64) -> Epoch {
+fn epoch(epoch: u64) -> EpochRecord {
     let scores = Scores { train: Some(0.1 + 0.2), val: Some(1.0 / 3.0), test: None, val_loss: Some(1e-7) };
     let scores = epoch.is_multiple_of(2).then_some(scores);
-    Epoch { epoch, loss: 1.0 / epoch as f64, lr: 0.1, seconds: 1e-3 * epoch as f64, staleness: None, scores }
+    EpochRecord {
+        epoch,
+        loss: 1.0 / epoch as f64,
+        lr: 0.1,
+        seconds: 1e-3 * epoch as f64,
+        staleness: None,
+        evaluation_seconds: None,
+        scores,
+    }
 }
 
 fn checkpoint(epoch: u64) -> Checkpoint {
@@ -90,7 +98,7 @@ fn refused<T>(result: Result<T>) -> String {
 }
 
 /// What resuming gives, but for the run itself.
-fn resume(path: &Path) -> (Option<Checkpoint>, Vec<Epoch>, Vec<String>) {
+fn resume(path: &Path) -> (Option<Checkpoint>, Vec<EpochRecord>, Vec<String>) {
     let resumed = Run::resume(path).unwrap();
     (resumed.checkpoint, resumed.history, resumed.notes)
 }

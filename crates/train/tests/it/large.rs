@@ -10,9 +10,11 @@ use halograph_graph::progress::Silent;
 use halograph_nn::model::Kind;
 use halograph_train::config::Precision;
 use halograph_train::run::{DataRef, Header, Run, read_weights};
-use halograph_train::trained::{Output, Trained, evaluate, predict};
-use halograph_train::{Config, Event, Observer, Summary, train};
+use halograph_train::trained::{Prediction, TrainedModel};
+use halograph_train::{Config, Event, Observer, Summary};
 use tempfile::TempDir;
+
+use crate::train_run;
 
 struct Nobody;
 
@@ -42,7 +44,7 @@ fn config(kind: Kind, threads: usize) -> Config {
 fn run(folder: &Path, data: &Dataset, config: Config) -> Summary {
     let header = Header { data: DataRef::new(data).unwrap(), config };
     let mut run = Run::create(folder, header, false).unwrap();
-    train(data, &mut run, None, &mut Nobody).unwrap()
+    train_run(data, &mut run, None, &mut Nobody).unwrap()
 }
 
 #[test]
@@ -75,10 +77,10 @@ fn an_order_changes_no_result() {
             config.train.precision = Precision::F64;
             config.data.inductive = inductive;
             let summary = run(&path, &data, config);
-            let trained = Trained::open(&path).unwrap();
-            let scores = evaluate(&trained, &data).unwrap();
+            let trained = TrainedModel::open(&path).unwrap();
+            let scores = trained.evaluate(&data).unwrap();
             assert_eq!((summary.val, summary.test), (scores.val, scores.test), "{kind:?}");
-            (summary, predict(&trained, &data, Output::Logits).unwrap())
+            (summary, trained.predict(&data, Prediction::Logits).unwrap())
         };
         let (plain, moved) = (outcome(&[]), outcome(&reversed));
         for (a, b) in plain.0.loss_history.iter().zip(&moved.0.loss_history) {

@@ -10,7 +10,7 @@ use halograph_graph::error::Result;
 use halograph_nn::model::Kind;
 use halograph_nn::state::{State, Tensor};
 use halograph_train::Config;
-use halograph_train::event::Epoch;
+use halograph_train::event::EpochRecord;
 use halograph_train::run::{Checkpoint, DataRef, Header, Run};
 use rustix::thread::{Uid, set_thread_res_uid};
 
@@ -27,8 +27,16 @@ fn header() -> Header {
     Header { data, config: Config::new(Kind::Sage) }
 }
 
-fn epoch(epoch: u64) -> Epoch {
-    Epoch { epoch, loss: 0.5, lr: 0.1, seconds: 0.01, staleness: None, scores: None }
+fn epoch(epoch: u64) -> EpochRecord {
+    EpochRecord {
+        epoch,
+        loss: 0.5,
+        lr: 0.1,
+        seconds: 0.01,
+        staleness: None,
+        evaluation_seconds: None,
+        scores: None,
+    }
 }
 
 /// A checkpoint of 400 kB.

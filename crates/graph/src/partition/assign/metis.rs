@@ -1,6 +1,7 @@
 //! METIS k-way partitioning (Karypis and Kumar, 1998), through the library itself.
 
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use ::metis::option::{NCuts, ObjType, Seed};
 use ::metis::{Graph, Idx};
@@ -57,7 +58,7 @@ pub(super) fn assign(
             Objective::Cut => ObjType::Cut,
         })
         .part_kway(&mut part)
-        .map_err(give_up)?;
+        .map_err(|error| give_up(error, progress))?;
     drop(alone);
     progress.tick(0)?;
     Ok(part.into_iter().map(|part| part as u32).collect())
@@ -67,14 +68,18 @@ pub(super) fn assign(
 ///
 /// METIS replaces the handler of SIGTERM while it runs and returns an error if that signal arrives. Its input is
 /// correct here, so every error but one of memory is such a signal: it is sent again, to the handler that METIS has put
-/// back.
-fn give_up(error: ::metis::Error) -> Error {
+/// back. Blocks until that handler has ended the process or `progress` tells of the signal, a second at most.
+fn give_up(error: ::metis::Error, progress: &dyn Progress) -> Error {
     if let ::metis::Error::Memory = error {
         return Error::input("METIS", "ran out of memory")
             .help("the method `stream` needs far less; or partition on a larger machine");
     }
-    // Without permission to signal itself a process could only go on, which is what it does.
+    // Fails only without the right to signal oneself; then the work just ends.
     let _ = kill_process(getpid(), Signal::TERM);
+    let end = Instant::now() + Duration::from_secs(1);
+    while !progress.cancelled() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(5));
+    }
     Error::Cancelled
 }
 

@@ -4,8 +4,10 @@ mod text;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use halograph::config;
+use halograph::job::{DemoGraph, JobData, prepare};
 use halograph::train::bench::{self, Comparison, Length, Report};
 use halograph::train::config::StrategyKind;
 use halograph::train::{Config, pool};
@@ -13,12 +15,9 @@ use halograph_graph::Dataset;
 use halograph_graph::error::{Error, Result};
 use halograph_graph::progress::Silent;
 
-use super::engine::{self, plain};
 use super::progress::Bar;
-use super::source::Source;
-use super::train::demo::Demo;
 use super::train::flags::Settings;
-use super::{print, say};
+use super::{note, print};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -59,12 +58,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     check_scaling(args, &config)?;
     check_alone(&config)?;
     let bar = Bar::new(args.quiet || args.json);
-    let demo = if args.data.is_none() { Some(Demo::make(&std::env::temp_dir(), &Silent)?) } else { None };
-    let path = demo.as_ref().map(Demo::path).or(args.data.clone()).unwrap_or_default();
-    let dataset = Dataset::open(&path)?;
-    let source = Source::Dataset(Box::new(Dataset::open(&path)?));
-    engine::prepare(&source, &config, args.force, &bar)?;
-    config::idle(&settings, &config).iter().for_each(|note| say(&format!("note: {note}")));
+    let demo =
+        if args.data.is_none() { Some(DemoGraph::generate(&std::env::temp_dir(), &Silent)?) } else { None };
+    let path = demo.as_ref().map(DemoGraph::path).or(args.data.clone()).unwrap_or_default();
+    let dataset = Arc::new(Dataset::open(&path)?);
+    prepare(&JobData::from(dataset.clone()), &config, args.force, &bar)?;
+    config::unused(&settings, &config).iter().for_each(note);
     let (report, comparison) = measure(args, &dataset, &config, &bar)?;
     drop(bar);
     if args.json {
@@ -101,10 +100,10 @@ fn measure(
 ) -> anyhow::Result<(Report, Option<Comparison>)> {
     let length = Length { warmup: args.warmup, epochs: args.epochs };
     if args.scaling {
-        let (report, comparison) = bench::compare(dataset, config, length, bar).map_err(plain)?;
+        let (report, comparison) = bench::compare(dataset, config, length, bar)?;
         return Ok((report, Some(comparison)));
     }
-    Ok((bench::bench(dataset, config, length, bar).map_err(plain)?, None))
+    Ok((bench::bench(dataset, config, length, bar)?, None))
 }
 
 fn json(

@@ -5,7 +5,9 @@ use halograph::train::bench::{Comparison, Phase, Rate, Report};
 use halograph_graph::Dataset;
 use indicatif::HumanCount;
 
-use crate::cli::train::summary::{model, seconds};
+use halograph::words::seconds;
+
+use crate::cli::train::summary::model;
 
 /// Above this share of the CPUs others are worth a word.
 const BUSY: f64 = 0.05;

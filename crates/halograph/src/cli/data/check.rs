@@ -8,7 +8,9 @@ use halograph_graph::dataset::info::LabelCounts;
 use halograph_graph::{Dataset, Error};
 
 use crate::cli::progress::Bar;
-use crate::cli::{many, print, say};
+use halograph::words::count;
+
+use crate::cli::{print, say};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -43,7 +45,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
     } else {
         faults.iter().try_for_each(|fault| print(&fault.to_string()))?;
-        let kinds = many(faults.len(), "kind");
+        let kinds = count(faults.len(), "kind");
         say(&format!("error: {}: {kinds} of faults", args.dir.display()));
         say(
             "  help: import or make the dataset again; a changed array goes in through `halograph data import npy`",

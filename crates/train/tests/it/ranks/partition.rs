@@ -13,7 +13,7 @@ use halograph_kernels::keyed::Key;
 use halograph_nn::model::{Kind, NormKind};
 use halograph_train::config::{Normalize, Overlap, PartitionKind, Precision};
 use halograph_train::cost::{NumberBytes, RowBytes, StepBytes};
-use halograph_train::event::Epoch;
+use halograph_train::event::EpochRecord;
 use halograph_train::{Config, Summary};
 use tempfile::TempDir;
 
@@ -35,7 +35,7 @@ fn every_model_follows_one_process_on_any_number_of_ranks() {
                 let (_, together, _) = run(&data, &on_ranks(&config, ranks));
                 assert_follows(&together.epochs, &alone.epochs, tolerance, &what);
                 if precision == Precision::F64 {
-                    let scores = |epochs: &[Epoch]| {
+                    let scores = |epochs: &[EpochRecord]| {
                         epochs.iter().map(|e| e.scores.map(|s| (s.train, s.val, s.test))).collect::<Vec<_>>()
                     };
                     assert_eq!(scores(&together.epochs), scores(&alone.epochs), "{what}");
