@@ -176,6 +176,11 @@ impl Comm {
         self.shared().inbox.wait_for_failure(self.shared().deadline());
     }
 
+    /// Returns the failure that ends all waits, if there was one.
+    pub fn failure(&self) -> Option<Error> {
+        self.shared().inbox.failure()
+    }
+
     /// Returns whether another rank reported the failure. That rank then has the details.
     pub fn was_told(&self) -> bool {
         self.shared().inbox.was_told()

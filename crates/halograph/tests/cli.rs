@@ -58,6 +58,30 @@ fn make_info_check_and_import_back() {
 }
 
 #[test]
+fn a_dataset_without_labels_can_be_described_but_not_trained_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::create_dir(path("tables")).unwrap();
+    fs::write(path("tables/edges.csv"), "src,dst\n0,1\n1,2\n").unwrap();
+    fs::write(path("tables/nodes.csv"), "id,x,label\n0,1.5,-1\n1,0.5,-1\n2,2.5,-1\n").unwrap();
+    let (tables, data) = (path("tables"), path("d"));
+    ok(&["data", "import", "csv", text(&tables), "-o", text(&data), "-q"]);
+    let warning = "no node has a label";
+    assert!(ok(&["data", "info", text(&data)]).contains(warning));
+    let json: serde_json::Value =
+        serde_json::from_str(&ok(&["data", "info", text(&data), "--json"])).unwrap();
+    assert!(json["warnings"][0].as_str().unwrap().contains(warning), "{json}");
+    let checked = halograph(&["data", "check", text(&data)]);
+    assert_eq!(checked.status.code(), Some(0));
+    assert!(String::from_utf8_lossy(&checked.stderr).contains(&format!("warning: {warning}")));
+    let refused = fails(2, &["train", text(&data), "--out", text(&path("r"))]);
+    assert!(refused.contains("label.npy: no node has a label"), "{refused}");
+    // A folder of tables is no dataset; the command that makes one of it is named.
+    let refused = fails(2, &["train", text(&tables), "--out", text(&path("r"))]);
+    assert!(refused.contains(&format!("data import csv {} -o", text(&tables))), "{refused}");
+}
+
+#[test]
 fn wrong_words_get_the_nearest_right_one() {
     assert!(fails(2, &["data", "maek", "demo", "-o", "x"]).contains("'make'"));
     assert!(fails(2, &["data", "make", "deno", "-o", "x"]).contains("'demo'"));

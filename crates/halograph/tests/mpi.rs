@@ -368,6 +368,25 @@ fn a_signal_to_the_launcher_saves() {
     place.same("r", "whole");
 }
 
+/// Open MPI then sends SIGTERM to rank 0, which METIS catches.
+#[test]
+fn a_rank_that_is_killed_while_rank_0_partitions_is_named() {
+    let Some(place) = place() else { return };
+    // Large enough for METIS to take seconds.
+    place.ok("data make --nodes 60000 --edges 1200000 --features 8 --classes 3 -o large -q");
+    let launcher = place.start(&format!("{LAUNCH} 2 H train large {QUICK} --out r"));
+    let end = Instant::now() + PATIENCE;
+    while !place.read("stderr").contains("METIS") {
+        assert!(Instant::now() < end, "METIS has not begun: {}", place.read("stderr"));
+        sleep(Duration::from_millis(5));
+    }
+    signal("-KILL", processes(&launcher)[1]);
+    let done = place.end(launcher);
+    let errors: Vec<&str> = done.stderr.lines().filter(|line| line.starts_with("error: ")).collect();
+    let named = matches!(errors[..], [line] if line.contains("rank 1 on ") && line.contains("is gone"));
+    assert!(named, "{}", done.stderr);
+}
+
 /// A short form of `scripts/drill`.
 #[test]
 fn ranks_that_are_killed_or_stopped_end_all_and_cost_nothing() {

@@ -185,6 +185,9 @@ impl Manifest {
                 self.classes, self.nodes
             ));
         }
+        if self.task == Task::MultiLabel && self.classes == 0 {
+            return Err("multi-label data without a class".into());
+        }
         let recorded = |file: &str| FILES.contains(&file) && file != ORDER;
         match self.files.keys().find(|file| !recorded(file)) {
             Some(file) => Err(format!("names the file {file:?}, which is no part of a dataset")),
@@ -221,7 +224,8 @@ mod tests {
 
     #[test]
     fn round_trips() {
-        let manifest = Manifest::new("x".into(), Task::MultiLabel, Metric::MicroF1);
+        let mut manifest = Manifest::new("x".into(), Task::MultiLabel, Metric::MicroF1);
+        manifest.classes = 2;
         let text = serde_json::to_string(&manifest).unwrap();
         assert_eq!(Manifest::parse(Path::new("m"), &text).unwrap(), manifest);
     }
@@ -235,6 +239,16 @@ mod tests {
         assert!(parse(r#"{"format": "zarr", "version": 1}"#).contains("\"zarr\""));
         assert!(parse("{").contains("not a dataset manifest"));
         assert!(parse(r#"{"format": "halograph-dataset", "version": 1}"#).contains("missing field"));
+    }
+
+    #[test]
+    fn counts_that_no_dataset_can_have_are_refused() {
+        let manifest = Manifest::new("x".into(), Task::MultiLabel, Metric::MicroF1);
+        assert!(
+            parse(&serde_json::to_string(&manifest).unwrap()).contains("multi-label data without a class")
+        );
+        let manifest = Manifest { nodes: u64::MAX, task: Task::SingleLabel, ..manifest };
+        assert!(parse(&serde_json::to_string(&manifest).unwrap()).contains("more than the"));
     }
 
     #[test]

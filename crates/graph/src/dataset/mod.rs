@@ -20,6 +20,7 @@
 
 pub mod arrays;
 pub mod check;
+mod hint;
 pub mod info;
 pub mod manifest;
 mod order;
@@ -226,10 +227,14 @@ pub enum LabelView<'a> {
 /// Reads `dataset.json` of the directory `path`.
 pub fn read_manifest(path: &Path) -> Result<Manifest> {
     let file = path.join(MANIFEST);
+    if path.is_file() {
+        let error = Error::input(path.display(), "is a file, not a dataset directory");
+        return Err(error.help(hint::for_file(path)));
+    }
     if path.is_dir() && !file.exists() {
         refuse_parts(path)?;
-        return Err(Error::input(path.display(), format!("no {MANIFEST}: this is not a dataset directory"))
-            .help("plain arrays become one with `halograph data import npy`"));
+        let error = Error::input(path.display(), format!("no {MANIFEST}: this is not a dataset directory"));
+        return Err(error.help(hint::for_folder(path)));
     }
     let text = fs::read_to_string(&file).at(&file, "read")?;
     Manifest::parse(&file, &text)

@@ -37,15 +37,15 @@ use crate::subgraph;
 pub enum Format {
     /// A folder of plain arrays.
     Npy {
-        /// Which of several splits in the files to take.
-        split_index: usize,
+        /// Number of the split to take where masks hold several; by default the first.
+        split_index: Option<usize>,
     },
     /// The eight files of a Planetoid graph.
     Planetoid,
     /// One archive of arrays.
     Npz {
-        /// Which of several splits in the file to take.
-        split_index: usize,
+        /// Number of the split to take where masks hold several; by default the first.
+        split_index: Option<usize>,
     },
     /// A GraphSAINT folder.
     GraphSaint,
@@ -73,6 +73,17 @@ impl Format {
             Format::Csv(..) => "csv",
             #[cfg(feature = "parquet")]
             Format::Parquet(_) => "parquet",
+        }
+    }
+
+    /// The flag that chooses one of several splits in the files, if it was given.
+    fn split_flag(&self) -> Option<String> {
+        match self {
+            Format::Npy { split_index } | Format::Npz { split_index } => {
+                split_index.map(|index| format!("--split-index {index}"))
+            }
+            Format::Ogb { scheme } => scheme.as_ref().map(|scheme| format!("--scheme {scheme}")),
+            _ => None,
         }
     }
 
@@ -180,9 +191,24 @@ pub fn import(
 ) -> Result<Report> {
     write::may_write(target, options.overwrite)?;
     let raw = format.read(source, progress)?;
+    check_split_flag(format, &raw, options.split)?;
     let manifest = if matches!(format, Format::Npy { .. }) { npy::manifest(source)? } else { None };
     let options = manifest.map_or_else(|| options.clone(), |manifest| options.following(&manifest));
     finish(format, raw, target, &options, progress)
+}
+
+/// Refuses to ignore a flag that chooses one of several splits in the files.
+fn check_split_flag(format: &Format, raw: &RawGraph, rule: SplitRule) -> Result<()> {
+    let Some(flag) = format.split_flag() else { return Ok(()) };
+    if raw.split.is_none() {
+        return Err(Error::input(flag, "the files hold no split to choose")
+            .help("leave the flag out; --split per-class or --split fraction draws a split"));
+    }
+    if !matches!(rule, SplitRule::Auto | SplitRule::Given) {
+        return Err(Error::input(flag, "--split draws a new split instead of taking one from the files")
+            .help("leave out one of the two flags"));
+    }
+    Ok(())
 }
 
 impl Options {
@@ -243,10 +269,16 @@ fn finish(
         split: &split,
         ids: kept.ids.as_deref(),
         metric,
-        source: format!("import {}{}; split: {split_from}", format.name(), options.flags()),
+        source: format!("{}; split: {split_from}", command(format, options)),
     };
     let manifest = write::write(target, options.overwrite, &contents, progress)?;
     Ok(Report { manifest, edges, nodes_dropped: raw.nodes - nodes, split: split_from, notes })
+}
+
+/// The command that makes this dataset, without the paths.
+fn command(format: &Format, options: &Options) -> String {
+    let split = format.split_flag().map_or(String::new(), |flag| format!(" {flag}"));
+    format!("import {}{split}{}", format.name(), options.flags())
 }
 
 /// Takes nodes without a label out of the split: nothing can be learnt or tested on them. Says so.

@@ -136,7 +136,7 @@ fn pubmed() {
 #[test]
 fn amazon_photo() {
     let Some(source) = data("amazon_photo/amazon_electronics_photo.npz") else { return };
-    let format = || Format::Npz { split_index: 0 };
+    let format = || Format::Npz { split_index: None };
     let (report, dataset, _dir) = imported(format(), &source, &Options::default());
     let whole = Digest {
         nodes: 7_650,
@@ -171,7 +171,7 @@ fn amazon_photo() {
 #[test]
 fn amazon_computers() {
     let Some(source) = data("amazon_computers/amazon_electronics_computers.npz") else { return };
-    let format = || Format::Npz { split_index: 0 };
+    let format = || Format::Npz { split_index: None };
     let (report, dataset, _dir) = imported(format(), &source, &Options::default());
     let whole = Digest {
         nodes: 13_752,
@@ -206,7 +206,7 @@ fn directed_amazon_photo_keeps_every_entry_but_the_self_loop() {
     let Some(source) = data("amazon_photo/amazon_electronics_photo.npz") else { return };
     let edges = EdgeOptions { directed: true, keep_self_loops: false };
     let options = Options { edges, ..Options::default() };
-    let (report, ..) = imported(Format::Npz { split_index: 0 }, &source, &options);
+    let (report, ..) = imported(Format::Npz { split_index: None }, &source, &options);
     assert_eq!(report.manifest.edges, 143_662);
 }
 

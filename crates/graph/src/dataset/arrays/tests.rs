@@ -116,6 +116,10 @@ fn wrong_lengths_are_refused() {
         DatasetArrays { labels: Labels::Multi { classes: 3, flags: vec![0; 11] }, ..path() },
         "dataset \"path\", labels: 11 elements for 4 nodes × 3 columns",
     );
+    refused(
+        DatasetArrays { labels: Labels::Multi { classes: 0, flags: vec![] }, ..path() },
+        "dataset \"path\": multi-label data without a class",
+    );
     refused(DatasetArrays { split: vec![1; 3], ..path() }, "dataset \"path\", split: 3 elements for 4 nodes");
     refused(
         DatasetArrays { ids: Some(vec!["a".into()]), ..path() },

@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use halograph::comm::Comm;
 use halograph::job::{JobOptions, World};
 use halograph::{Error, Result};
 
@@ -33,13 +34,14 @@ pub fn run(world: &World, work: impl FnOnce() -> Result<ExitCode>) -> ExitCode {
     }
     match work().and_then(|code| world.clone().close().map(|()| code)) {
         Ok(code) => code,
-        Err(error) => fail(world, &error),
+        Err(error) => fail(world, error),
     }
 }
 
-fn fail(world: &World, error: &Error) -> ExitCode {
+fn fail(world: &World, error: Error) -> ExitCode {
     interrupt::be_silent();
     let comm = world.comm().expect("one of several ranks");
+    let error = &cause(error, comm);
     if world.reports(error) {
         // Printed before the others are notified: the launcher kills all ranks when one has exited.
         print_error(error);
@@ -49,4 +51,14 @@ fn fail(world: &World, error: &Error) -> ExitCode {
         std::thread::sleep(COURTESY);
     }
     exit_code(error)
+}
+
+/// Returns what made a launcher interrupt this rank: the failure of another rank, if there is one. May block for
+/// [`COURTESY`], because the signal may arrive before the failure is detected.
+fn cause(error: Error, comm: &Comm) -> Error {
+    if !matches!(error, Error::Input(halograph_graph::Error::Cancelled)) {
+        return error;
+    }
+    std::thread::sleep(COURTESY);
+    comm.failure().map_or(error, Error::from)
 }
