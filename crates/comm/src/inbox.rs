@@ -1,4 +1,4 @@
-//! Messages that have arrived at a rank, and what it knows about the others.
+//! Messages that have arrived at a rank, and the known state of the other ranks.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::message::Message;
 use crate::notice;
-use crate::tag::{Key, Kind, Tag};
+use crate::position::KnownPosition;
+use crate::tag::{Key, Kind, Purpose, Tag};
 use crate::wakeup::Wakeup;
 
 /// A message and its time of arrival.
@@ -16,20 +17,40 @@ pub(crate) struct Arrived {
     pub at: Instant,
 }
 
-/// What is known about another rank.
+/// Known state of another rank.
 struct Peer {
-    /// Time of the last message from it.
-    last_heard: Instant,
-    /// Position in its last heartbeat.
-    position: Option<String>,
+    /// Arrival of the last message or piece from it.
+    last_arrival: Instant,
+    /// Its last known position.
+    position: Option<KnownPosition>,
     /// Whether it has announced that it sends no more messages.
     has_left: bool,
 }
 
 impl Peer {
-    /// Returns its last known position, for error messages.
+    fn new(now: Instant) -> Self {
+        Peer { last_arrival: now, position: None, has_left: false }
+    }
+
+    /// Updates the position by a heartbeat.
+    fn heartbeat(&mut self, text: &str) {
+        self.position = KnownPosition::from_heartbeat(text).or(self.position.take());
+    }
+
+    /// Updates the position by the tag of a message. In a fast run, many epochs pass between two heartbeats.
+    fn message(&mut self, tag: Tag) {
+        // Control messages are not part of a step. Background messages may arrive after those of later steps.
+        let position = tag.position();
+        let is_old = self.position.as_ref().is_some_and(|known| known.is_after(position));
+        if tag.purpose != Purpose::Control && !is_old {
+            self.position = Some(KnownPosition::Message(position));
+        }
+    }
+
+    /// Returns the last known position, for error messages.
     fn last_position(&self) -> String {
-        self.position.clone().unwrap_or_else(|| "its start, before any sign of life".to_string())
+        let known = self.position.as_ref().map(ToString::to_string);
+        known.unwrap_or_else(|| "none, it has sent no message".to_string())
     }
 }
 
@@ -89,7 +110,7 @@ impl Inbox {
     /// Returns the empty inbox of one of `ranks` ranks.
     pub fn new(ranks: usize) -> Self {
         let now = Instant::now();
-        let peers = (0..ranks).map(|_| Peer { last_heard: now, position: None, has_left: false }).collect();
+        let peers = (0..ranks).map(|_| Peer::new(now)).collect();
         let state = State { queues: HashMap::new(), peers, failure: None, was_told: false };
         Inbox { state: Mutex::new(state), changed: Condvar::new(), wakeup: Wakeup::default() }
     }
@@ -106,12 +127,13 @@ impl Inbox {
     pub fn deliver(&self, from: usize, key: Key, message: Message) {
         let at = Instant::now();
         let mut state = self.state();
-        state.peers[from].last_heard = at;
+        state.peers[from].last_arrival = at;
         match key.kind {
-            Kind::Heartbeat => state.peers[from].position = Some(notice::text(&message)),
+            Kind::Heartbeat => state.peers[from].heartbeat(&notice::text(&message)),
             Kind::Leave => state.peers[from].has_left = true,
             Kind::Notice => state.was_told |= state.fail(notice::decode(from, &message)),
             _ => {
+                state.peers[from].message(key.tag);
                 let arrived = Arrived { message: message.arrived(from, key), at };
                 state.queues.entry((from, key)).or_default().push_back(arrived);
             }
@@ -125,10 +147,10 @@ impl Inbox {
         }
     }
 
-    /// Records a sign of life of rank `from`.
+    /// Records that a piece of a message of rank `from` has arrived: that rank is not silent.
     #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "threads deliver whole messages"))]
     pub fn mark_alive(&self, from: usize) {
-        self.state().peers[from].last_heard = Instant::now();
+        self.state().peers[from].last_arrival = Instant::now();
     }
 
     /// Makes all waiting threads check their condition again.
@@ -203,7 +225,7 @@ impl Inbox {
     pub fn silent(&self, me: usize, deadline: Duration) -> Option<SilentRank> {
         let now = Instant::now();
         let state = self.state();
-        let silence = |peer: &Peer| now.saturating_duration_since(peer.last_heard);
+        let silence = |peer: &Peer| now.saturating_duration_since(peer.last_arrival);
         let lost = |(rank, peer): &(usize, &Peer)| *rank != me && !peer.has_left && silence(peer) > deadline;
         // The rank that fell silent first is the cause: others may only be waiting for it.
         let (rank, peer) = state.peers.iter().enumerate().filter(lost).max_by_key(|(_, p)| silence(p))?;
@@ -213,7 +235,7 @@ impl Inbox {
     /// Restarts the measurement of silence for all ranks, after this process itself was suspended.
     pub fn reset_silence(&self) {
         let now = Instant::now();
-        self.state().peers.iter_mut().for_each(|peer| peer.last_heard = now);
+        self.state().peers.iter_mut().for_each(|peer| peer.last_arrival = now);
     }
 }
 
@@ -221,7 +243,7 @@ impl Inbox {
 mod tests {
     use super::*;
     use crate::group::Group;
-    use crate::tag::Purpose;
+    use crate::position::Position;
 
     const TAG: Tag = Tag::new(Purpose::Features);
 
@@ -249,6 +271,31 @@ mod tests {
             .map(|(from, key)| number(&inbox.next(from, key).unwrap().unwrap()));
         assert_eq!(order, [30, 10, 20, 11]);
         assert!(inbox.next(1, a).is_none() && inbox.state().queues.is_empty());
+    }
+
+    #[test]
+    fn positions_follow_messages_between_heartbeats() {
+        let inbox = Inbox::new(2);
+        let position = || inbox.position_of(1).unwrap();
+        let heartbeat = |position: Position| {
+            let message = Message::of(position.encode().as_bytes());
+            inbox.deliver(1, Key::control(Kind::Heartbeat), message);
+        };
+        let deliver = |kind, tag| inbox.deliver(1, Group::world(0, 2).key(kind, tag), Message::empty());
+        assert!(position().contains("no message"));
+
+        heartbeat(Position::new("forward").epoch(1).layer(1));
+        assert_eq!(position(), "epoch 1, layer 1, forward");
+        deliver(Kind::User, TAG.epoch(26).layer(2));
+        assert_eq!(position(), "epoch 26, layer 2, features");
+        deliver(Kind::Addend, Tag::new(Purpose::Weights).epoch(26).layer(1));
+        assert_eq!(position(), "epoch 26, layer 1, weights");
+        // Of an earlier epoch or no step at all.
+        deliver(Kind::User, TAG.epoch(25));
+        deliver(Kind::User, Tag::new(Purpose::Control).epoch(30));
+        assert_eq!(position(), "epoch 26, layer 1, weights");
+        heartbeat(Position::new("checkpoint").epoch(26));
+        assert_eq!(position(), "epoch 26, layer 0, checkpoint");
     }
 
     #[test]

@@ -115,8 +115,8 @@ impl Progress {
     fn heartbeat(&self) {
         // A rank that has left need not send any; but its announcement may be queued behind long messages.
         if !self.has_left || self.transport.pending(false) {
-            let text = self.shared.position().to_string();
-            self.send_to_all(Kind::Heartbeat, &Message::of(text.as_bytes()));
+            let position = self.shared.position().encode();
+            self.send_to_all(Kind::Heartbeat, &Message::of(position.as_bytes()));
         }
         if let Some(silent) = self.shared.inbox.silent(self.shared.rank, self.shared.deadline()) {
             self.shared.fail(Error::Lost {

@@ -208,6 +208,27 @@ fn a_stalled_rank_is_lost_on_all_others_by_name() {
 }
 
 #[test]
+fn the_position_of_a_lost_rank_is_that_of_its_last_message() {
+    const EPOCHS: u32 = 1000;
+    let options = Options { heartbeat: Duration::from_secs(3600), ..short_deadline() };
+    let results = threads::run(2, &options, |comm| {
+        // All epochs together take less time than there is between two heartbeats.
+        for epoch in 0..EPOCHS {
+            comm.at(Position::new("forward").epoch(epoch));
+            comm.all_to_all(TAG.epoch(epoch), vec![Message::empty(); 2])?;
+        }
+        match comm.rank() {
+            1 => Err(comm.stall().expect("the other rank notices")),
+            _ => comm.receive(1, TAG).wait().map(drop),
+        }
+    });
+    for result in results {
+        let text = result.unwrap_err().to_string();
+        assert!(text.contains(&format!("epoch {}, layer 0, ", EPOCHS - 1)), "{text}");
+    }
+}
+
+#[test]
 fn a_lost_rank_is_noticed_without_waiting() {
     let results = threads::run(2, &short_deadline(), |comm| {
         if comm.rank() == 1 {
