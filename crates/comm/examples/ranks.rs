@@ -100,7 +100,7 @@ fn fail_outside(comm: &Comm, rank: usize) -> Result<()> {
         return failed;
     }
     comm.send(rank, ready, Message::empty())?;
-    let group = comm.subgroup(&members, 1);
+    let group = comm.subgroup(&members, 1)?;
     // No rank sends this message.
     let waited = group.receive((group.rank() + 1) % group.size(), Tag::new(Purpose::Features)).wait();
     waited.map(drop).inspect_err(|error| eprintln!("a wait in the group ended: {error}"))

@@ -79,22 +79,22 @@ impl Comm {
 
     /// Returns a communicator of some ranks of this one. Does not communicate.
     ///
-    /// `members` lists ranks of this communicator, with this rank among them. Their order in the list is the order of
-    /// ranks in the new communicator, which all its collectives follow.
+    /// `members` lists ranks of this communicator, this rank included. Their order in the list is the order of ranks in the
+    /// new communicator, which all its collectives follow.
     ///
-    /// All members must call it with the same `members` and `id`. Groups have separate tags only by their ids: two
-    /// groups that share a rank must have different ids, nested groups included; disjoint groups may share one. Id 0 is
-    /// that of the world.
+    /// All members must call it with the same `members` and `id`. Messages of groups are separated by the ids of the groups:
+    /// two groups that share a rank, nested groups included, must have different ids; disjoint groups may share one. Id 0
+    /// is that of the world.
     ///
-    /// Failures are not confined to a group: one anywhere ends every wait in every group, and errors name world ranks.
-    /// Counters, positions, traces and deadlines are those of the whole rank. Closing the world communicator ends its
-    /// subgroups; dropping a subgroup has no effect on others.
+    /// Failures are not confined to a group: a failure of any rank ends every wait in every group, and errors name world
+    /// ranks. Counters, positions, traces and deadlines are those of the whole rank. Closing the world communicator closes
+    /// its subgroups; dropping a subgroup has no effect on others.
     ///
-    /// # Panics
-    /// If `id` is 0, or `members` repeats a rank, names one that does not exist or leaves this rank out.
-    pub fn subgroup(&self, members: &[usize], id: u16) -> Comm {
-        let group = self.group.subgroup(members, id, self.hosts());
-        Comm { shared: self.shared.clone(), group: Arc::new(group), lifetime: None }
+    /// Returns [`Error::Group`] if `id` is 0, or if `members` repeats a rank, contains a rank that does not exist, or omits
+    /// this rank.
+    pub fn subgroup(&self, members: &[usize], id: u16) -> Result<Comm> {
+        let group = self.group.subgroup(members, id, self.hosts())?;
+        Ok(Comm { shared: self.shared.clone(), group: Arc::new(group), lifetime: None })
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

@@ -81,6 +81,14 @@ pub enum Error {
         /// Message of the system.
         cause: String,
     },
+    /// The members of a subgroup are invalid.
+    #[error("invalid members of group {id}: {problem}")]
+    Group {
+        /// Id of the group.
+        id: u16,
+        /// The problem.
+        problem: String,
+    },
     /// A message has an unexpected length.
     #[error("{message} has {bytes} bytes where {wanted} were expected")]
     Size {

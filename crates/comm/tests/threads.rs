@@ -39,7 +39,7 @@ fn a_failure_outside_a_group_ends_waits_inside_it() {
         if comm.rank() == 1 {
             return Err(Error::Start { cause: "no luck".into() });
         }
-        let group = comm.subgroup(&[3, 2, 0], 5);
+        let group = comm.subgroup(&[3, 2, 0], 5)?;
         match comm.rank() {
             // No rank sends this message.
             0 => group.receive(1, TAG).wait().map(drop),
@@ -59,7 +59,7 @@ fn errors_in_a_group_name_world_ranks() {
         if comm.rank() == 0 {
             return comm.receive(2, TAG).wait().map(drop);
         }
-        let group = comm.subgroup(&[2, 1], 5);
+        let group = comm.subgroup(&[2, 1], 5)?;
         let fact = [("seed", comm.rank().to_string())];
         let mismatch = handshake(&group, &fact).unwrap_err();
         assert!(matches!(mismatch, Error::Mismatch { rank, .. } if rank == 3 - comm.rank()), "{mismatch}");
@@ -76,14 +76,14 @@ fn errors_in_a_group_name_world_ranks() {
 
 #[test]
 fn a_group_ends_with_its_world() {
-    let groups = succeed(2, |comm| Ok(comm.subgroup(&[1, 0], 1)));
+    let groups = succeed(2, |comm| comm.subgroup(&[1, 0], 1));
     for group in groups {
         assert_eq!(group.send(0, TAG, Message::empty()), Err(Error::Closed));
         assert!(matches!(group.barrier(TAG), Err(Error::Closed)));
     }
     // A group keeps no rank alive that was dropped before it was closed.
     let mut comms = threads::world(2, &Options::default()).unwrap();
-    let groups = [0, 1].map(|rank: usize| comms[rank].subgroup(&[0, 1], 1));
+    let groups = [0, 1].map(|rank: usize| comms[rank].subgroup(&[0, 1], 1).unwrap());
     drop(comms.pop());
     for group in groups {
         let error = group.receive(1, TAG).wait().unwrap_err();

@@ -23,7 +23,7 @@ pub fn all(comm: &Comm) -> Result<()> {
 /// Even and odd ranks use disjoint groups with one id at the same time, then groups nested in these.
 fn disjoint(comm: &Comm) -> Result<()> {
     let members: Vec<usize> = (comm.rank() % 2..comm.size()).step_by(2).collect();
-    let group = comm.subgroup(&members, PARITY);
+    let group = comm.subgroup(&members, PARITY)?;
     assert_members(comm, &group, &members);
     super::all(&group)?;
     handshake(&group, &[("parity", (comm.rank() % 2).to_string())])?;
@@ -31,7 +31,7 @@ fn disjoint(comm: &Comm) -> Result<()> {
     let (first, second): (Vec<usize>, Vec<usize>) = (0..members.len()).partition(|&rank| rank < half);
     let nested = if group.rank() < half { first } else { second };
     let members: Vec<usize> = nested.iter().map(|&rank| members[rank]).collect();
-    let nested = group.subgroup(&nested, NESTED);
+    let nested = group.subgroup(&nested, NESTED)?;
     assert_members(comm, &nested, &members);
     super::all(&nested)?;
     // Closing a subgroup only drops it.
@@ -48,7 +48,7 @@ fn assert_members(world: &Comm, group: &Comm, members: &[usize]) {
 
 /// A group of one rank sends nothing.
 fn alone(comm: &Comm) -> Result<()> {
-    let group = comm.subgroup(&[comm.rank()], ALONE);
+    let group = comm.subgroup(&[comm.rank()], ALONE)?;
     assert_eq!((group.rank(), group.size()), (0, 1));
     let before = comm.sent();
     super::all(&group)?;
@@ -59,7 +59,7 @@ fn alone(comm: &Comm) -> Result<()> {
 /// Ranks, and with them the order of additions, are those of the list of members.
 fn reversed(comm: &Comm) -> Result<()> {
     let members: Vec<usize> = (0..comm.size()).rev().collect();
-    let group = comm.subgroup(&members, REVERSED);
+    let group = comm.subgroup(&members, REVERSED)?;
     assert_members(comm, &group, &members);
     super::all(&group)?;
     let mut numbers: Vec<f32> = (0..100).map(|i| number(comm.rank(), i)).collect();
@@ -76,8 +76,8 @@ fn overlapping(comm: &Comm) -> Result<()> {
         return Ok(());
     }
     let (next, previous) = super::neighbours(comm);
-    let with_next = comm.subgroup(&[me, next], RING + me as u16);
-    let with_previous = comm.subgroup(&[previous, me], RING + previous as u16);
+    let with_next = comm.subgroup(&[me, next], RING + me as u16)?;
+    let with_previous = comm.subgroup(&[previous, me], RING + previous as u16)?;
     let before = comm.sent();
     let world: Vec<usize> = (0..size).collect();
     let begin = |comm: &Comm, len: usize| {

@@ -195,8 +195,11 @@ pub fn flags(comm: &Comm) -> Result<()> {
     assert_eq!(sent.bytes(WEIGHTS.purpose), bytes as u64);
     assert_eq!(sent.messages(WEIGHTS.purpose), (2 * (size - 1) * LENGTHS.len()) as u64);
     // One rank alone returns its own flags; none are left over from other reductions.
-    let mine =
-        comm.subgroup(&[me], u16::MAX - 1).start_all_reduce_with_flags(WEIGHTS, Buffer::from(&[1f64][..]), 9);
+    let mine = comm.subgroup(&[me], u16::MAX - 1)?.start_all_reduce_with_flags(
+        WEIGHTS,
+        Buffer::from(&[1f64][..]),
+        9,
+    );
     assert_eq!(mine.wait_with_flags()?.1, 9);
     let none = comm.start_all_reduce(WEIGHTS, Buffer::from(&[1f64][..]));
     assert_eq!(none.wait_with_flags()?.1, 0);
