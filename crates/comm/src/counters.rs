@@ -49,12 +49,12 @@ pub(crate) struct AtomicCounters {
 }
 
 impl AtomicCounters {
-    pub fn add(&self, purpose: Purpose, bytes: usize) {
+    pub(crate) fn add(&self, purpose: Purpose, bytes: usize) {
         self.bytes[purpose as usize].fetch_add(bytes as u64, Ordering::Relaxed);
         self.messages[purpose as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn now(&self) -> Counters {
+    pub(crate) fn now(&self) -> Counters {
         let read = |all: &[AtomicU64; PURPOSES]| std::array::from_fn(|i| all[i].load(Ordering::Relaxed));
         Counters { bytes: read(&self.bytes), messages: read(&self.messages) }
     }

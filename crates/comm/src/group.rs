@@ -16,7 +16,7 @@ pub(crate) struct Group {
 
 impl Group {
     /// Returns the group of all `size` ranks, seen from world rank `rank`.
-    pub fn world(rank: usize, size: usize) -> Self {
+    pub(crate) fn world(rank: usize, size: usize) -> Self {
         Group { id: WORLD, rank, members: (0..size).collect(), hosts: None }
     }
 
@@ -44,23 +44,23 @@ impl Group {
         Ok(Group { id, rank, members, hosts: Some(hosts) })
     }
 
-    pub fn is_world(&self) -> bool {
+    pub(crate) fn is_world(&self) -> bool {
         self.id == WORLD
     }
 
-    pub fn rank(&self) -> usize {
+    pub(crate) fn rank(&self) -> usize {
         self.rank
     }
 
-    pub fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         self.members.len()
     }
 
-    pub fn members(&self) -> &[usize] {
+    pub(crate) fn members(&self) -> &[usize] {
         &self.members
     }
 
-    pub fn hosts(&self) -> Option<&[String]> {
+    pub(crate) fn hosts(&self) -> Option<&[String]> {
         self.hosts.as_deref()
     }
 
@@ -68,24 +68,24 @@ impl Group {
     ///
     /// # Panics
     /// If there is no such rank.
-    pub fn world_rank(&self, rank: usize) -> usize {
+    pub(crate) fn world_rank(&self, rank: usize) -> usize {
         assert!(rank < self.size(), "rank {rank} is not one of {}", self.size());
         self.members[rank]
     }
 
     /// Returns the ranks in this group of all members but this one.
-    pub fn others(&self) -> impl Iterator<Item = usize> + use<> {
+    pub(crate) fn others(&self) -> impl Iterator<Item = usize> + use<> {
         let own = self.rank;
         (0..self.size()).filter(move |&rank| rank != own)
     }
 
     /// Returns the key of a message within this group.
-    pub fn key(&self, kind: Kind, tag: Tag) -> Key {
+    pub(crate) fn key(&self, kind: Kind, tag: Tag) -> Key {
         Key { group: self.id, kind, tag }
     }
 
     /// Returns the key of an internal message within this group.
-    pub fn control(&self, kind: Kind) -> Key {
+    pub(crate) fn control(&self, kind: Kind) -> Key {
         self.key(kind, Tag::new(Purpose::Control))
     }
 }

@@ -75,7 +75,7 @@ pub(crate) struct State {
 
 impl State {
     /// Returns the next message of `from` with `key`, if it has arrived or can no longer arrive.
-    pub fn next(&mut self, from: usize, key: Key) -> Option<Result<Arrived, SenderLeft>> {
+    pub(crate) fn next(&mut self, from: usize, key: Key) -> Option<Result<Arrived, SenderLeft>> {
         let taken = self.take(from, key).map(Ok);
         taken.or_else(|| self.peers[from].has_left.then_some(Err(SenderLeft)))
     }
@@ -108,7 +108,7 @@ pub(crate) struct Inbox {
 
 impl Inbox {
     /// Returns the empty inbox of one of `ranks` ranks.
-    pub fn new(ranks: usize) -> Self {
+    pub(crate) fn new(ranks: usize) -> Self {
         let now = Instant::now();
         let peers = (0..ranks).map(|_| Peer::new(now)).collect();
         let state = State { queues: HashMap::new(), peers, failure: None, was_told: false };
@@ -119,12 +119,12 @@ impl Inbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn ranks(&self) -> usize {
+    pub(crate) fn ranks(&self) -> usize {
         self.state().peers.len()
     }
 
     /// Stores a message of rank `from`, or acts on it if it is an internal one.
-    pub fn deliver(&self, from: usize, key: Key, message: Message) {
+    pub(crate) fn deliver(&self, from: usize, key: Key, message: Message) {
         let at = Instant::now();
         let mut state = self.state();
         state.peers[from].last_arrival = at;
@@ -149,30 +149,30 @@ impl Inbox {
 
     /// Records that a piece of a message of rank `from` has arrived: that rank is not silent.
     #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "threads deliver whole messages"))]
-    pub fn mark_alive(&self, from: usize) {
+    pub(crate) fn mark_alive(&self, from: usize) {
         self.state().peers[from].last_arrival = Instant::now();
     }
 
     /// Makes all waiting threads check their condition again.
-    pub fn wake_waiters(&self) {
+    pub(crate) fn wake_waiters(&self) {
         // A thread that has checked its condition, but does not sleep yet, holds the lock.
         drop(self.state());
         self.changed.notify_all();
     }
 
     /// Returns whether a wait for `key` of `from` would end at once.
-    pub fn is_there(&self, from: usize, key: Key) -> bool {
+    pub(crate) fn is_there(&self, from: usize, key: Key) -> bool {
         let state = self.state();
         state.failure.is_some() || state.peers[from].has_left || state.queues.contains_key(&(from, key))
     }
 
     /// Returns the next message of `from` with `key`, if it has arrived or can no longer arrive.
-    pub fn next(&self, from: usize, key: Key) -> Option<Result<Message, SenderLeft>> {
+    pub(crate) fn next(&self, from: usize, key: Key) -> Option<Result<Message, SenderLeft>> {
         self.state().next(from, key).map(|next| next.map(|arrived| arrived.message))
     }
 
     /// Blocks until `ready` returns a value. A failure of any rank ends every wait.
-    pub fn wait<R>(&self, tag: Tag, mut ready: impl FnMut(&mut State) -> Option<R>) -> Result<R> {
+    pub(crate) fn wait<R>(&self, tag: Tag, mut ready: impl FnMut(&mut State) -> Option<R>) -> Result<R> {
         let mut state = self.state();
         loop {
             if let Some(failure) = &state.failure {
@@ -186,43 +186,43 @@ impl Inbox {
     }
 
     /// Blocks until all ranks but `me` have left.
-    pub fn wait_for_leave(&self, me: usize, tag: Tag) -> Result<()> {
+    pub(crate) fn wait_for_leave(&self, me: usize, tag: Tag) -> Result<()> {
         let all = |s: &mut State| s.peers.iter().enumerate().all(|(rank, peer)| rank == me || peer.has_left);
         self.wait(tag, |state| all(state).then_some(()))
     }
 
     /// Blocks until a rank has failed, at most for `timeout`.
-    pub fn wait_for_failure(&self, timeout: Duration) -> Option<Error> {
+    pub(crate) fn wait_for_failure(&self, timeout: Duration) -> Option<Error> {
         let waited = self.changed.wait_timeout_while(self.state(), timeout, |state| state.failure.is_none());
         waited.unwrap_or_else(PoisonError::into_inner).0.failure.clone()
     }
 
     /// Ends all present and future waits with `error`, unless there was an earlier failure. Returns whether this is the
     /// first.
-    pub fn fail(&self, error: Error) -> bool {
+    pub(crate) fn fail(&self, error: Error) -> bool {
         let first = self.state().fail(error);
         self.changed.notify_all();
         self.wakeup.notify();
         first
     }
 
-    pub fn failure(&self) -> Option<Error> {
+    pub(crate) fn failure(&self) -> Option<Error> {
         self.state().failure.clone()
     }
 
     /// Returns whether another rank reported the failure.
-    pub fn was_told(&self) -> bool {
+    pub(crate) fn was_told(&self) -> bool {
         self.state().was_told
     }
 
     /// Returns the last known position of a rank; `None` if it has left.
-    pub fn position_of(&self, rank: usize) -> Option<String> {
+    pub(crate) fn position_of(&self, rank: usize) -> Option<String> {
         let peer = &self.state().peers[rank];
         (!peer.has_left).then(|| peer.last_position())
     }
 
     /// Returns the rank that has been silent for longest, if longer than `deadline`. Ranks that have left are ignored.
-    pub fn silent(&self, me: usize, deadline: Duration) -> Option<SilentRank> {
+    pub(crate) fn silent(&self, me: usize, deadline: Duration) -> Option<SilentRank> {
         let now = Instant::now();
         let state = self.state();
         let silence = |peer: &Peer| now.saturating_duration_since(peer.last_arrival);
@@ -233,7 +233,7 @@ impl Inbox {
     }
 
     /// Restarts the measurement of silence for all ranks, after this process itself was suspended.
-    pub fn reset_silence(&self) {
+    pub(crate) fn reset_silence(&self) {
         let now = Instant::now();
         self.state().peers.iter_mut().for_each(|peer| peer.last_arrival = now);
     }

@@ -30,7 +30,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    pub fn new(shared: Arc<Shared>, transport: Box<dyn Transport>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, transport: Box<dyn Transport>) -> Self {
         let now = Instant::now();
         Progress {
             shared,
@@ -43,7 +43,7 @@ impl Progress {
     }
 
     /// Runs until it is told to end. A panic here fails the rank, so that its waits end.
-    pub fn run(mut self) {
+    pub(crate) fn run(mut self) {
         // A pool of this thread only: allocating large messages must not wait for threads that compute.
         let pool = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build();
         let shared = self.shared.clone();

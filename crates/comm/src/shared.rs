@@ -83,7 +83,7 @@ fn has_ended(process: Pid) -> bool {
 
 impl Shared {
     /// Returns the state of a rank whose transport was opened, and the transport.
-    pub fn open(link: Link, options: Options) -> (Arc<Self>, Box<dyn Transport>) {
+    pub(crate) fn open(link: Link, options: Options) -> (Arc<Self>, Box<dyn Transport>) {
         let shared = Shared {
             rank: link.rank,
             size: link.inbox.ranks(),
@@ -105,69 +105,69 @@ impl Shared {
     }
 
     /// Returns all ranks but this one.
-    pub fn others(&self) -> impl Iterator<Item = usize> + use<> {
+    pub(crate) fn others(&self) -> impl Iterator<Item = usize> + use<> {
         let me = self.rank;
         (0..self.size).filter(move |&rank| rank != me)
     }
 
-    pub fn hosts(&self) -> &[String] {
+    pub(crate) fn hosts(&self) -> &[String] {
         self.hosts.get().map_or(&[], |hosts| hosts)
     }
 
-    pub fn host(&self, rank: usize) -> String {
+    pub(crate) fn host(&self, rank: usize) -> String {
         self.hosts().get(rank).cloned().unwrap_or_else(|| "an unknown host".to_string())
     }
 
     #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "threads know their host"))]
-    pub fn set_hosts(&self, hosts: Vec<String>) {
+    pub(crate) fn set_hosts(&self, hosts: Vec<String>) {
         // Called once, before the communicator is returned to the user.
         let _ = self.hosts.set(hosts);
     }
 
     #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "threads share a process"))]
-    pub fn set_processes(&self, processes: Vec<Option<Pid>>) {
+    pub(crate) fn set_processes(&self, processes: Vec<Option<Pid>>) {
         let _ = self.processes.set(processes);
     }
 
     /// Returns a rank on this host whose process has ended although it had not left, and its last known position.
-    pub fn ended_process(&self) -> Option<(usize, String)> {
+    pub(crate) fn ended_process(&self) -> Option<(usize, String)> {
         let processes = self.processes.get()?.iter().enumerate();
         let mut ended = processes.filter(|(_, process)| process.is_some_and(has_ended));
         ended.find_map(|(rank, _)| Some((rank, self.inbox.position_of(rank)?)))
     }
 
-    pub fn deadline(&self) -> Duration {
+    pub(crate) fn deadline(&self) -> Duration {
         Duration::from_nanos(self.deadline.load(Ordering::Relaxed))
     }
 
-    pub fn set_deadline(&self, deadline: Duration) {
+    pub(crate) fn set_deadline(&self, deadline: Duration) {
         self.deadline.store(deadline.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    pub fn position(&self) -> Position {
+    pub(crate) fn position(&self) -> Position {
         *lock(&self.position)
     }
 
-    pub fn set_position(&self, position: Position) {
+    pub(crate) fn set_position(&self, position: Position) {
         *lock(&self.position) = position;
     }
 
-    pub fn commands(&self) -> Commands {
+    pub(crate) fn commands(&self) -> Commands {
         *lock(&self.commands)
     }
 
     /// Changes the commands and wakes the progress thread.
-    pub fn command(&self, change: impl FnOnce(&mut Commands)) {
+    pub(crate) fn command(&self, change: impl FnOnce(&mut Commands)) {
         change(&mut lock(&self.commands));
         self.inbox.wakeup.notify();
     }
 
     /// Sends and counts an urgent message. Never blocks. Messages to this rank itself are delivered, not counted.
-    pub fn send(&self, to: usize, key: Key, message: Message) {
+    pub(crate) fn send(&self, to: usize, key: Key, message: Message) {
         self.send_with(to, key, Priority::Urgent, message);
     }
 
-    pub fn send_with(&self, to: usize, key: Key, priority: Priority, message: Message) {
+    pub(crate) fn send_with(&self, to: usize, key: Key, priority: Priority, message: Message) {
         if to == self.rank {
             return self.inbox.deliver(to, key, message);
         }
@@ -179,7 +179,7 @@ impl Shared {
     }
 
     /// Records in the trace that a message handed over at `since` was sent.
-    pub fn message_sent(&self, to: usize, key: Key, since: Option<Instant>) {
+    pub(crate) fn message_sent(&self, to: usize, key: Key, since: Option<Instant>) {
         if since.is_some() {
             let name = || format!("{} to {to}", key.tag);
             self.recorder.add(Track::Send, key.tag.position(), since, Instant::now(), name);
@@ -187,7 +187,7 @@ impl Shared {
     }
 
     /// Blocks until `ready` returns a value, and counts the time.
-    pub fn wait<R>(&self, tag: Tag, ready: impl FnMut(&mut State) -> Option<R>) -> Result<R> {
+    pub(crate) fn wait<R>(&self, tag: Tag, ready: impl FnMut(&mut State) -> Option<R>) -> Result<R> {
         let start = Instant::now();
         let answer = self.inbox.wait(tag, ready);
         let end = Instant::now();
@@ -197,12 +197,12 @@ impl Shared {
         answer
     }
 
-    pub fn waited(&self) -> Duration {
+    pub(crate) fn waited(&self) -> Duration {
         Duration::from_nanos(self.waited.load(Ordering::Relaxed))
     }
 
     /// Ends all waits with `error` and notifies all other ranks, unless there was an earlier failure.
-    pub fn fail(&self, error: Error) {
+    pub(crate) fn fail(&self, error: Error) {
         if self.inbox.fail(error.clone()) {
             let notice = notice::encode(&error, self.rank, &self.host(self.rank));
             self.others().for_each(|to| self.send(to, Key::control(Kind::Notice), notice.clone()));
@@ -210,28 +210,28 @@ impl Shared {
     }
 
     /// Fails as [`Shared::fail`], with a failure of this rank.
-    pub fn fail_because(&self, cause: &str) {
+    pub(crate) fn fail_because(&self, cause: &str) {
         self.fail(Error::Failed { rank: self.rank, host: self.host(self.rank), cause: cause.to_string() });
     }
 
     /// Returns the error for a message with `tag` that rank `from` did not send before it left.
-    pub fn sender_left(&self, from: usize, tag: Tag) -> Error {
+    pub(crate) fn sender_left(&self, from: usize, tag: Tag) -> Error {
         let cause = format!("it was done before it had sent {tag} to rank {}", self.rank);
         Error::Failed { rank: from, host: self.host(from), cause }
     }
 
     /// Hands `reduction` to the progress thread, which advances it until it is done.
-    pub fn start_reduction(&self, reduction: Box<dyn Reduction>) {
+    pub(crate) fn start_reduction(&self, reduction: Box<dyn Reduction>) {
         lock(&self.reductions).push(reduction);
         self.inbox.wakeup.notify();
     }
 
-    pub fn is_reducing(&self) -> bool {
+    pub(crate) fn is_reducing(&self) -> bool {
         !lock(&self.reductions).is_empty()
     }
 
     /// Advances all reductions. Returns whether any of them made progress.
-    pub fn advance_reductions(&self) -> bool {
+    pub(crate) fn advance_reductions(&self) -> bool {
         // Other threads may start reductions meanwhile: those are appended below.
         let mut reductions = std::mem::take(&mut *lock(&self.reductions));
         if reductions.is_empty() {

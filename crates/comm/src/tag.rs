@@ -198,19 +198,19 @@ impl Key {
     const GROUP: u32 = 112;
 
     /// Returns the key of an internal message that belongs to no group in particular.
-    pub const fn control(kind: Kind) -> Self {
+    pub(crate) const fn control(kind: Kind) -> Self {
         Key { group: WORLD, kind, tag: Tag::new(Purpose::Control) }
     }
 
     /// Encodes the key as the two words that are sent with a message.
-    pub const fn to_words(self) -> [u64; 2] {
+    pub(crate) const fn to_words(self) -> [u64; 2] {
         let kind = (self.kind as u128) << Tag::BITS;
         let code = (self.group as u128) << Key::GROUP | kind | self.tag.to_u128();
         [(code >> 64) as u64, code as u64]
     }
 
     /// Decodes a key; `None` if these words encode none.
-    pub fn from_words([high, low]: [u64; 2]) -> Option<Self> {
+    pub(crate) fn from_words([high, low]: [u64; 2]) -> Option<Self> {
         let code = (high as u128) << 64 | low as u128;
         let kind = *Kind::ALL.get((code >> Tag::BITS) as usize & 0xf)?;
         let tag = Tag::from_u128(code & ((1 << Tag::BITS) - 1))?;

@@ -11,13 +11,13 @@ pub(crate) struct Wakeup {
 }
 
 impl Wakeup {
-    pub fn notify(&self) {
+    pub(crate) fn notify(&self) {
         *self.notified.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_one();
     }
 
     /// Blocks until the next notification, at most for `timeout`.
-    pub fn sleep(&self, timeout: Duration) {
+    pub(crate) fn sleep(&self, timeout: Duration) {
         let notified = self.notified.lock().unwrap_or_else(PoisonError::into_inner);
         let slept = self.changed.wait_timeout_while(notified, timeout, |notified| !*notified);
         *slept.unwrap_or_else(PoisonError::into_inner).0 = false;

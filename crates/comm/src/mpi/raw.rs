@@ -15,11 +15,11 @@ use crate::transport::{Outgoing, Priority};
 type Result<T, E = String> = std::result::Result<T, E>;
 
 /// Queues of a sender: urgent messages, notices, background messages. Each keeps its order.
-pub const QUEUES: usize = 3;
+pub(super) const QUEUES: usize = 3;
 
 /// The MPI tag of a message. Notices overtake urgent messages, and these overtake background messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lane {
+pub(super) enum Lane {
     /// An urgent message, or its last piece.
     Urgent,
     /// A piece of an urgent message, except the last.
@@ -34,7 +34,7 @@ pub enum Lane {
 
 impl Lane {
     /// Returns the lane of a message, or of its last piece.
-    pub fn of(outgoing: &Outgoing) -> Self {
+    pub(super) fn of(outgoing: &Outgoing) -> Self {
         match (outgoing.key.kind, outgoing.priority) {
             (Kind::Heartbeat | Kind::Notice, _) => Lane::Notice,
             (_, Priority::Urgent) => Lane::Urgent,
@@ -47,7 +47,7 @@ impl Lane {
         if self == Lane::Background { Lane::BackgroundPiece } else { Lane::UrgentPiece }
     }
 
-    pub fn is_piece(self) -> bool {
+    pub(super) fn is_piece(self) -> bool {
         matches!(self, Lane::UrgentPiece | Lane::BackgroundPiece)
     }
 
@@ -57,7 +57,7 @@ impl Lane {
     }
 
     /// Returns the index of its queue among the [`QUEUES`] of a sender.
-    pub fn queue(self) -> usize {
+    pub(super) fn queue(self) -> usize {
         match self {
             Lane::Urgent | Lane::UrgentPiece => 0,
             Lane::Notice => 1,
@@ -81,7 +81,7 @@ fn check(code: c_int) -> Result<()> {
 }
 
 /// Initialises MPI. Returns the rank of this process and the number of ranks.
-pub fn init() -> Result<(usize, usize)> {
+pub(super) fn init() -> Result<(usize, usize)> {
     let (mut granted, mut rank, mut size) = (0, 0, 0);
     // SAFETY: called once per process; pointers are null where allowed, or to live integers; the constants are set
     // before `main`.
@@ -100,7 +100,7 @@ pub fn init() -> Result<(usize, usize)> {
 }
 
 /// Finalises MPI, which cannot be initialised again. Blocks until all ranks do.
-pub fn finalize() -> Result<()> {
+pub(super) fn finalize() -> Result<()> {
     // SAFETY: MPI was initialised by `init` on this thread, and no request is pending.
     check(unsafe { ffi::MPI_Finalize() })
 }
@@ -114,7 +114,7 @@ fn test(request: &mut ffi::MPI_Request) -> Result<bool> {
 }
 
 /// A message being sent, piece by piece. MPI reads its memory until it is done.
-pub struct PendingSend {
+pub(super) struct PendingSend {
     /// `None` only while dropped.
     outgoing: Option<Outgoing>,
     /// Words that were posted to MPI.
@@ -125,26 +125,26 @@ pub struct PendingSend {
 
 impl PendingSend {
     /// Returns a message of which nothing was posted.
-    pub fn new(mut outgoing: Outgoing) -> Self {
+    pub(super) fn new(mut outgoing: Outgoing) -> Self {
         outgoing.message.seal(outgoing.key);
         PendingSend { outgoing: Some(outgoing), posted: 0, requests: VecDeque::new() }
     }
 
-    pub fn outgoing(&self) -> &Outgoing {
+    pub(super) fn outgoing(&self) -> &Outgoing {
         self.outgoing.as_ref().expect("taken only when dropped")
     }
 
-    pub fn is_posted(&self) -> bool {
+    pub(super) fn is_posted(&self) -> bool {
         self.posted >= self.outgoing().message.sealed().len()
     }
 
     /// Returns the words of posted pieces that are not done.
-    pub fn in_flight(&self) -> usize {
+    pub(super) fn in_flight(&self) -> usize {
         self.requests.iter().map(|(_, words)| words).sum()
     }
 
     /// Posts the next piece, of at most `piece` words, and returns its length. After an error nothing more is posted.
-    pub fn post(&mut self, piece: usize) -> Result<usize> {
+    pub(super) fn post(&mut self, piece: usize) -> Result<usize> {
         let lane = Lane::of(self.outgoing());
         let Outgoing { to, message, .. } = self.outgoing();
         let rest = &message.sealed()[self.posted..];
@@ -157,7 +157,7 @@ impl PendingSend {
     }
 
     /// Returns whether all of it was sent.
-    pub fn is_done(&mut self) -> Result<bool> {
+    pub(super) fn is_done(&mut self) -> Result<bool> {
         while let Some((request, _)) = self.requests.front_mut() {
             if !test(request)? {
                 return Ok(false);
@@ -203,7 +203,7 @@ fn send(words: &[u64], to: usize, lane: Lane) -> Result<ffi::MPI_Request> {
 }
 
 /// A message that was matched by a probe.
-pub struct Probed {
+pub(super) struct Probed {
     message: ffi::MPI_Message,
     words: usize,
     pub from: usize,
@@ -211,7 +211,7 @@ pub struct Probed {
 }
 
 /// Returns the next message of any sender, if there is one. Does not block.
-pub fn probe() -> Result<Option<Probed>> {
+pub(super) fn probe() -> Result<Option<Probed>> {
     let (mut flag, mut count) = (0, 0);
     // SAFETY: a copy of a constant, and a plain struct of numbers.
     let (mut message, mut status) =
@@ -233,7 +233,7 @@ pub fn probe() -> Result<Option<Probed>> {
 
 impl Probed {
     /// Posts the receive.
-    pub fn receive(mut self) -> Result<PendingReceive> {
+    pub(super) fn receive(mut self) -> Result<PendingReceive> {
         let mut words = Buffer::<u64>::unspecified(self.words);
         // SAFETY: a copy of a constant.
         let mut request = unsafe { ffi::RSMPI_REQUEST_NULL };
@@ -248,7 +248,7 @@ impl Probed {
 }
 
 /// A message or piece being received. MPI writes its memory until it is done.
-pub struct PendingReceive {
+pub(super) struct PendingReceive {
     words: Buffer<u64>,
     /// `None` when done.
     request: Option<ffi::MPI_Request>,
@@ -256,7 +256,7 @@ pub struct PendingReceive {
 }
 
 impl PendingReceive {
-    pub fn is_done(&mut self) -> Result<bool> {
+    pub(super) fn is_done(&mut self) -> Result<bool> {
         if let Some(request) = &mut self.request {
             if !test(request)? {
                 return Ok(false);
@@ -270,7 +270,7 @@ impl PendingReceive {
     ///
     /// # Panics
     /// If it is not done.
-    pub fn into_words(mut self) -> Buffer<u64> {
+    pub(super) fn into_words(mut self) -> Buffer<u64> {
         assert!(self.request.is_none(), "it is done");
         std::mem::take(&mut self.words)
     }

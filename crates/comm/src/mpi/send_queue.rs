@@ -20,12 +20,12 @@ const BACKGROUND_DIVISOR: usize = 64;
 pub(super) struct SendQueue([VecDeque<PendingSend>; QUEUES]);
 
 impl SendQueue {
-    pub fn push(&mut self, outgoing: Outgoing) {
+    pub(super) fn push(&mut self, outgoing: Outgoing) {
         self.0[Lane::of(&outgoing).queue()].push_back(PendingSend::new(outgoing));
     }
 
     /// Posts to MPI what may be in flight, in pieces of at most `piece` words. Returns whether there was any.
-    pub fn post(&mut self, piece: usize) -> Result<bool, TransportError> {
+    pub(super) fn post(&mut self, piece: usize) -> Result<bool, TransportError> {
         let [urgent, notices, background] = &mut self.0;
         let noticed = post(notices, usize::MAX, piece);
         let posted = post(urgent, piece.saturating_mul(URGENT_PIECES), piece);
@@ -36,17 +36,17 @@ impl SendQueue {
     }
 
     /// Removes messages that were sent or failed. Returns whether any piece was sent.
-    pub fn complete(&mut self, shared: &Shared) -> Result<bool, TransportError> {
+    pub(super) fn complete(&mut self, shared: &Shared) -> Result<bool, TransportError> {
         let completed = self.0.each_mut().map(|queue| complete(queue, shared));
         completed.into_iter().try_fold(false, |any, completed| Ok(any | completed?))
     }
 
     /// Returns whether urgent messages are pending.
-    pub fn has_urgent(&self) -> bool {
+    pub(super) fn has_urgent(&self) -> bool {
         !self.0[Lane::Urgent.queue()].is_empty()
     }
 
-    pub fn is_empty(&self, notices_only: bool) -> bool {
+    pub(super) fn is_empty(&self, notices_only: bool) -> bool {
         let [urgent, notices, background] = &self.0;
         notices.is_empty() && (notices_only || urgent.is_empty() && background.is_empty())
     }

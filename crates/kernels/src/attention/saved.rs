@@ -87,7 +87,7 @@ pub(super) struct SlopeRows<'a, T> {
 impl<'a, T: Real> SavedRows<'a, T> {
     /// One of the rows.
     #[inline(always)]
-    pub fn row(&mut self, r: usize, heads: usize, width: usize) -> SavedRows<'_, T> {
+    pub(super) fn row(&mut self, r: usize, heads: usize, width: usize) -> SavedRows<'_, T> {
         let (scores, all) = (r * heads..(r + 1) * heads, r * heads * width..(r + 1) * heads * width);
         SavedRows {
             top: &mut self.top[scores.clone()],
@@ -100,7 +100,7 @@ impl<'a, T: Real> SavedRows<'a, T> {
     }
 
     /// The rows before `r`, and the others.
-    pub fn split_at(self, r: usize, heads: usize, width: usize) -> (Self, Self) {
+    pub(super) fn split_at(self, r: usize, heads: usize, width: usize) -> (Self, Self) {
         let (top, other_top) = self.top.split_at_mut(r * heads);
         let (inverse, other_inverse) = self.inverse.split_at_mut(r * heads);
         let cut_slopes = |slopes: SlopeRows<'a, T>| {
@@ -114,7 +114,7 @@ impl<'a, T: Real> SavedRows<'a, T> {
     }
 
     /// What is known of rows without entries.
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.top.fill(T::neg_infinity());
         self.inverse.fill(T::zero());
         if let Some(slopes) = &mut self.slopes {

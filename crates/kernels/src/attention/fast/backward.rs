@@ -13,7 +13,7 @@ use crate::simd::{Isa, dispatch};
 use crate::sparse::{Pattern, cut};
 
 /// Fills `messages_grad`. Facts and gradient are those of `rows` of theirs, if given.
-pub fn backward(
+pub(crate) fn backward(
     way: Way,
     at: &Attention<f32>,
     back: Pattern,

@@ -7,27 +7,27 @@ use crate::keyed::Key;
 use crate::simd::{Isa, prefetch};
 
 /// Entries of a block.
-pub const BLOCK: usize = 256;
+pub(super) const BLOCK: usize = 256;
 /// Numbers that loops over a block take at once.
-pub const LANES: usize = 16;
+pub(super) const LANES: usize = 16;
 /// Entries between the row that is added and the one that is asked for.
 const AHEAD: usize = 8;
 
 /// One row's entries, the one from itself last.
 #[derive(Clone, Copy)]
-pub struct Entries<'a> {
+pub(super) struct Entries<'a> {
     pub stored: &'a [u32],
     pub own: Option<u32>,
 }
 
 impl Entries<'_> {
-    pub fn len(self) -> usize {
+    pub(super) fn len(self) -> usize {
         self.stored.len() + self.own.is_some() as usize
     }
 
     /// Copies the block that begins at entry `start`; returns its length.
     #[inline(always)]
-    pub fn block(self, start: usize, to: &mut [u32; BLOCK]) -> usize {
+    pub(super) fn block(self, start: usize, to: &mut [u32; BLOCK]) -> usize {
         let stored = &self.stored[start.min(self.stored.len())..self.stored.len().min(start + BLOCK)];
         to[..stored.len()].copy_from_slice(stored);
         match self.own {
@@ -40,7 +40,7 @@ impl Entries<'_> {
     }
 
     /// The same in pieces of `segment` stored entries.
-    pub fn segments(self, segment: usize) -> Vec<Self> {
+    pub(super) fn segments(self, segment: usize) -> Vec<Self> {
         let pieces = self.stored.chunks(segment).map(|stored| Entries { stored, own: None });
         let mut pieces: Vec<Self> = pieces.collect();
         if let Some(last) = pieces.last_mut() {
@@ -52,14 +52,14 @@ impl Entries<'_> {
 
 /// What is dropped, ready for loops.
 #[derive(Clone, Copy)]
-pub struct Drop<'a> {
+pub(super) struct Drop<'a> {
     pub mask: Mask<'a>,
     /// Entries whose 53 random bits are below it are dropped: no other than those whose uniform number is below `p`.
     threshold: u64,
 }
 
 impl<'a> Drop<'a> {
-    pub fn new(mask: Mask<'a>) -> Self {
+    pub(super) fn new(mask: Mask<'a>) -> Self {
         Drop { mask, threshold: (mask.p * (1u64 << 53) as f64).ceil() as u64 }
     }
 
@@ -69,7 +69,7 @@ impl<'a> Drop<'a> {
 }
 
 /// A block of entries under way.
-pub struct Block {
+pub(super) struct Block {
     pub count: usize,
     /// The other end of each entry, and its random stream where entries are dropped.
     pub ends: [u32; BLOCK],
@@ -83,7 +83,7 @@ pub struct Block {
 }
 
 impl Block {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Block {
             count: 0,
             ends: [0; BLOCK],
@@ -97,7 +97,7 @@ impl Block {
 
     /// Sorts the entries by the side of `logits`, all on the upper side unless `divided`. Returns the entries of either.
     #[inline(always)]
-    pub fn sort(
+    pub(super) fn sort(
         &mut self,
         logits: &[f32; BLOCK],
         divided: bool,
@@ -130,7 +130,7 @@ impl Block {
     }
 
     #[inline(always)]
-    pub fn make_keys(&mut self, key: impl Fn(usize) -> Key) {
+    pub(super) fn make_keys(&mut self, key: impl Fn(usize) -> Key) {
         for i in 0..self.count {
             self.keys[i] = key(self.ends[i] as usize);
         }
@@ -138,13 +138,13 @@ impl Block {
 
     /// Names each end anew: `names[end]` for `end`.
     #[inline(always)]
-    pub fn rename(&mut self, names: &[u32]) {
+    pub(super) fn rename(&mut self, names: &[u32]) {
         self.ends[..self.count].iter_mut().for_each(|end| *end = names[*end as usize]);
     }
 
     /// Adds the weighted rows of `x` of either side to its sums, for one head.
     #[inline(always)]
-    pub fn add_sides<I: Isa>(
+    pub(super) fn add_sides<I: Isa>(
         &self,
         sides: [Range<usize>; 2],
         x: Heads<f32>,
@@ -163,23 +163,23 @@ impl Block {
 
 /// The leaky ReLU.
 #[inline(always)]
-pub fn leaky(x: f32, slope: f32) -> f32 {
+pub(super) fn leaky(x: f32, slope: f32) -> f32 {
     if x > 0.0 { x } else { x * slope }
 }
 
 #[inline(always)]
-pub fn sum(lanes: [f32; LANES]) -> f32 {
+pub(super) fn sum(lanes: [f32; LANES]) -> f32 {
     lanes.into_iter().sum()
 }
 
 /// The lanes that hold the first `count` numbers of a block.
 #[inline(always)]
-pub fn lanes<T>(x: &[T; BLOCK], count: usize) -> &[[T; LANES]] {
+pub(super) fn lanes<T>(x: &[T; BLOCK], count: usize) -> &[[T; LANES]] {
     &x.as_chunks().0[..count.div_ceil(LANES)]
 }
 
 #[inline(always)]
-pub fn lanes_mut<T>(x: &mut [T; BLOCK], count: usize) -> &mut [[T; LANES]] {
+pub(super) fn lanes_mut<T>(x: &mut [T; BLOCK], count: usize) -> &mut [[T; LANES]] {
     &mut x.as_chunks_mut().0[..count.div_ceil(LANES)]
 }
 

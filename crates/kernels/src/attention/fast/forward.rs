@@ -14,7 +14,7 @@ use crate::simd::{Isa, dispatch};
 use crate::sparse::cut;
 
 /// Fills `out`, and `saved` in the form it has.
-pub fn forward(way: Way, at: &Attention<f32>, saved: Option<&mut Saved<f32>>, out: &mut [f32]) {
+pub(crate) fn forward(way: Way, at: &Attention<f32>, saved: Option<&mut Saved<f32>>, out: &mut [f32]) {
     let (source, tasks) = (at.source(), way.tasks(at.pattern));
     let job = Job { way, at, source: &source };
     let saved: Vec<Option<SavedRows<f32>>> = match saved {

@@ -23,15 +23,15 @@ use std::ops::Range;
 use crate::simd::Level;
 use crate::sparse::Pattern;
 
-pub use backward::backward;
-pub use forward::forward;
+pub(super) use backward::backward;
+pub(super) use forward::forward;
 
 /// Entries and rows of a task.
 const TASK: usize = 4096;
 
 /// How it is done.
 #[derive(Clone, Copy)]
-pub struct Way {
+pub(super) struct Way {
     /// Instructions that this CPU has.
     pub level: Level,
     /// Entries in a segment of a long row.
@@ -40,7 +40,7 @@ pub struct Way {
 
 impl Way {
     /// The one that is fastest here.
-    pub fn best() -> Self {
+    pub(super) fn best() -> Self {
         Way { level: Level::best(), segment: 1 << 14 }
     }
 
