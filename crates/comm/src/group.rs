@@ -10,20 +10,20 @@ pub(crate) struct Group {
     rank: usize,
     /// World rank of every member.
     members: Vec<usize>,
-    /// Host of every member; `None` for the world, whose hosts may be learned after it was opened.
+    /// Host of every member; `None` for the world, whose hosts may be exchanged after it was opened.
     hosts: Option<Vec<String>>,
 }
 
 impl Group {
-    /// Returns the group of all `size` ranks, seen from world rank `rank`.
+    /// Returns the group of all `size` ranks, for the process with world rank `rank`.
     pub(crate) fn world(rank: usize, size: usize) -> Self {
         Group { id: WORLD, rank, members: (0..size).collect(), hosts: None }
     }
 
     /// Returns a group of some members of this one. `hosts`: those of this group.
     ///
-    /// Returns an error if `id` is that of the world, or if `members` repeats a rank, contains a rank that is not in this
-    /// group, or omits this rank.
+    /// Returns an error if `id` is that of the world, or if `members` repeats a rank, contains a rank that is not in
+    /// this group, or omits this rank.
     pub(crate) fn subgroup(&self, members: &[usize], id: u16, hosts: &[String]) -> Result<Self> {
         let invalid = |problem: String| Error::Group { id, problem };
         if id == WORLD {
@@ -44,22 +44,27 @@ impl Group {
         Ok(Group { id, rank, members, hosts: Some(hosts) })
     }
 
+    /// Returns whether this is the group of all ranks.
     pub(crate) fn is_world(&self) -> bool {
         self.id == WORLD
     }
 
+    /// Returns the rank of this process in the group.
     pub(crate) fn rank(&self) -> usize {
         self.rank
     }
 
+    /// Returns the number of members.
     pub(crate) fn size(&self) -> usize {
         self.members.len()
     }
 
+    /// Returns the world rank of every member.
     pub(crate) fn members(&self) -> &[usize] {
         &self.members
     }
 
+    /// Returns the host of every member; `None` for the world.
     pub(crate) fn hosts(&self) -> Option<&[String]> {
         self.hosts.as_deref()
     }
@@ -73,7 +78,7 @@ impl Group {
         self.members[rank]
     }
 
-    /// Returns the ranks in this group of all members but this one.
+    /// Returns the ranks in this group of all members except this one.
     pub(crate) fn others(&self) -> impl Iterator<Item = usize> + use<> {
         let own = self.rank;
         (0..self.size()).filter(move |&rank| rank != own)

@@ -11,7 +11,7 @@ use crate::position::KnownPosition;
 use crate::tag::{Key, Kind, Purpose, Tag};
 use crate::wakeup::Wakeup;
 
-/// A message and its time of arrival.
+/// A message and the time of its arrival.
 pub(crate) struct Arrived {
     pub message: Message,
     pub at: Instant,
@@ -65,12 +65,16 @@ pub(crate) struct SilentRank {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SenderLeft;
 
+/// Content of an inbox.
 pub(crate) struct State {
+    /// Messages that have arrived and were not taken, by sender and key.
     queues: HashMap<(usize, Key), VecDeque<Arrived>>,
+    /// Known state of every rank.
     peers: Vec<Peer>,
+    /// The first failure of any rank.
     failure: Option<Error>,
-    /// Whether another rank reported the failure.
-    was_told: bool,
+    /// Whether the failure was reported by another rank.
+    failure_is_remote: bool,
 }
 
 impl State {
@@ -80,16 +84,18 @@ impl State {
         taken.or_else(|| self.peers[from].has_left.then_some(Err(SenderLeft)))
     }
 
+    /// Removes the first message of a queue.
     fn take(&mut self, from: usize, key: Key) -> Option<Arrived> {
         let queue = self.queues.get_mut(&(from, key))?;
         let first = queue.pop_front();
         if queue.is_empty() {
-            // Keys hold epochs: empty queues would accumulate.
+            // Keys contain epochs: empty queues would accumulate.
             self.queues.remove(&(from, key));
         }
         first
     }
 
+    /// Stores the failure, unless there was an earlier one. Returns whether this is the first.
     fn fail(&mut self, error: Error) -> bool {
         let first = self.failure.is_none();
         self.failure.get_or_insert(error);
@@ -97,8 +103,8 @@ impl State {
     }
 }
 
-/// Messages that have arrived at a rank. Transports deliver them; the threads of the rank wait for them and take them.
-/// All ranks are world ranks.
+/// Messages that have arrived at a rank. Transports deliver them; threads of the rank wait for them and take them. All
+/// ranks are world ranks.
 pub(crate) struct Inbox {
     state: Mutex<State>,
     changed: Condvar,
@@ -111,7 +117,7 @@ impl Inbox {
     pub(crate) fn new(ranks: usize) -> Self {
         let now = Instant::now();
         let peers = (0..ranks).map(|_| Peer::new(now)).collect();
-        let state = State { queues: HashMap::new(), peers, failure: None, was_told: false };
+        let state = State { queues: HashMap::new(), peers, failure: None, failure_is_remote: false };
         Inbox { state: Mutex::new(state), changed: Condvar::new(), wakeup: Wakeup::default() }
     }
 
@@ -119,11 +125,12 @@ impl Inbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the number of ranks.
     pub(crate) fn ranks(&self) -> usize {
         self.state().peers.len()
     }
 
-    /// Stores a message of rank `from`, or acts on it if it is an internal one.
+    /// Stores a message of rank `from` and wakes waiting threads. Heartbeats and notices update the state instead.
     pub(crate) fn deliver(&self, from: usize, key: Key, message: Message) {
         let at = Instant::now();
         let mut state = self.state();
@@ -131,7 +138,7 @@ impl Inbox {
         match key.kind {
             Kind::Heartbeat => state.peers[from].heartbeat(&notice::text(&message)),
             Kind::Leave => state.peers[from].has_left = true,
-            Kind::Notice => state.was_told |= state.fail(notice::decode(from, &message)),
+            Kind::Notice => state.failure_is_remote |= state.fail(notice::decode(from, &message)),
             _ => {
                 state.peers[from].message(key.tag);
                 let arrived = Arrived { message: message.arrived(from, key), at };
@@ -147,7 +154,7 @@ impl Inbox {
         }
     }
 
-    /// Records that a piece of a message of rank `from` has arrived: that rank is not silent.
+    /// Records that a piece of a message of rank `from` has arrived.
     #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "threads deliver whole messages"))]
     pub(crate) fn mark_alive(&self, from: usize) {
         self.state().peers[from].last_arrival = Instant::now();
@@ -155,13 +162,13 @@ impl Inbox {
 
     /// Makes all waiting threads check their condition again.
     pub(crate) fn wake_waiters(&self) {
-        // A thread that has checked its condition, but does not sleep yet, holds the lock.
+        // A thread between checking its condition and sleeping holds the lock.
         drop(self.state());
         self.changed.notify_all();
     }
 
-    /// Returns whether a wait for `key` of `from` would end at once.
-    pub(crate) fn is_there(&self, from: usize, key: Key) -> bool {
+    /// Returns whether a wait for the message of `from` with `key` would return at once.
+    pub(crate) fn is_ready(&self, from: usize, key: Key) -> bool {
         let state = self.state();
         state.failure.is_some() || state.peers[from].has_left || state.queues.contains_key(&(from, key))
     }
@@ -171,7 +178,7 @@ impl Inbox {
         self.state().next(from, key).map(|next| next.map(|arrived| arrived.message))
     }
 
-    /// Blocks until `ready` returns a value. A failure of any rank ends every wait.
+    /// Blocks until `ready` returns a value or any rank has failed.
     pub(crate) fn wait<R>(&self, tag: Tag, mut ready: impl FnMut(&mut State) -> Option<R>) -> Result<R> {
         let mut state = self.state();
         loop {
@@ -185,19 +192,19 @@ impl Inbox {
         }
     }
 
-    /// Blocks until all ranks but `me` have left.
+    /// Blocks until all ranks except `me` have left or any rank has failed.
     pub(crate) fn wait_for_leave(&self, me: usize, tag: Tag) -> Result<()> {
         let all = |s: &mut State| s.peers.iter().enumerate().all(|(rank, peer)| rank == me || peer.has_left);
         self.wait(tag, |state| all(state).then_some(()))
     }
 
-    /// Blocks until a rank has failed, at most for `timeout`.
+    /// Blocks until any rank has failed, at most for `timeout`. Returns the failure.
     pub(crate) fn wait_for_failure(&self, timeout: Duration) -> Option<Error> {
         let waited = self.changed.wait_timeout_while(self.state(), timeout, |state| state.failure.is_none());
         waited.unwrap_or_else(PoisonError::into_inner).0.failure.clone()
     }
 
-    /// Ends all present and future waits with `error`, unless there was an earlier failure. Returns whether this is the
+    /// Ends all current and future waits with `error`, unless there was an earlier failure. Returns whether this is the
     /// first.
     pub(crate) fn fail(&self, error: Error) -> bool {
         let first = self.state().fail(error);
@@ -206,16 +213,17 @@ impl Inbox {
         first
     }
 
+    /// Returns the first failure of any rank.
     pub(crate) fn failure(&self) -> Option<Error> {
         self.state().failure.clone()
     }
 
-    /// Returns whether another rank reported the failure.
-    pub(crate) fn was_told(&self) -> bool {
-        self.state().was_told
+    /// Returns whether the failure was reported by another rank.
+    pub(crate) fn failure_is_remote(&self) -> bool {
+        self.state().failure_is_remote
     }
 
-    /// Returns the last known position of a rank; `None` if it has left.
+    /// Returns the last known position of a rank; `None` if the rank has left.
     pub(crate) fn position_of(&self, rank: usize) -> Option<String> {
         let peer = &self.state().peers[rank];
         (!peer.has_left).then(|| peer.last_position())
@@ -227,12 +235,12 @@ impl Inbox {
         let state = self.state();
         let silence = |peer: &Peer| now.saturating_duration_since(peer.last_arrival);
         let lost = |(rank, peer): &(usize, &Peer)| *rank != me && !peer.has_left && silence(peer) > deadline;
-        // The rank that fell silent first is the cause: others may only be waiting for it.
+        // The rank that has been silent for longest is the cause: others may be waiting for it.
         let (rank, peer) = state.peers.iter().enumerate().filter(lost).max_by_key(|(_, p)| silence(p))?;
         Some(SilentRank { rank, seconds: silence(peer).as_secs(), last: peer.last_position() })
     }
 
-    /// Restarts the measurement of silence for all ranks, after this process itself was suspended.
+    /// Sets the last arrival of all ranks to now, after this process itself was suspended.
     pub(crate) fn reset_silence(&self) {
         let now = Instant::now();
         self.state().peers.iter_mut().for_each(|peer| peer.last_arrival = now);
@@ -260,13 +268,13 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_sorted_by_sender_and_key_and_keep_their_order() {
+    fn messages_are_queued_by_sender_and_key() {
         let inbox = Inbox::new(3);
         let (a, b) = (user(TAG), user(TAG.slot(1)));
         for (from, key, value) in [(1, a, 10), (2, a, 20), (1, b, 30), (1, a, 11)] {
             inbox.deliver(from, key, Message::of(&[value as u64]));
         }
-        assert!(inbox.is_there(2, a) && !inbox.is_there(2, b));
+        assert!(inbox.is_ready(2, a) && !inbox.is_ready(2, b));
         let order = [(1, b), (1, a), (2, a), (1, a)]
             .map(|(from, key)| number(&inbox.next(from, key).unwrap().unwrap()));
         assert_eq!(order, [30, 10, 20, 11]);
@@ -309,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_left_are_neither_awaited_nor_lost() {
+    fn waiting_for_a_rank_that_has_left_fails_and_it_is_not_lost() {
         let inbox = Inbox::new(3);
         inbox.deliver(1, user(TAG), Message::empty());
         inbox.deliver(1, Key::control(Kind::Leave), Message::empty());

@@ -11,6 +11,7 @@ pub(crate) struct Wakeup {
 }
 
 impl Wakeup {
+    /// Ends the current or next sleep. Does not block.
     pub(crate) fn notify(&self) {
         *self.notified.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_one();
@@ -32,7 +33,7 @@ mod tests {
     fn a_notification_ends_the_next_sleep() {
         let wakeup = Wakeup::default();
         wakeup.notify();
-        // Would time the test out if the notification were lost.
+        // The test would time out if the notification were lost.
         wakeup.sleep(Duration::from_secs(3600));
         wakeup.sleep(Duration::ZERO);
     }
