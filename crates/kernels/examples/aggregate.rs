@@ -61,14 +61,15 @@ fn measure(pattern: Pattern, width: usize) {
     report(width, "naive", read, || naive::aggregate(pattern, weights, &x, width, false, &mut out));
     for level in Level::available() {
         let name = |what: &str| format!("{}{what}", level.name());
-        let weighted = Aggregation { level, pattern, weights, x: &x, width, keep: false };
+        let weighted = Aggregation { level, pattern, weights, x: &x, width, accumulate: false };
         let plain = Aggregation { weights: Weights::default(), ..weighted };
         report(width, &name(""), read, || fast::aggregate(plain, &mut out));
         report(width, &name(", weighted"), read, || fast::aggregate(weighted, &mut out));
     }
     let x = vec![f16::ONE; x.len()];
     for level in Level::available() {
-        let halves = Aggregation { level, pattern, weights: Weights::default(), x: &x, width, keep: false };
+        let halves =
+            Aggregation { level, pattern, weights: Weights::default(), x: &x, width, accumulate: false };
         let name = format!("{}, halves", level.name());
         report(width, &name, read / 2, || fast::aggregate_half(halves, &mut out));
     }

@@ -87,8 +87,8 @@ impl Tail<'_> {
         });
     }
 
-    /// The backward of [`Tail::layer_norm`]: turns `grad`, the gradient of `y`, into that of its input, and adds to those
-    /// of weight and bias.
+    /// The backward of [`Tail::layer_norm`]: turns `grad`, the gradient of `y`, into that of its input, and adds to
+    /// those of weight and bias.
     pub fn layer_norm_backward<T: Real>(
         &self,
         weight: &[T],
@@ -129,7 +129,8 @@ struct Run<'a> {
     first: usize,
 }
 
-/// `y = activation(y)`, scaled where it stays and 0 where it is dropped. The activation is told apart outside of the loop.
+/// `y = activation(y)`, scaled where it stays and 0 where it is dropped. The activation is told apart outside of the
+/// loop.
 #[inline(always)]
 fn finish_row<T: Real>(tail: &Tail, row: usize, y: &mut [T]) {
     match tail.activation {

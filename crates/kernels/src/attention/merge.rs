@@ -14,7 +14,7 @@ use rayon::prelude::*;
 
 use super::saved::{Saved, SavedRows};
 use crate::Real;
-use crate::sparse::cut;
+use crate::sparse::split_by_task;
 use crate::work::{self, Cost};
 
 /// Rows of the second part in a task.
@@ -44,7 +44,7 @@ pub fn merge<T: Real>(
 
     let row_of = |i: usize| rows_of_from.map_or(i, |rows| rows[i] as usize);
     let tasks = tasks(rows, from_rows, row_of);
-    let parts = saved.of_tasks(&tasks, heads, width).into_par_iter().zip(cut(&tasks, all, out));
+    let parts = saved.of_tasks(&tasks, heads, width).into_par_iter().zip(split_by_task(&tasks, all, out));
     parts.zip(&tasks).enumerate().for_each(|(task, ((mut saved, out), rows))| {
         for i in task * RUN..from_rows.min((task + 1) * RUN) {
             let r = row_of(i) - rows.start;

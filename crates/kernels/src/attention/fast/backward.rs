@@ -10,7 +10,7 @@ use crate::attention::exp::exp;
 use crate::attention::heads::dot;
 use crate::attention::{Attention, Facts, Heads};
 use crate::simd::{Isa, dispatch};
-use crate::sparse::{Pattern, cut};
+use crate::sparse::{Pattern, split_by_task};
 
 /// Fills `messages_grad`. Facts and gradient are those of `rows` of theirs, if given.
 pub(crate) fn backward(
@@ -23,7 +23,7 @@ pub(crate) fn backward(
 ) {
     let job = Job { way, at, back, facts, rows, grad };
     let tasks = way.tasks(back);
-    let outs = cut(&tasks, at.pitch(), messages_grad);
+    let outs = split_by_task(&tasks, at.pitch(), messages_grad);
     tasks.into_par_iter().zip(outs).for_each(|(columns, out)| job.columns(columns, out));
 }
 

@@ -11,7 +11,7 @@ use crate::attention::merge::merge_row;
 use crate::attention::saved::{Saved, SavedRows, SlopeRows};
 use crate::attention::{Attention, Heads};
 use crate::simd::{Isa, dispatch};
-use crate::sparse::cut;
+use crate::sparse::split_by_task;
 
 /// Fills `out`, and `saved` in the form it has.
 pub(crate) fn forward(way: Way, at: &Attention<f32>, saved: Option<&mut Saved<f32>>, out: &mut [f32]) {
@@ -24,7 +24,7 @@ pub(crate) fn forward(way: Way, at: &Attention<f32>, saved: Option<&mut Saved<f3
             saved.of_tasks(&tasks, at.heads, at.width).into_iter().map(Some).collect()
         }
     };
-    let outs = cut(&tasks, at.heads * at.width, out);
+    let outs = split_by_task(&tasks, at.heads * at.width, out);
     tasks.into_par_iter().zip(outs).zip(saved).for_each(|((rows, out), saved)| job.rows(rows, saved, out));
 }
 
