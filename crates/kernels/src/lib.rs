@@ -6,7 +6,7 @@
 //! | [`gemm`] | dense matrix products |
 //! | [`sparse`], [`mod@aggregate`], [`attention`] | CSR patterns, and weighted sums along their entries |
 //! | [`rows`] | gather, scatter-add, bias, column sums |
-//! | [`activation`], [`dropout`], [`layer_norm`], [`batch_norm`] | element-wise and row-wise forward and backward passes |
+//! | [`activation`], [`dropout`], [`layer_norm`], [`batch_norm`] | element-wise and row-wise passes, forward and backward |
 //! | [`tail`] | norm, activation and dropout fused into one pass |
 //! | [`loss`], [`optim`] | losses and optimiser steps |
 //! | [`buffer`] | pooled memory for large arrays |
