@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use halograph_graph::Dataset;
-use halograph_graph::dataset::{LabelView, Manifest, Part};
+use halograph_graph::dataset::info::LabelCounts;
+use halograph_graph::dataset::{Manifest, Part};
 use halograph_graph::error::{Error, Result};
 use halograph_graph::partition::shard::manifest::ShardManifest;
 use halograph_graph::partition::{Shard, Whole, folder, shard};
@@ -91,17 +92,12 @@ impl JobData {
         }
     }
 
-    /// Returns the names or numbers of classes that no training node has. Empty for multi-label data and for shards.
+    /// Returns the names or numbers of classes that have nodes, but no training node. Empty for shards.
     pub(super) fn classes_without_training_nodes(&self) -> Vec<String> {
         let JobData::Dataset(dataset) = self else { return Vec::new() };
-        let LabelView::Single(labels) = dataset.labels() else { return Vec::new() };
-        let mut seen = vec![false; dataset.manifest.classes as usize];
-        let trained = labels.iter().zip(dataset.split()).filter(|(_, part)| **part == Part::Train as u8);
-        let classes = trained.filter_map(|(&class, _)| usize::try_from(class).ok());
-        classes.for_each(|class| seen[class] = true);
         let name =
             |class: usize| dataset.manifest.class_names.get(class).cloned().unwrap_or(class.to_string());
-        (0..seen.len()).filter(|&class| !seen[class]).map(name).collect()
+        LabelCounts::of(dataset).untrained_classes().into_iter().map(name).collect()
     }
 
     /// Reads the manifests of all shards; refuses a shard of another partition. Empty for a dataset.
