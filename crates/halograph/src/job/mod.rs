@@ -236,7 +236,7 @@ impl Job {
                 let trained = launch::train(self.data.source(), leader, extras);
                 let is_empty = trained.as_ref().map_or(true, |s| (s.epochs, s.step) == (0, 0));
                 if is_empty && let Store::Directory(run) = &mut lead.store {
-                    lead.removed = run.take_back();
+                    lead.removed = run.discard_if_empty();
                 }
                 trained.map(Some)
             }

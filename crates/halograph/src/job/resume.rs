@@ -71,7 +71,7 @@ fn take_up(path: &Path, header: Header) -> Result<(Run, Option<ResumePoint>, Vec
     if checkpoint.is_none() {
         notes.push(Note::NoCheckpoint);
     }
-    run.go_on(header)?;
+    run.update_header(header)?;
     Ok((run, checkpoint.map(|checkpoint| ResumePoint::new(checkpoint, history)), notes))
 }
 

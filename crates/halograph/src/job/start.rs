@@ -7,7 +7,7 @@ use halograph_graph::dataset::write::may_write;
 use halograph_graph::error::{Error as InputError, Result as InputResult};
 use halograph_graph::progress::Silent;
 use halograph_train::config::StrategyKind;
-use halograph_train::run::{DataRef, Header, MemoryRun, Run, folder_of, is_run, may_create};
+use halograph_train::run::{DataRef, Header, MemoryRun, Run, folder_of, is_run, check_can_create};
 use halograph_train::{Config, Result, trace};
 
 use super::demo::{DemoGraph, PRESET};
@@ -85,7 +85,7 @@ fn start(
     if let Some(out) = options.out.path() {
         // Before anything that takes long.
         keep_apart(reference.path.as_deref(), out)?;
-        may_create(out, options.overwrite)?;
+        check_can_create(out, options.overwrite)?;
     }
     let prepared = prepare(&data, &config, options.force, progress)?;
     let name = data.manifest().name.clone();

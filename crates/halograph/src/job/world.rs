@@ -11,7 +11,7 @@ use halograph_comm::{self as comm, Comm, Message};
 use halograph_graph::Progress;
 use halograph_graph::error::{Error as InputError, Result as InputResult};
 use halograph_graph::progress::Silent;
-use halograph_train::run::{Header, annex};
+use halograph_train::run::{Header, rank_directory};
 use halograph_train::tags::Control;
 use halograph_train::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -156,10 +156,10 @@ impl Announcement {
         let Some(directory) = directory.filter(|_| is_demo && !there.exists()) else {
             return Ok(there.clone());
         };
-        let annex = annex(directory, rank);
-        let own = demo_data(&annex);
+        let rank_directory = rank_directory(directory, rank);
+        let own = demo_data(&rank_directory);
         if !own.exists() {
-            DemoGraph::generate(&annex, &Silent)?.move_to(&own)?;
+            DemoGraph::generate(&rank_directory, &Silent)?.move_to(&own)?;
         }
         Ok(own)
     }
