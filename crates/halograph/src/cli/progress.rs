@@ -16,9 +16,9 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// Creates a bar that also cancels the work on Ctrl-C or SIGTERM, so that it can remove its hidden folder.
+    /// Creates a bar. Installs the signal handler: Ctrl-C and SIGTERM cancel the work, which then removes its temporary files.
     pub fn new(quiet: bool) -> Self {
-        interrupt::watch();
+        interrupt::install();
         Bar { quiet, current: Mutex::new(ProgressBar::hidden()) }
     }
 
@@ -63,7 +63,7 @@ impl Progress for Bar {
     }
 
     fn uninterruptible(&self, active: bool) {
-        interrupt::end_at_once(active);
+        interrupt::set_uninterruptible(active);
     }
 
     fn advance(&self, n: u64) {
@@ -71,7 +71,7 @@ impl Progress for Bar {
     }
 
     fn cancelled(&self) -> bool {
-        interrupt::asked()
+        interrupt::requested()
     }
 }
 
