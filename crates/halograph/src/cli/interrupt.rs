@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::say;
+use super::{is_interactive, say};
 
 /// Whether there was a signal.
 static REQUESTED: AtomicBool = AtomicBool::new(false);
@@ -46,7 +46,7 @@ fn handle() {
     }
     // One of several ranks must notify the others; its launcher ends it.
     if UNINTERRUPTIBLE.load(Ordering::Relaxed) && !IS_RANK.load(Ordering::Relaxed) {
-        say("\ninterrupted; nothing was written");
+        print_over_bar("interrupted; nothing was written");
         std::process::exit(EXIT_CODE.into());
     }
     let mut first = FIRST.lock().unwrap_or_else(|e| e.into_inner());
@@ -56,16 +56,16 @@ fn handle() {
         return;
     }
     if again {
-        report("\ninterrupted twice; epochs after the last checkpoint are lost");
+        report("interrupted twice; epochs after the last checkpoint are lost");
         std::process::exit(EXIT_CODE.into());
     }
     if IS_RANK.load(Ordering::Relaxed) {
         std::thread::sleep(REPORT_DELAY);
     }
     report(if TRAINING.load(Ordering::Relaxed) {
-        "\ninterrupted: finishing this epoch, then saving; press Ctrl-C again to quit without saving"
+        "interrupted: finishing this epoch, then saving; press Ctrl-C again to quit without saving"
     } else {
-        "\ninterrupted: stopping before the first epoch"
+        "interrupted: stopping before the first epoch"
     });
 }
 
@@ -102,8 +102,14 @@ pub fn set_quiet() {
 
 fn report(line: &str) {
     if !IS_QUIET.load(Ordering::Relaxed) {
-        say(line);
+        print_over_bar(line);
     }
+}
+
+/// Prints a line in place of a progress bar, which is then drawn again below it.
+fn print_over_bar(line: &str) {
+    let clear = if is_interactive() { "\r\x1b[2K" } else { "" };
+    say(&format!("{clear}{line}"));
 }
 
 /// Returns whether there was a signal.

@@ -20,7 +20,6 @@
 mod data;
 mod demo;
 mod directory;
-mod note;
 mod prepare;
 mod resume;
 mod start;
@@ -42,11 +41,11 @@ use halograph_train::{Config, Result, Summary, TrainedModel};
 pub use self::data::{JobData, is_shards};
 pub use self::demo::DemoGraph;
 use self::directory::NewDirectory;
-pub use self::note::Note;
 pub use self::prepare::{Prepared, assignment, prepare};
 pub use self::trained::open_trained;
 pub use self::world::World;
 use crate::config::Setting;
+pub use crate::note::Note;
 
 /// What to train on.
 #[derive(Clone, Default)]

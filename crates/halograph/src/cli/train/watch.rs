@@ -1,6 +1,5 @@
 //! Progress of a run: a bar on a terminal, some lines elsewhere, nothing if quiet; and TensorBoard scalars.
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use halograph::words::seconds;
 use halograph_graph::error::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::cli::{interrupt, say};
+use crate::cli::{interrupt, is_interactive, say};
 
 /// About how many lines a run prints where there is no terminal.
 const LINES: u64 = 16;
@@ -131,11 +130,6 @@ impl Drop for Watch {
             bar.finish_and_clear();
         }
     }
-}
-
-/// Returns whether standard error is a terminal that can redraw a line.
-fn is_interactive() -> bool {
-    std::io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
 }
 
 /// Returns the spinner that is shown until the first epoch starts.
