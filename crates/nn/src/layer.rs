@@ -74,6 +74,13 @@ pub struct FinishGrad<T: Real> {
     pub initial: Option<T>,
 }
 
+impl<T: Real> FinishGrad<T> {
+    /// Returns the gradients of a layer that does not read [`Pass::initial`].
+    pub fn new(aggregated: Option<Arc<Matrix<T>>>) -> Self {
+        FinishGrad { aggregated, initial: None }
+    }
+}
+
 /// A layer over a [`Block`].
 pub trait Layer<T: Real> {
     /// What backwards need of their forwards.

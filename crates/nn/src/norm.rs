@@ -106,8 +106,8 @@ impl<T: Real> BatchNorm<T> {
         BatchNorm {
             weight: scope.constant("weight", &[width], 1.0),
             bias: scope.constant("bias", &[width], 0.0),
-            running_mean: vec![T::zero(); width],
-            running_var: vec![T::one(); width],
+            running_mean: scope.untrained(width, 0.0),
+            running_var: scope.untrained(width, 1.0),
             batches: 0,
         }
     }

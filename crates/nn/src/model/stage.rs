@@ -10,7 +10,7 @@ use halograph_kernels::dropout::Mask;
 use halograph_kernels::tail::Tail;
 
 use super::NormKind;
-use crate::erased::{AnyCache, AnyLayer};
+use crate::erased::{AnyCache, AnyLayer, ErasedLayer};
 use crate::layer::Layer;
 use crate::matrix::Matrix;
 use crate::norm::{BatchNorm, LayerNorm, NormCache, NormSums};
@@ -60,9 +60,14 @@ pub struct StageCache<T: Real> {
 }
 
 impl<T: Real> Stage<T> {
-    /// A layer that nothing follows.
-    pub fn new(layer: AnyLayer<T>, dropout: f64) -> Self {
-        Stage { dropout, layer, norm: None, activation: Activation::Identity, is_initial: false }
+    /// Creates a stage of a layer alone, without dropout, norm and activation.
+    pub fn new(layer: impl ErasedLayer<T> + Send + Sync + 'static) -> Self {
+        let (dropout, activation) = (0.0, Activation::Identity);
+        Stage { dropout, layer: Box::new(layer), norm: None, activation, is_initial: false }
+    }
+
+    pub(super) fn with_dropout(self, dropout: f64) -> Self {
+        Stage { dropout, ..self }
     }
 
     pub(super) fn with_norm(self, norm: Option<Norm<T>>) -> Self {

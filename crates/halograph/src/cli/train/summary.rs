@@ -1,6 +1,6 @@
 //! What is said of a run at its end.
 
-use halograph::nn::model::{Kind, Spec};
+use halograph::nn::model::Spec;
 use halograph::train::config::StrategyKind;
 use halograph::train::event::Ending;
 use indicatif::{HumanBytes, HumanCount};
@@ -39,16 +39,9 @@ fn line(key: &str, value: &str) -> String {
 
 /// A model in words.
 pub fn model(spec: &Spec) -> String {
-    let name = match spec.kind {
-        Kind::Sage => "GraphSAGE",
-        Kind::Gcn => "GCN",
-        Kind::Gat => "GAT",
-        Kind::Gcnii => "GCNII",
-        Kind::Resgcn => "ResGCN+",
-    };
     let heads =
-        if spec.kind == Kind::Gat { format!(" in {}", many(spec.heads, "head")) } else { String::new() };
-    format!("{name}, {}, {} wide{heads}", many(spec.layers, "layer"), spec.hidden)
+        if spec.kind.uses("heads") { format!(" in {}", many(spec.heads, "head")) } else { String::new() };
+    format!("{}, {}, {} wide{heads}", spec.kind.title(), many(spec.layers, "layer"), spec.hidden)
 }
 
 /// Scores of the kept weights.

@@ -17,7 +17,7 @@ use crate::matrix::Matrix;
 
 /// The factors of a linear aggregation over one block.
 #[derive(Debug, Default)]
-pub(crate) struct Propagation<T: Real> {
+pub struct Propagation<T: Real> {
     source: Option<Buffer<T>>,
     /// Of halo rows.
     halo: Option<Buffer<T>>,
