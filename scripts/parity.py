@@ -2,7 +2,7 @@
 """Writes what PyTorch and PyG compute for small models: the fixtures of crates/train/tests/it/parity.rs.
 
     pip install torch==2.15.0 torch_geometric==2.8.1 numpy==2.4.6 safetensors==0.7.0
-    python scripts/parity.py            # rewrites crates/train/tests/parity/*.safetensors
+    python scripts/parity.py [CASE…]    # rewrites crates/train/tests/parity/CASE.safetensors, without CASE all of them
 
 One file a case, all reals in float64; State of crates/nn reads reals only, so whole numbers are stored as reals too:
 
@@ -16,6 +16,11 @@ One file a case, all reals in float64; State of crates/nn reads reals only, so w
     losses          before each of STEPS steps of Adam
     final.*         the state dict after them, running statistics included
     final_logits    in evaluation, after them
+
+The case optimizer_f32 holds steps of Adam and AdamW that PyTorch took in single precision:
+
+    gradients       STEPS x SIZE
+    adam, adamw     SIZE parameters after each step, which were zero before the first
 """
 
 import sys
@@ -37,6 +42,7 @@ from torch_geometric.nn.norm import LayerNorm
 
 NODES, INPUTS, HIDDEN, CLASSES, LAYERS = 20, 6, 8, 3, 3
 STEPS = 10
+SIZE = 200  # of the parameter in optimizer_f32
 FIXTURES = Path(__file__).resolve().parent.parent / "crates/train/tests/parity"
 
 
@@ -172,12 +178,32 @@ def record(name):
     return out | {"losses": torch.stack(losses).detach(), "final_logits": evaluate(model, *inputs)}
 
 
+def optimizer_steps():
+    """Steps of Adam and AdamW in single precision, along gradients of all magnitudes."""
+    torch.manual_seed(1)
+    gradients = torch.randn(STEPS, SIZE) * 10.0 ** torch.linspace(-6, 2, SIZE)
+    out = {"gradients": gradients.float().double()}
+    for name, method in {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}.items():
+        p = torch.zeros(SIZE, dtype=torch.float32, requires_grad=True)
+        optimizer = method([p], lr=0.01, weight_decay=5e-4)
+        steps = []
+        for gradient in gradients:
+            p.grad = gradient.float()
+            optimizer.step()
+            steps.append(p.detach().double())
+        out[name] = torch.stack(steps)
+    return out
+
+
 def main():
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(1)
     FIXTURES.mkdir(exist_ok=True)
-    for name in CASES:
-        tensors = {key: tensor.contiguous().numpy() for key, tensor in record(name).items()}
+    cases = {name: record for name in CASES} | {"optimizer_f32": lambda _: optimizer_steps()}
+    if unknown := set(sys.argv[1:]) - set(cases):
+        sys.exit(f"parity.py: {', '.join(unknown)}: no such case; there are {', '.join(cases)}")
+    for name in sys.argv[1:] or cases:
+        tensors = {key: tensor.contiguous().numpy() for key, tensor in cases[name](name).items()}
         path = FIXTURES / f"{name}.safetensors"
         save_file(tensors, path)
         print(f"{path.name}: {path.stat().st_size} bytes")

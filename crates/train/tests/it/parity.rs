@@ -9,6 +9,7 @@ use halograph_graph::block::Block;
 use halograph_graph::csr::CsrView;
 use halograph_kernels::Real;
 use halograph_kernels::keyed::Key;
+use halograph_kernels::optim::Adam;
 use halograph_nn::metrics::Targets;
 use halograph_nn::model::{Kind, Model, NormKind, Spec};
 use halograph_nn::optimizer::{Method, Optimizer};
@@ -132,6 +133,30 @@ fn follow<T: Real>(fixture: &Fixture, spec: &Spec, tolerance: f64) {
     fixture.assert_close("losses", &losses, tolerance);
     fixture.assert_state::<T>("final.", &model.state(), tolerance);
     fixture.assert_close("final_logits", logits(&model).data(), tolerance);
+}
+
+/// Follows the steps of an optimiser in single precision, from a parameter of zeros.
+#[track_caller]
+fn follow_optimizer(name: &str, decoupled: bool) {
+    let fixture = Fixture::open("optimizer_f32");
+    let (grads, want) = (fixture.reals::<f32>("gradients"), fixture.reals::<f64>(name));
+    let size = fixture.tensor(name).shape[1];
+    let [mut p, mut first, mut second] = [(); 3].map(|()| vec![0.0f32; size]);
+    let adam = Adam { lr: 0.01, weight_decay: 5e-4, decoupled, ..Adam::default() };
+    for (step, (grad, want)) in (1..).zip(grads.chunks_exact(size).zip(want.chunks_exact(size))) {
+        adam.step(step, &mut p, grad, &mut first, &mut second);
+        for (i, (p, want)) in p.iter().zip(want).enumerate() {
+            // Relative to the longest way there can be: steps of length `lr` in one direction.
+            let apart = (*p as f64 - want).abs() / (0.01 * step as f64);
+            assert!(apart < 1e-6, "{name}, step {step}: parameter {i} differs by {apart:e}");
+        }
+    }
+}
+
+#[test]
+fn adam_in_single_precision_is_pytorchs() {
+    follow_optimizer("adam", false);
+    follow_optimizer("adamw", true);
 }
 
 /// In both precisions, and with the weight on either side of the aggregation.
