@@ -77,6 +77,16 @@ pub trait Convolution {
 
     /// See [`Layer::params_mut`].
     fn params_mut(&mut self) -> Vec<&mut Param<Self::Scalar>>;
+
+    /// See [`Layer::buffers`].
+    fn buffers(&self) -> Vec<&Param<Self::Scalar>> {
+        Vec::new()
+    }
+
+    /// See [`Layer::buffers_mut`].
+    fn buffers_mut(&mut self) -> Vec<&mut Param<Self::Scalar>> {
+        Vec::new()
+    }
 }
 
 /// What the backward of a convolution needs of its forward.
@@ -195,5 +205,13 @@ impl<T: Real, C: Convolution<Scalar = T>> Layer<T> for C {
 
     fn params_mut(&mut self) -> Vec<&mut Param<T>> {
         Convolution::params_mut(self)
+    }
+
+    fn buffers(&self) -> Vec<&Param<T>> {
+        Convolution::buffers(self)
+    }
+
+    fn buffers_mut(&mut self) -> Vec<&mut Param<T>> {
+        Convolution::buffers_mut(self)
     }
 }

@@ -171,6 +171,16 @@ pub trait Layer<T: Real> {
 
     /// All parameters.
     fn params_mut(&mut self) -> Vec<&mut Param<T>>;
+
+    /// Arrays of the state dict that are not trained.
+    fn buffers(&self) -> Vec<&Param<T>> {
+        Vec::new()
+    }
+
+    /// Arrays of the state dict that are not trained.
+    fn buffers_mut(&mut self) -> Vec<&mut Param<T>> {
+        Vec::new()
+    }
 }
 
 /// On which side of the aggregation a linear layer multiplies by its weight.

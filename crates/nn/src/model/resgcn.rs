@@ -170,6 +170,14 @@ impl<T: Real, C: Convolution<Scalar = T>> Convolution for Residual<T, C> {
     fn params_mut(&mut self) -> Vec<&mut Param<T>> {
         [self.conv.params_mut(), self.norm.params_mut()].into_iter().flatten().collect()
     }
+
+    fn buffers(&self) -> Vec<&Param<T>> {
+        self.conv.buffers()
+    }
+
+    fn buffers_mut(&mut self) -> Vec<&mut Param<T>> {
+        self.conv.buffers_mut()
+    }
 }
 
 /// Returns the pass of the convolution: its input always needs a gradient, because the norm's parameters are below it.
