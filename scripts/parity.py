@@ -37,7 +37,7 @@ import torch.nn.functional as F
 from safetensors.numpy import save_file
 from torch import nn
 from torch_geometric.nn import GCN2Conv, SAGEConv
-from torch_geometric.nn.models import GAT, GCN, DeepGCNLayer, GraphSAGE
+from torch_geometric.nn.models import GAT, GCN, GIN, DeepGCNLayer, GraphSAGE
 from torch_geometric.nn.norm import LayerNorm
 
 NODES, INPUTS, HIDDEN, CLASSES, LAYERS = 20, 6, 8, 3, 3
@@ -111,6 +111,12 @@ CASES = {
     "gcn_multi_label": stack(GCN),
     "gcn_directed": stack(GCN),
     "gat_directed": stack(GAT, heads=2, act="elu"),
+    "gin": stack(GIN),
+    "gin_layer_norm": stack(GIN, norm="LayerNorm", norm_kwargs={"mode": "node"}),
+    "gin_batch_norm": stack(GIN, norm="BatchNorm"),
+    "gin_train_eps": stack(GIN, train_eps=True),
+    "gin_train_eps_batch_norm": stack(GIN, train_eps=True, norm="BatchNorm"),
+    "gin_directed": stack(GIN, train_eps=True),
 }
 
 
@@ -127,7 +133,7 @@ def graph(directed):
 
 
 def scramble(model):
-    """Gives biases, norms and running statistics values that a mistake would show in."""
+    """Gives biases, norms, running statistics and GIN's eps values that a mistake would show in."""
     for tensor in model.state_dict().values():
         if tensor.dim() == 1:
             tensor += 0.3 * torch.rand_like(tensor)

@@ -3,6 +3,7 @@
 //! | kind | stages | parameters as in |
 //! |---|---|---|
 //! | GCN, GraphSAGE, GAT | `convs.i`, norm `norms.i`, activation; neither norm nor activation after the last | `torch_geometric.nn.models` |
+//! | GIN | `convs.i.nn.lins.0`, norm `convs.i.nn.norms.0`, activation, `convs.i.nn.lins.1`, norm `norms.i`, activation; neither norm nor activation after the last | `torch_geometric.nn.models` |
 //! | GCNII | `lins.0` and activation, `convs.i` and activation, `lins.1` | PyG's example `gcn2_cora.py` |
 //! | ResGCN+ | `node_encoder`, `layers.0.conv`, blocks `layers.i`, norm `layers.0.norm` and activation, `lin` | PyG's example of DeeperGCN |
 //!
@@ -15,6 +16,7 @@ mod build;
 pub mod gat;
 pub mod gcn;
 pub mod gcnii;
+pub mod gin;
 mod messages;
 mod registry;
 pub mod resgcn;

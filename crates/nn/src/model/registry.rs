@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::build::Builder;
 use super::spec::{ActivationKind, NormKind};
 use super::stage::Stage;
-use super::{gat, gcn, gcnii, resgcn, sage};
+use super::{gat, gcn, gcnii, gin, resgcn, sage};
 
 macro_rules! registry {
     ($($kind:ident: $name:literal, $title:literal, $stages:path, $norm:ident, $activation:ident, $options:expr;)*) => {
@@ -59,6 +59,7 @@ registry! {
     Gat:    "gat",    "GAT",       gat::stages,    None,  Elu,  ["attention_dropout", "heads", "linear_layers", "norm", "output_heads"];
     Gcnii:  "gcnii",  "GCNII",     gcnii::stages,  None,  Relu, ["alpha", "norm", "theta"];
     Resgcn: "resgcn", "ResGCN+",   resgcn::stages, Layer, Relu, ["project", "self_in_mean"];
+    Gin:    "gin",    "GIN",       gin::stages,    Layer, Relu, ["linear_layers", "norm", "project", "train_eps"];
 }
 
 impl Kind {

@@ -79,6 +79,9 @@ pub struct Spec {
     pub alpha: f64,
     /// Strength of the weights, which falls with depth (GCNII; PyG's `theta`, the paper's λ).
     pub theta: f64,
+    /// Whether the weight of a node's own row is trained (GIN).
+    #[serde(default)]
+    pub train_eps: bool,
     /// On which side of an aggregation to multiply by the weight.
     pub project: Project,
 }
@@ -101,6 +104,7 @@ impl Spec {
             self_in_mean: false,
             alpha: 0.1,
             theta: 0.5,
+            train_eps: false,
             project: Project::Auto,
         }
     }
@@ -146,6 +150,7 @@ impl Spec {
             ("linear_layers", self.linear_layers == default.linear_layers, self.linear_layers.to_string()),
             ("norm", self.norm == default.norm, norm),
             ("self_in_mean", self.self_in_mean == default.self_in_mean, self.self_in_mean.to_string()),
+            ("train_eps", self.train_eps == default.train_eps, self.train_eps.to_string()),
         ] {
             if !is_default && !self.kind.uses(key) {
                 let problem = format!("{value}: {} does not have this option", self.kind.title());
@@ -180,6 +185,7 @@ mod tests {
                 ("linear_layers", "2", Spec { linear_layers: 2, ..spec.clone() }),
                 ("norm", "batch", Spec { norm: NormKind::Batch, ..spec.clone() }),
                 ("self_in_mean", "true", Spec { self_in_mean: true, ..spec.clone() }),
+                ("train_eps", "true", Spec { train_eps: true, ..spec.clone() }),
             ];
             for (key, value, spec) in specs {
                 let found = spec.check().map_err(|e| e.to_string());

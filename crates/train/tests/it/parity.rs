@@ -25,7 +25,7 @@ const CLASSES: usize = 3;
 
 /// A model of the fixtures' sizes: PyG's defaults, nothing dropped.
 fn spec(kind: Kind) -> Spec {
-    let norm = if kind == Kind::Resgcn { NormKind::Layer } else { NormKind::None };
+    let norm = if kind.uses("norm") { NormKind::None } else { Spec::new(kind).norm };
     Spec { hidden: 8, heads: 2, dropout: 0.0, norm, ..Spec::new(kind) }
 }
 
@@ -197,6 +197,17 @@ fn norms_are_pygs() {
 #[test]
 fn a_dense_end_is_pytorchs() {
     check("sage_dense_end", Spec { linear_layers: 1, norm: NormKind::Layer, ..spec(Kind::Sage) });
+}
+
+#[test]
+fn gin_is_pygs() {
+    let [fixed, trained] = [false, true].map(|train_eps| Spec { train_eps, ..spec(Kind::Gin) });
+    check("gin", fixed.clone());
+    check("gin_layer_norm", Spec { norm: NormKind::Layer, ..fixed.clone() });
+    check("gin_batch_norm", Spec { norm: NormKind::Batch, ..fixed });
+    check("gin_train_eps", trained.clone());
+    check("gin_directed", trained.clone());
+    check("gin_train_eps_batch_norm", Spec { norm: NormKind::Batch, ..trained });
 }
 
 #[test]
