@@ -1,6 +1,5 @@
 //! Ranks as processes, as a user starts them: `mpirun -n N halograph train …`.
 #![cfg(all(feature = "mpi", target_os = "linux"))]
-#![expect(clippy::print_stderr, reason = "says what it skips")]
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -35,8 +34,7 @@ struct Done {
 /// The place, if there is an `mpirun`.
 fn place() -> Option<Place> {
     static ONE: Mutex<()> = Mutex::new(());
-    if Command::new("mpirun").arg("--version").output().is_err() {
-        eprintln!("skipped: there is no mpirun");
+    if !halograph_testing::has_mpirun() {
         return None;
     }
     let _alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -163,12 +161,9 @@ fn so_does_it_on_cora_and_small() {
     let Some(place) = place() else { return };
     place.ok("data make small -o small -q");
     let mut graphs = vec!["small"];
-    match std::env::var("HALOGRAPH_TEST_DATA") {
-        Err(_) => eprintln!("Cora is skipped: HALOGRAPH_TEST_DATA is not set"),
-        Ok(folder) => {
-            place.ok(&format!("data import planetoid {folder}/cora -o cora -q"));
-            graphs.push("cora");
-        }
+    if let Some(cora) = halograph_testing::real_data("cora") {
+        place.ok(&format!("data import planetoid {} -o cora -q", cora.display()));
+        graphs.push("cora");
     }
     for graph in graphs {
         for (model, ranks) in MODELS.into_iter().zip([2, 3, 4, 2, 3]) {
