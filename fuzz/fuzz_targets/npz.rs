@@ -5,5 +5,5 @@ use halograph_graph::import::Format;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    halograph_fuzz::import_files(&Format::Npz { split_index: 0 }, "fuzz.npz", &[("fuzz.npz", data)]);
+    halograph_fuzz::import_files(&Format::Npz { split_index: None }, "fuzz.npz", &[("fuzz.npz", data)]);
 });

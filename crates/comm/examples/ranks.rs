@@ -1,9 +1,9 @@
-//! Checks the MPI transport, for tests and for new machines.
+//! Checks the MPI transport: run by tests, and by users on a new cluster.
 //!
 //! - `mpirun -n 4 ranks check [PIECE]` runs all checks, with messages split into pieces of PIECE bytes.
-//! - `ranks work DEADLINE` exchanges messages for ever, with a deadline in seconds, so that ranks can be stopped or killed.
-//! - `ranks fail RANK` lets that rank fail.
-//! - `ranks fail-outside RANK` lets that rank fail while the others wait in a group without it.
+//! - `ranks work DEADLINE` exchanges messages until a rank fails (deadline in seconds), so that ranks can be killed.
+//! - `ranks fail RANK` makes that rank fail.
+//! - `ranks fail-outside RANK` makes that rank fail while the others wait in a group without it.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program, not a library")]
 
 #[path = "../tests/checks/mod.rs"]
@@ -29,9 +29,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(what: &str, number: Option<u64>) -> Result<()> {
+fn run(mode: &str, number: Option<u64>) -> Result<()> {
     let mut options = Options::default();
-    match (what, number) {
+    match (mode, number) {
         ("check", Some(piece)) => options.piece = piece as usize,
         ("work", Some(seconds)) => options.deadline = Duration::from_secs(seconds),
         _ => {}
@@ -39,8 +39,8 @@ fn run(what: &str, number: Option<u64>) -> Result<()> {
     assert!(launched(), "start this program with mpirun");
     let comm = mpi::join(&options)?;
     comm.trace();
-    handshake(&comm, &[("what", what.to_string())])?;
-    match what {
+    handshake(&comm, &[("mode", mode.to_string())])?;
+    match mode {
         "work" => work(&comm)?,
         "fail" => fail(&comm, number.unwrap_or(0) as usize)?,
         "fail-outside" => fail_outside(&comm, number.unwrap_or(0) as usize)?,
@@ -48,7 +48,7 @@ fn run(what: &str, number: Option<u64>) -> Result<()> {
     }
     let (rank, size) = (comm.rank(), comm.size());
     comm.close()?;
-    println!("rank {rank} of {size}: all is well");
+    println!("rank {rank} of {size}: all checks passed");
     Ok(())
 }
 
@@ -65,8 +65,8 @@ fn check(comm: &Comm) -> Result<()> {
     Ok(())
 }
 
-/// A short urgent message arrives before a long background message that was sent earlier. Only between processes:
-/// threads hand over whole messages at once.
+/// Checks that a short urgent message arrives before a long background message that was sent earlier. Only between
+/// processes: threads deliver whole messages at once.
 fn overtaking(comm: &Comm) -> Result<()> {
     let (next, previous) = checks::neighbours(comm);
     if next == comm.rank() {
@@ -79,11 +79,11 @@ fn overtaking(comm: &Comm) -> Result<()> {
     let (_, short_at) = comm.receive(previous, short).wait_timed()?;
     let (message, long_at) = comm.receive(previous, long).wait_timed()?;
     message.expect::<f32>(4_000_000)?;
-    assert!(short_at < long_at, "16 MB are here before 4 bytes");
+    assert!(short_at < long_at, "16 MB arrived before 4 bytes");
     Ok(())
 }
 
-/// Fails on `rank`, for which the others wait.
+/// Fails on `rank`, while the others wait for it.
 fn fail(comm: &Comm, rank: usize) -> Result<()> {
     if comm.rank() == rank { fail_here(comm) } else { comm.barrier(Tag::new(Purpose::Control)) }
 }
@@ -100,19 +100,19 @@ fn fail_outside(comm: &Comm, rank: usize) -> Result<()> {
         return failed;
     }
     comm.send(rank, ready, Message::empty())?;
-    let group = comm.subgroup(&members, 1);
+    let group = comm.subgroup(&members, 1)?;
     // No rank sends this message.
     let waited = group.receive((group.rank() + 1) % group.size(), Tag::new(Purpose::Features)).wait();
     waited.map(drop).inspect_err(|error| eprintln!("a wait in the group ended: {error}"))
 }
 
 fn fail_here(comm: &Comm) -> Result<()> {
-    let (rank, cause) = (comm.rank(), "it was asked to".to_string());
+    let (rank, cause) = (comm.rank(), "failure requested".to_string());
     comm.fail(&cause);
     Err(Error::Failed { rank, host: comm.hosts()[rank].clone(), cause })
 }
 
-/// Exchanges messages until a rank fails; prints the process id after two seconds.
+/// Exchanges messages until a rank fails. Prints the process id after two seconds.
 fn work(comm: &Comm) -> Result<()> {
     let start = Instant::now();
     let mut printed = false;
@@ -120,11 +120,10 @@ fn work(comm: &Comm) -> Result<()> {
         comm.at(Position::new("forward").epoch(epoch).layer(1));
         let tag = Tag::new(Purpose::Features).epoch(epoch);
         comm.all_to_all(tag, vec![Message::of(&vec![epoch as f32; 50_000]); comm.size()])?;
-        // By then the others have received heartbeats with its position.
         if !printed && start.elapsed() > Duration::from_secs(2) {
             printed = true;
             println!("rank {} is process {}", comm.rank(), std::process::id());
-            // Standard output is buffered if it is a pipe.
+            // Output to a pipe is buffered.
             std::io::stdout().flush().expect("standard output is open");
         }
     }

@@ -1,7 +1,7 @@
 //! Collectives, built on point-to-point messages.
 //!
-//! All ranks of a communicator must call the same collectives with the same tags. A rank's message to itself is moved, not
-//! sent.
+//! All ranks of a communicator must call the same collectives with the same tags. A rank's message to itself is
+//! moved, not sent.
 
 use crate::comm::Comm;
 use crate::error::Result;
@@ -9,23 +9,25 @@ use crate::message::Message;
 use crate::tag::{Key, Kind, Tag};
 
 impl Comm {
-    /// Sends message q to rank q. Blocks until all ranks have sent theirs; returns these in the order of ranks. Collective.
+    /// Sends `messages[q]` to every rank q and returns the messages of all ranks to this one, in the order of ranks.
+    /// Blocks until they have arrived. Collective.
     pub fn all_to_all(&self, tag: Tag, messages: Vec<Message>) -> Result<Vec<Message>> {
         self.exchange(self.group().key(Kind::User, tag), messages)
     }
 
-    /// Sends `message` to all ranks. Blocks until all ranks have sent theirs; returns these in the order of ranks.
-    /// Collective.
+    /// Sends `message` to all ranks and returns the messages of all ranks, in the order of ranks. Blocks until they
+    /// have arrived. Collective.
     pub fn all_gather(&self, tag: Tag, message: Message) -> Result<Vec<Message>> {
         self.gather(self.group().key(Kind::User, tag), message)
     }
 
-    /// Sends the message of rank `root` to all ranks and returns it. Blocks until it has arrived. Collective.
+    /// Sends the message of rank `root` to all ranks and returns it. Blocks on other ranks until it has arrived.
+    /// Collective.
     ///
     /// # Panics
-    /// Unless rank `root` gives a message and no other rank does.
+    /// Unless rank `root` passes a message and the other ranks pass `None`.
     pub fn broadcast(&self, tag: Tag, root: usize, message: Option<Message>) -> Result<Message> {
-        assert_eq!(message.is_some(), root == self.rank(), "only the root gives a message to broadcast");
+        assert_eq!(message.is_some(), root == self.rank(), "only the root passes a message to a broadcast");
         let Some(message) = message else { return self.receive(root, tag).wait() };
         for to in self.group().others() {
             self.send(to, tag, message.clone())?;
@@ -38,12 +40,14 @@ impl Comm {
         self.gather(self.group().key(Kind::User, tag), Message::empty()).map(drop)
     }
 
+    /// As [`Comm::all_gather`], with a key instead of a tag.
     pub(crate) fn gather(&self, key: Key, message: Message) -> Result<Vec<Message>> {
         self.exchange(key, vec![message; self.size()])
     }
 
+    /// As [`Comm::all_to_all`], with a key instead of a tag.
     fn exchange(&self, key: Key, messages: Vec<Message>) -> Result<Vec<Message>> {
-        assert_eq!(messages.len(), self.size(), "a message for every rank");
+        assert_eq!(messages.len(), self.size(), "one message per rank");
         let mut own = None;
         for (to, message) in messages.into_iter().enumerate() {
             if to == self.rank() {

@@ -23,11 +23,11 @@ const GRACE: Duration = Duration::from_millis(500);
 
 /// A communicator: connects this rank to the others of a group.
 ///
-/// The world communicator contains all ranks; [`Comm::subgroup`] makes communicators of some of them. Clones are handles
-/// of the same communicator, for all threads of the rank.
+/// The world communicator contains all ranks; [`Comm::subgroup`] creates communicators of some of them. Clones are
+/// handles of the same communicator and may be used from several threads of the rank.
 ///
-/// A rank that is done calls [`Comm::close`] on its world communicator. A rank counts as failed if the last handle of
-/// its world communicator is dropped without that. Handles of subgroups may be dropped at any time.
+/// A rank must call [`Comm::close`] on its world communicator at the end. If the last handle of the world
+/// communicator is dropped before that, the rank has failed. Handles of subgroups may be dropped at any time.
 #[derive(Clone)]
 pub struct Comm {
     shared: Arc<Shared>,
@@ -49,7 +49,7 @@ impl Comm {
         options: &Options,
         open: impl FnOnce() -> Result<Link> + Send + 'static,
     ) -> Result<Self> {
-        let (options, patience) = (options.clone(), options.deadline);
+        let (options, deadline) = (options.clone(), options.deadline);
         let (opened, receiver) = mpsc::channel();
         let (alive, progress) = mpsc::channel();
         let body = move || {
@@ -65,13 +65,13 @@ impl Comm {
         };
         let failed = |cause: String| Error::Start { cause };
         thread::Builder::new().name("comm".into()).spawn(body).map_err(|e| failed(e.to_string()))?;
-        let late = |error| match error {
+        let not_opened = |error| match error {
             mpsc::RecvTimeoutError::Timeout => {
-                failed(format!("not all of them have come together within {} s", patience.as_secs()))
+                failed(format!("not all ranks have connected within {} s (timeout)", deadline.as_secs()))
             }
-            mpsc::RecvTimeoutError::Disconnected => failed("its progress thread ended".into()),
+            mpsc::RecvTimeoutError::Disconnected => failed("the progress thread panicked".into()),
         };
-        let shared = receiver.recv_timeout(patience).map_err(late)??;
+        let shared = receiver.recv_timeout(deadline).map_err(not_opened)??;
         let group = Arc::new(Group::world(shared.rank, shared.size));
         let lifetime = Lifetime { shared: shared.clone(), progress: Mutex::new(progress) };
         Ok(Comm { shared, group, lifetime: Some(Arc::new(lifetime)) })
@@ -79,28 +79,30 @@ impl Comm {
 
     /// Returns a communicator of some ranks of this one. Does not communicate.
     ///
-    /// `members` lists ranks of this communicator, with this rank among them. Their order in the list is the order of
-    /// ranks in the new communicator, which all its collectives follow.
+    /// `members` lists ranks of this communicator, this rank included. Their order in the list is the order of ranks
+    /// in the new communicator, which all its collectives follow.
     ///
-    /// All members must call it with the same `members` and `id`. Groups have separate tags only by their ids: two
-    /// groups that share a rank must have different ids, nested groups included; disjoint groups may share one. Id 0 is
-    /// that of the world.
+    /// All members must call it with the same `members` and `id`. Messages of groups are separated by the ids of the
+    /// groups: two groups that share a rank, nested groups included, must have different ids; disjoint groups may
+    /// share one. Id 0 is that of the world.
     ///
-    /// Failures are not confined to a group: one anywhere ends every wait in every group, and errors name world ranks.
-    /// Counters, positions, traces and deadlines are those of the whole rank. Closing the world communicator ends its
-    /// subgroups; dropping a subgroup has no effect on others.
+    /// Failures are not confined to a group: a failure of any rank ends every wait in every group, and errors name
+    /// world ranks. Counters, positions, traces and deadlines are those of the whole rank. Closing the world
+    /// communicator closes its subgroups; dropping a subgroup has no effect on others.
     ///
-    /// # Panics
-    /// If `id` is 0, or `members` repeats a rank, names one that does not exist or leaves this rank out.
-    pub fn subgroup(&self, members: &[usize], id: u16) -> Comm {
-        let group = self.group.subgroup(members, id, self.hosts());
-        Comm { shared: self.shared.clone(), group: Arc::new(group), lifetime: None }
+    /// Returns [`Error::Group`] if `id` is 0, or if `members` repeats a rank, contains a rank that does not exist, or
+    /// omits this rank.
+    pub fn subgroup(&self, members: &[usize], id: u16) -> Result<Comm> {
+        let group = self.group.subgroup(members, id, self.hosts())?;
+        Ok(Comm { shared: self.shared.clone(), group: Arc::new(group), lifetime: None })
     }
 
+    /// Returns the state shared with the progress thread.
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
+    /// Returns the members of this communicator.
     pub(crate) fn group(&self) -> &Arc<Group> {
         &self.group
     }
@@ -125,7 +127,8 @@ impl Comm {
         self.group.hosts().unwrap_or_else(|| self.shared.hosts())
     }
 
-    /// Sets where this rank is in its work. Heartbeats report it, so that errors about a lost rank can name it.
+    /// Sets the position of this rank in its work. Heartbeats carry it to the other ranks, whose errors name the last
+    /// known position of a lost rank. Does not block.
     pub fn at(&self, position: Position) {
         self.shared().set_position(position);
     }
@@ -140,6 +143,7 @@ impl Comm {
         self.send_key(to, self.group.key(Kind::User, tag), priority, message)
     }
 
+    /// Sends an urgent message with a key instead of a tag. Never blocks.
     pub(crate) fn send_as(&self, to: usize, key: Key, message: Message) -> Result<()> {
         self.send_key(to, key, Priority::Urgent, message)
     }
@@ -155,53 +159,60 @@ impl Comm {
         }
     }
 
-    /// Returns a handle of the next message that rank `from` sends with `tag`. Does not block.
+    /// Returns a handle for the next message from rank `from` with `tag`. Does not block.
     pub fn receive(&self, from: usize, tag: Tag) -> Receiving {
         self.receive_as(from, self.group.key(Kind::User, tag))
     }
 
+    /// Returns a handle for the next message from rank `from` with a key instead of a tag. Does not block.
     pub(crate) fn receive_as(&self, from: usize, key: Key) -> Receiving {
         let from = self.group.world_rank(from);
         let since = self.shared().recorder.now().filter(|_| key.tag.purpose != Purpose::Control);
         Receiving { shared: self.shared().clone(), from, key, since }
     }
 
-    /// Fails all ranks: every wait on every rank ends with the first failure of any rank. Does not block.
+    /// Reports a failure of this rank to all ranks. Every wait on every rank ends with the first failure of any rank.
+    /// Does not block.
     pub fn fail(&self, cause: &str) {
         self.shared().fail_because(cause);
     }
 
-    /// Blocks until a failure is known, at most for the deadline, after which a rank that has failed would be lost.
+    /// Blocks until a failure of any rank is known, at most for the deadline.
     pub fn hear_failure(&self) {
         self.shared().inbox.wait_for_failure(self.shared().deadline());
     }
 
-    /// Returns whether another rank reported the failure. That rank then has the details.
-    pub fn was_told(&self) -> bool {
-        self.shared().inbox.was_told()
+    /// Returns the failure that ends all waits, if there was one.
+    pub fn failure(&self) -> Option<Error> {
+        self.shared().inbox.failure()
     }
 
-    /// Changes the silence after which a rank counts as lost. Must be the same on every rank.
+    /// Returns whether the failure was reported by another rank, which then has the details.
+    pub fn was_told(&self) -> bool {
+        self.shared().inbox.failure_is_remote()
+    }
+
+    /// Changes [`Options::deadline`]. Must be the same on every rank.
     pub fn set_deadline(&self, deadline: Duration) {
         self.shared().set_deadline(deadline);
     }
 
-    /// Returns the counters of all messages that this rank has sent, in all groups.
+    /// Returns the counters of the messages that this rank has sent, in all groups.
     pub fn sent(&self) -> Counters {
         self.shared().sent.now()
     }
 
-    /// Returns how long the threads of this rank have been blocked in waits, in total.
+    /// Returns the total time that the threads of this rank have been blocked in waits.
     pub fn waited(&self) -> Duration {
         self.shared().waited()
     }
 
-    /// Starts to record spans: of sends, receives and waits, and those of [`Comm::span`].
+    /// Enables tracing: records spans of sends, receives and waits, and those of [`Comm::span`].
     pub fn trace(&self) {
         self.shared().recorder.enable();
     }
 
-    /// Records a span of computation from now until the guard is dropped. Free unless tracing.
+    /// Records a span of computation from now until the guard is dropped. Does nothing unless tracing is enabled.
     pub fn span(&self, name: &'static str) -> SpanGuard<'_> {
         let recorder = &self.shared().recorder;
         SpanGuard { recorder, name, start: recorder.now().map(|now| (now, self.shared().position())) }
@@ -213,10 +224,10 @@ impl Comm {
         self.shared().recorder.take()
     }
 
-    /// Blocks until all ranks of the world have called it, then disconnects this rank. Other handles, those of subgroups
-    /// included, return [`Error::Closed`] afterwards.
+    /// Blocks until all ranks of the world have called it, then disconnects this rank. Collective. Other handles,
+    /// those of subgroups included, return [`Error::Closed`] afterwards.
     ///
-    /// On a subgroup it only drops the handle.
+    /// On a subgroup it drops the handle and does nothing else.
     pub fn close(self) -> Result<()> {
         let Some(lifetime) = &self.lifetime else { return Ok(()) };
         let shared = self.shared();
@@ -226,12 +237,13 @@ impl Comm {
         if lifetime.end(true, shared.deadline()) {
             return Ok(());
         }
-        let cause = "it did not end in time, though all ranks had agreed to".to_string();
+        let cause =
+            "its progress thread did not end within the deadline after all ranks had closed".to_string();
         Err(Error::Failed { rank: shared.rank, host: shared.host(shared.rank), cause })
     }
 
-    /// Stops the progress thread like that of a stopped process. Blocks until the other ranks have noticed, at most for
-    /// three deadlines. For tests.
+    /// Suspends the progress thread, as if the process were stopped (fault injection). Blocks until another rank
+    /// reports the loss of this one, at most for three deadlines.
     #[doc(hidden)]
     pub fn stall(&self) -> Option<Error> {
         self.shared().command(|commands| commands.stall = true);
@@ -240,7 +252,7 @@ impl Comm {
 }
 
 impl Lifetime {
-    /// Ends the progress thread. Blocks until it has ended, or for a little longer than `within`; returns whether it has.
+    /// Ends the progress thread and returns whether it has ended. Blocks for at most `within` and [`GRACE`].
     fn end(&self, agreed: bool, within: Duration) -> bool {
         let end = End { agreed, by: Instant::now() + within };
         self.shared.command(|commands| commands.end = Some(end));
@@ -254,13 +266,14 @@ impl Drop for Lifetime {
         if self.shared.commands().end.is_some() {
             return;
         }
-        let cause = if thread::panicking() { "it panicked" } else { "it ended before its work was done" };
+        let cause =
+            if thread::panicking() { "it panicked" } else { "its communicator was dropped, not closed" };
         self.shared.fail_because(cause);
         self.end(false, NOTICE_TIME);
     }
 }
 
-/// Handle of a message to be received.
+/// Handle for a message to be received.
 #[must_use = "the message is what `wait` returns"]
 pub struct Receiving {
     shared: Arc<Shared>,
@@ -273,7 +286,7 @@ pub struct Receiving {
 impl Receiving {
     /// Returns whether [`Receiving::wait`] would return at once.
     pub fn is_there(&self) -> bool {
-        self.shared.inbox.is_there(self.from, self.key)
+        self.shared.inbox.is_ready(self.from, self.key)
     }
 
     /// Blocks until the message has arrived and returns it.

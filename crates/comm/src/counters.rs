@@ -6,7 +6,7 @@ use crate::tag::Purpose;
 
 const PURPOSES: usize = Purpose::ALL.len();
 
-/// Payload bytes and messages that a rank has sent to others. Messages to itself are not counted.
+/// Payload bytes and messages that a rank has sent to other ranks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     bytes: [u64; PURPOSES],
@@ -24,17 +24,17 @@ impl Counters {
         self.messages[purpose as usize]
     }
 
-    /// Returns the bytes sent for all purposes but control.
+    /// Returns the bytes sent for all purposes except control.
     pub fn payload_bytes(&self) -> u64 {
         self.bytes.iter().sum::<u64>() - self.bytes(Purpose::Control)
     }
 
-    /// Returns the messages sent for all purposes but control.
+    /// Returns the messages sent for all purposes except control.
     pub fn payload_messages(&self) -> u64 {
         self.messages.iter().sum::<u64>() - self.messages(Purpose::Control)
     }
 
-    /// Returns the difference to `earlier` counters of the same rank.
+    /// Returns the increase since `earlier` counters of the same rank.
     pub fn since(&self, earlier: &Counters) -> Counters {
         let less = |now: [u64; PURPOSES], then: [u64; PURPOSES]| std::array::from_fn(|i| now[i] - then[i]);
         Counters { bytes: less(self.bytes, earlier.bytes), messages: less(self.messages, earlier.messages) }
@@ -49,12 +49,14 @@ pub(crate) struct AtomicCounters {
 }
 
 impl AtomicCounters {
-    pub fn add(&self, purpose: Purpose, bytes: usize) {
+    /// Counts a message.
+    pub(crate) fn add(&self, purpose: Purpose, bytes: usize) {
         self.bytes[purpose as usize].fetch_add(bytes as u64, Ordering::Relaxed);
         self.messages[purpose as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn now(&self) -> Counters {
+    /// Returns the current values.
+    pub(crate) fn now(&self) -> Counters {
         let read = |all: &[AtomicU64; PURPOSES]| std::array::from_fn(|i| all[i].load(Ordering::Relaxed));
         Counters { bytes: read(&self.bytes), messages: read(&self.messages) }
     }

@@ -5,7 +5,7 @@ use crate::tag::Tag;
 /// Result of the functions of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why ranks cannot continue together. The first failure of any rank is reported to all. Ranks are world ranks.
+/// Failure of communication. The first failure on any rank ends the waits of all ranks. Ranks are world ranks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -24,7 +24,7 @@ pub enum Error {
         silent_seconds: u64,
         /// Its last known position.
         last: String,
-        /// What this rank was waiting for, from any rank.
+        /// Tag of the message that this rank was waiting for, from any rank.
         waiting_for: Option<Tag>,
     },
     /// The process of a rank on this host ended without reporting a failure.
@@ -32,7 +32,7 @@ pub enum Error {
         "rank {rank} on {host} is gone: its process ended without a word, last heard of at {last}\n  help: look for \
          what ended that process: a signal, or a machine without memory"
     )]
-    Gone {
+    Exited {
         /// The rank.
         rank: usize,
         /// Its host.
@@ -50,7 +50,7 @@ pub enum Error {
         /// Its message.
         cause: String,
     },
-    /// Ranks were started with different programs, settings or data.
+    /// Ranks were started with different versions, settings or data.
     #[error(
         "{what} differs between ranks: \"{here}\" here, \"{there}\" on rank {rank}\n  help: start every rank with the \
          same program, settings and data"
@@ -66,9 +66,9 @@ pub enum Error {
         rank: usize,
     },
     /// The transport failed to send to a rank or to receive from it.
-    #[error("no messages to or from rank {rank} on {host}: {cause}")]
+    #[error("communication with rank {rank} on {host} failed: {cause}")]
     Transport {
-        /// The rank at the other end.
+        /// The other rank.
         rank: usize,
         /// Its host.
         host: String,
@@ -81,8 +81,16 @@ pub enum Error {
         /// Message of the system.
         cause: String,
     },
+    /// The members of a subgroup are invalid.
+    #[error("invalid members of group {id}: {problem}")]
+    Group {
+        /// Id of the group.
+        id: u16,
+        /// The problem.
+        problem: String,
+    },
     /// A message has an unexpected length.
-    #[error("{message} has {bytes} bytes where {wanted} were expected")]
+    #[error("{message} has {bytes} bytes, expected {wanted}")]
     Size {
         /// The message and its sender.
         message: String,
@@ -92,7 +100,7 @@ pub enum Error {
         wanted: String,
     },
     /// This rank has closed its communicator.
-    #[error("this rank has left the others: nothing more can be sent or received")]
+    #[error("the communicator of this rank is closed")]
     Closed,
 }
 
@@ -116,7 +124,7 @@ mod tests {
     use crate::tag::Purpose;
 
     #[test]
-    fn a_lost_rank_is_described() {
+    fn the_error_about_a_lost_rank_names_host_position_and_awaited_message() {
         let (host, last) = ("node7".to_string(), "epoch 3, layer 1, forward".to_string());
         let lost = Error::Lost { rank: 2, host, silent_seconds: 31, last, waiting_for: None };
         let text = lost.clone().while_waiting(Tag::new(Purpose::Features).epoch(3)).to_string();

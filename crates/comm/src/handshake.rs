@@ -8,14 +8,15 @@ use crate::message::Message;
 use crate::notice::text;
 use crate::tag::{Key, Kind};
 
-/// Clock requests of each rank; the one with the shortest round trip counts.
+/// Clock requests of each rank; the one with the shortest round trip is used.
 const PINGS: usize = 5;
-/// Separates names and values, which must not contain it.
+/// Separator of names and values, which must not contain it.
 const SEPARATOR: char = '\0';
 
-/// Compares named facts of all ranks (versions, digests, counts): a difference is an error on every rank. Collective.
+/// Compares named facts (versions, digests, counts) across ranks. Every rank returns [`Error::Mismatch`] if any fact
+/// differs. Blocks; collective.
 ///
-/// On the world communicator ranks also agree on the clock of rank 0, which trace spans are measured by.
+/// On the world communicator it also measures the offset to the clock of rank 0, which times of trace spans refer to.
 pub fn handshake(comm: &Comm, facts: &[(&str, String)]) -> Result<()> {
     let list: String =
         facts.iter().map(|(name, value)| format!("{name}{SEPARATOR}{value}{SEPARATOR}")).collect();
@@ -24,12 +25,13 @@ pub fn handshake(comm: &Comm, facts: &[(&str, String)]) -> Result<()> {
     let mut others = lists.iter().enumerate();
     let difference =
         others.find_map(|(rank, list)| difference(&lists[comm.rank()], list, comm.members()[rank]));
-    // No rank may fail before all ranks have all lists: so every rank can name the difference.
+    // No rank may fail before all ranks have all lists, so that every rank can name the difference.
     let agreed = comm.gather(comm.group().control(Kind::Agreed), Message::empty());
     difference.map_or(agreed, Err)?;
     if comm.shared().one_clock || !comm.group().is_world() { Ok(()) } else { set_clock(comm) }
 }
 
+/// Returns names and values of the facts in `list`.
 fn fields(list: &str) -> impl Iterator<Item = (&str, &str)> {
     let mut parts = list.split_terminator(SEPARATOR);
     std::iter::from_fn(move || Some((parts.next()?, parts.next()?)))
@@ -60,13 +62,13 @@ fn set_clock(comm: &Comm) -> Result<()> {
     }
     let mut shortest = i64::MAX;
     for _ in 0..PINGS {
-        let asked = recorder.clock(Instant::now());
+        let sent = recorder.clock(Instant::now());
         comm.send_as(0, ping, Message::empty())?;
-        let answer = comm.receive_as(0, pong).wait()?.expect::<i64>(1)?[0];
-        let answered = recorder.clock(Instant::now());
-        if answered - asked < shortest {
-            shortest = answered - asked;
-            recorder.set_clock_offset(answer - (asked + answered) / 2);
+        let root_clock = comm.receive_as(0, pong).wait()?.expect::<i64>(1)?[0];
+        let received = recorder.clock(Instant::now());
+        if received - sent < shortest {
+            shortest = received - sent;
+            recorder.set_clock_offset(root_clock - (sent + received) / 2);
         }
     }
     Ok(())

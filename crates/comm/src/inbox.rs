@@ -1,4 +1,4 @@
-//! Messages that have arrived at a rank, and what it knows about the others.
+//! Messages that have arrived at a rank, and the known state of the other ranks.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,29 +7,50 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::message::Message;
 use crate::notice;
-use crate::tag::{Key, Kind, Tag};
+use crate::position::KnownPosition;
+use crate::tag::{Key, Kind, Purpose, Tag};
 use crate::wakeup::Wakeup;
 
-/// A message and its time of arrival.
+/// A message and the time of its arrival.
 pub(crate) struct Arrived {
     pub message: Message,
     pub at: Instant,
 }
 
-/// What is known about another rank.
+/// Known state of another rank.
 struct Peer {
-    /// Time of the last message from it.
-    last_heard: Instant,
-    /// Position in its last heartbeat.
-    position: Option<String>,
+    /// Arrival of the last message or piece from it.
+    last_arrival: Instant,
+    /// Its last known position.
+    position: Option<KnownPosition>,
     /// Whether it has announced that it sends no more messages.
     has_left: bool,
 }
 
 impl Peer {
-    /// Returns its last known position, for error messages.
+    fn new(now: Instant) -> Self {
+        Peer { last_arrival: now, position: None, has_left: false }
+    }
+
+    /// Updates the position by a heartbeat.
+    fn heartbeat(&mut self, text: &str) {
+        self.position = KnownPosition::from_heartbeat(text).or(self.position.take());
+    }
+
+    /// Updates the position by the tag of a message. In a fast run, many epochs pass between two heartbeats.
+    fn message(&mut self, tag: Tag) {
+        // Control messages are not part of a step. Background messages may arrive after those of later steps.
+        let position = tag.position();
+        let is_old = self.position.as_ref().is_some_and(|known| known.is_after(position));
+        if tag.purpose != Purpose::Control && !is_old {
+            self.position = Some(KnownPosition::Message(position));
+        }
+    }
+
+    /// Returns the last known position, for error messages.
     fn last_position(&self) -> String {
-        self.position.clone().unwrap_or_else(|| "its start, before any sign of life".to_string())
+        let known = self.position.as_ref().map(ToString::to_string);
+        known.unwrap_or_else(|| "none, it has sent no message".to_string())
     }
 }
 
@@ -44,31 +65,37 @@ pub(crate) struct SilentRank {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SenderLeft;
 
+/// Content of an inbox.
 pub(crate) struct State {
+    /// Messages that have arrived and were not taken, by sender and key.
     queues: HashMap<(usize, Key), VecDeque<Arrived>>,
+    /// Known state of every rank.
     peers: Vec<Peer>,
+    /// The first failure of any rank.
     failure: Option<Error>,
-    /// Whether another rank reported the failure.
-    was_told: bool,
+    /// Whether the failure was reported by another rank.
+    failure_is_remote: bool,
 }
 
 impl State {
     /// Returns the next message of `from` with `key`, if it has arrived or can no longer arrive.
-    pub fn next(&mut self, from: usize, key: Key) -> Option<Result<Arrived, SenderLeft>> {
+    pub(crate) fn next(&mut self, from: usize, key: Key) -> Option<Result<Arrived, SenderLeft>> {
         let taken = self.take(from, key).map(Ok);
         taken.or_else(|| self.peers[from].has_left.then_some(Err(SenderLeft)))
     }
 
+    /// Removes the first message of a queue.
     fn take(&mut self, from: usize, key: Key) -> Option<Arrived> {
         let queue = self.queues.get_mut(&(from, key))?;
         let first = queue.pop_front();
         if queue.is_empty() {
-            // Keys hold epochs: empty queues would accumulate.
+            // Keys contain epochs: empty queues would accumulate.
             self.queues.remove(&(from, key));
         }
         first
     }
 
+    /// Stores the failure, unless there was an earlier one. Returns whether this is the first.
     fn fail(&mut self, error: Error) -> bool {
         let first = self.failure.is_none();
         self.failure.get_or_insert(error);
@@ -76,8 +103,8 @@ impl State {
     }
 }
 
-/// Messages that have arrived at a rank. Transports deliver them; the threads of the rank wait for them and take them.
-/// All ranks are world ranks.
+/// Messages that have arrived at a rank. Transports deliver them; threads of the rank wait for them and take them. All
+/// ranks are world ranks.
 pub(crate) struct Inbox {
     state: Mutex<State>,
     changed: Condvar,
@@ -87,10 +114,10 @@ pub(crate) struct Inbox {
 
 impl Inbox {
     /// Returns the empty inbox of one of `ranks` ranks.
-    pub fn new(ranks: usize) -> Self {
+    pub(crate) fn new(ranks: usize) -> Self {
         let now = Instant::now();
-        let peers = (0..ranks).map(|_| Peer { last_heard: now, position: None, has_left: false }).collect();
-        let state = State { queues: HashMap::new(), peers, failure: None, was_told: false };
+        let peers = (0..ranks).map(|_| Peer::new(now)).collect();
+        let state = State { queues: HashMap::new(), peers, failure: None, failure_is_remote: false };
         Inbox { state: Mutex::new(state), changed: Condvar::new(), wakeup: Wakeup::default() }
     }
 
@@ -98,20 +125,22 @@ impl Inbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn ranks(&self) -> usize {
+    /// Returns the number of ranks.
+    pub(crate) fn ranks(&self) -> usize {
         self.state().peers.len()
     }
 
-    /// Stores a message of rank `from`, or acts on it if it is an internal one.
-    pub fn deliver(&self, from: usize, key: Key, message: Message) {
+    /// Stores a message of rank `from` and wakes waiting threads. Heartbeats and notices update the state instead.
+    pub(crate) fn deliver(&self, from: usize, key: Key, message: Message) {
         let at = Instant::now();
         let mut state = self.state();
-        state.peers[from].last_heard = at;
+        state.peers[from].last_arrival = at;
         match key.kind {
-            Kind::Heartbeat => state.peers[from].position = Some(notice::text(&message)),
+            Kind::Heartbeat => state.peers[from].heartbeat(&notice::text(&message)),
             Kind::Leave => state.peers[from].has_left = true,
-            Kind::Notice => state.was_told |= state.fail(notice::decode(from, &message)),
+            Kind::Notice => state.failure_is_remote |= state.fail(notice::decode(from, &message)),
             _ => {
+                state.peers[from].message(key.tag);
                 let arrived = Arrived { message: message.arrived(from, key), at };
                 state.queues.entry((from, key)).or_default().push_back(arrived);
             }
@@ -125,32 +154,32 @@ impl Inbox {
         }
     }
 
-    /// Records a sign of life of rank `from`.
+    /// Records that a piece of a message of rank `from` has arrived.
     #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "threads deliver whole messages"))]
-    pub fn mark_alive(&self, from: usize) {
-        self.state().peers[from].last_heard = Instant::now();
+    pub(crate) fn mark_alive(&self, from: usize) {
+        self.state().peers[from].last_arrival = Instant::now();
     }
 
     /// Makes all waiting threads check their condition again.
-    pub fn wake_waiters(&self) {
-        // A thread that has checked its condition, but does not sleep yet, holds the lock.
+    pub(crate) fn wake_waiters(&self) {
+        // A thread between checking its condition and sleeping holds the lock.
         drop(self.state());
         self.changed.notify_all();
     }
 
-    /// Returns whether a wait for `key` of `from` would end at once.
-    pub fn is_there(&self, from: usize, key: Key) -> bool {
+    /// Returns whether a wait for the message of `from` with `key` would return at once.
+    pub(crate) fn is_ready(&self, from: usize, key: Key) -> bool {
         let state = self.state();
         state.failure.is_some() || state.peers[from].has_left || state.queues.contains_key(&(from, key))
     }
 
     /// Returns the next message of `from` with `key`, if it has arrived or can no longer arrive.
-    pub fn next(&self, from: usize, key: Key) -> Option<Result<Message, SenderLeft>> {
+    pub(crate) fn next(&self, from: usize, key: Key) -> Option<Result<Message, SenderLeft>> {
         self.state().next(from, key).map(|next| next.map(|arrived| arrived.message))
     }
 
-    /// Blocks until `ready` returns a value. A failure of any rank ends every wait.
-    pub fn wait<R>(&self, tag: Tag, mut ready: impl FnMut(&mut State) -> Option<R>) -> Result<R> {
+    /// Blocks until `ready` returns a value or any rank has failed.
+    pub(crate) fn wait<R>(&self, tag: Tag, mut ready: impl FnMut(&mut State) -> Option<R>) -> Result<R> {
         let mut state = self.state();
         loop {
             if let Some(failure) = &state.failure {
@@ -163,57 +192,58 @@ impl Inbox {
         }
     }
 
-    /// Blocks until all ranks but `me` have left.
-    pub fn wait_for_leave(&self, me: usize, tag: Tag) -> Result<()> {
+    /// Blocks until all ranks except `me` have left or any rank has failed.
+    pub(crate) fn wait_for_leave(&self, me: usize, tag: Tag) -> Result<()> {
         let all = |s: &mut State| s.peers.iter().enumerate().all(|(rank, peer)| rank == me || peer.has_left);
         self.wait(tag, |state| all(state).then_some(()))
     }
 
-    /// Blocks until a rank has failed, at most for `timeout`.
-    pub fn wait_for_failure(&self, timeout: Duration) -> Option<Error> {
+    /// Blocks until any rank has failed, at most for `timeout`. Returns the failure.
+    pub(crate) fn wait_for_failure(&self, timeout: Duration) -> Option<Error> {
         let waited = self.changed.wait_timeout_while(self.state(), timeout, |state| state.failure.is_none());
         waited.unwrap_or_else(PoisonError::into_inner).0.failure.clone()
     }
 
-    /// Ends all present and future waits with `error`, unless there was an earlier failure. Returns whether this is the
+    /// Ends all current and future waits with `error`, unless there was an earlier failure. Returns whether this is the
     /// first.
-    pub fn fail(&self, error: Error) -> bool {
+    pub(crate) fn fail(&self, error: Error) -> bool {
         let first = self.state().fail(error);
         self.changed.notify_all();
         self.wakeup.notify();
         first
     }
 
-    pub fn failure(&self) -> Option<Error> {
+    /// Returns the first failure of any rank.
+    pub(crate) fn failure(&self) -> Option<Error> {
         self.state().failure.clone()
     }
 
-    /// Returns whether another rank reported the failure.
-    pub fn was_told(&self) -> bool {
-        self.state().was_told
+    /// Returns whether the failure was reported by another rank.
+    pub(crate) fn failure_is_remote(&self) -> bool {
+        self.state().failure_is_remote
     }
 
-    /// Returns the last known position of a rank; `None` if it has left.
-    pub fn position_of(&self, rank: usize) -> Option<String> {
+    /// Returns the last known position of a rank; `None` if the rank has left.
+    pub(crate) fn position_of(&self, rank: usize) -> Option<String> {
         let peer = &self.state().peers[rank];
         (!peer.has_left).then(|| peer.last_position())
     }
 
     /// Returns the rank that has been silent for longest, if longer than `deadline`. Ranks that have left are ignored.
-    pub fn silent(&self, me: usize, deadline: Duration) -> Option<SilentRank> {
+    pub(crate) fn silent(&self, me: usize, deadline: Duration) -> Option<SilentRank> {
         let now = Instant::now();
         let state = self.state();
-        let silence = |peer: &Peer| now.saturating_duration_since(peer.last_heard);
+        let silence = |peer: &Peer| now.saturating_duration_since(peer.last_arrival);
         let lost = |(rank, peer): &(usize, &Peer)| *rank != me && !peer.has_left && silence(peer) > deadline;
-        // The rank that fell silent first is the cause: others may only be waiting for it.
+        // The rank that has been silent for longest is the cause: others may be waiting for it.
         let (rank, peer) = state.peers.iter().enumerate().filter(lost).max_by_key(|(_, p)| silence(p))?;
         Some(SilentRank { rank, seconds: silence(peer).as_secs(), last: peer.last_position() })
     }
 
-    /// Restarts the measurement of silence for all ranks, after this process itself was suspended.
-    pub fn reset_silence(&self) {
+    /// Sets the last arrival of all ranks to now, after this process itself was suspended.
+    pub(crate) fn reset_silence(&self) {
         let now = Instant::now();
-        self.state().peers.iter_mut().for_each(|peer| peer.last_heard = now);
+        self.state().peers.iter_mut().for_each(|peer| peer.last_arrival = now);
     }
 }
 
@@ -221,7 +251,7 @@ impl Inbox {
 mod tests {
     use super::*;
     use crate::group::Group;
-    use crate::tag::Purpose;
+    use crate::position::Position;
 
     const TAG: Tag = Tag::new(Purpose::Features);
 
@@ -238,17 +268,42 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_sorted_by_sender_and_key_and_keep_their_order() {
+    fn messages_are_queued_by_sender_and_key() {
         let inbox = Inbox::new(3);
         let (a, b) = (user(TAG), user(TAG.slot(1)));
         for (from, key, value) in [(1, a, 10), (2, a, 20), (1, b, 30), (1, a, 11)] {
             inbox.deliver(from, key, Message::of(&[value as u64]));
         }
-        assert!(inbox.is_there(2, a) && !inbox.is_there(2, b));
+        assert!(inbox.is_ready(2, a) && !inbox.is_ready(2, b));
         let order = [(1, b), (1, a), (2, a), (1, a)]
             .map(|(from, key)| number(&inbox.next(from, key).unwrap().unwrap()));
         assert_eq!(order, [30, 10, 20, 11]);
         assert!(inbox.next(1, a).is_none() && inbox.state().queues.is_empty());
+    }
+
+    #[test]
+    fn positions_follow_messages_between_heartbeats() {
+        let inbox = Inbox::new(2);
+        let position = || inbox.position_of(1).unwrap();
+        let heartbeat = |position: Position| {
+            let message = Message::of(position.encode().as_bytes());
+            inbox.deliver(1, Key::control(Kind::Heartbeat), message);
+        };
+        let deliver = |kind, tag| inbox.deliver(1, Group::world(0, 2).key(kind, tag), Message::empty());
+        assert!(position().contains("no message"));
+
+        heartbeat(Position::new("forward").epoch(1).layer(1));
+        assert_eq!(position(), "epoch 1, layer 1, forward");
+        deliver(Kind::User, TAG.epoch(26).layer(2));
+        assert_eq!(position(), "epoch 26, layer 2, features");
+        deliver(Kind::Addend, Tag::new(Purpose::Weights).epoch(26).layer(1));
+        assert_eq!(position(), "epoch 26, layer 1, weights");
+        // Of an earlier epoch or no step at all.
+        deliver(Kind::User, TAG.epoch(25));
+        deliver(Kind::User, Tag::new(Purpose::Control).epoch(30));
+        assert_eq!(position(), "epoch 26, layer 1, weights");
+        heartbeat(Position::new("checkpoint").epoch(26));
+        assert_eq!(position(), "epoch 26, layer 0, checkpoint");
     }
 
     #[test]
@@ -262,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_left_are_neither_awaited_nor_lost() {
+    fn waiting_for_a_rank_that_has_left_fails_and_it_is_not_lost() {
         let inbox = Inbox::new(3);
         inbox.deliver(1, user(TAG), Message::empty());
         inbox.deliver(1, Key::control(Kind::Leave), Message::empty());

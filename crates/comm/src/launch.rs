@@ -1,14 +1,14 @@
 //! Detects launchers.
 
-/// Returns whether a launcher (`mpirun`, `srun`, …) started this process as a rank, according to the environment.
+/// Returns whether a launcher (`mpirun`, `srun`, …) started this process as a rank, according to environment variables.
 ///
-/// Available without the feature `mpi`, so that a program without it can refuse to run as several independent copies.
+/// Available without the feature `mpi`, so that a build without MPI can refuse to run as several independent copies.
 pub fn launched() -> bool {
     is_launched(|name| std::env::var(name).ok())
 }
 
 fn is_launched(variable: impl Fn(&str) -> Option<String>) -> bool {
-    // Open MPI; MPICH, Intel MPI and others; anything that speaks PMIx.
+    // Open MPI; MPICH, Intel MPI and others; any PMIx launcher.
     let ranks = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"];
     // Slurm sets SLURM_PROCID and SLURM_NTASKS in batch scripts too, but SLURM_STEP_NUM_TASKS only in tasks.
     let tasks = variable("SLURM_STEP_NUM_TASKS").and_then(|tasks| tasks.parse::<u32>().ok());

@@ -1,12 +1,12 @@
 //! Typed point-to-point messages and collectives between ranks. Knows nothing about graphs or training.
 //!
-//! A [`Comm`] connects a rank to the others. Messages are tagged, and sending never blocks. Collectives are built on
+//! A [`Comm`] is a communicator, as in MPI. Messages have tags, and sending never blocks. Collectives are built on
 //! messages and process ranks in a fixed order, so every transport gives the same bits and counts the same bytes. Ranks
 //! are threads of one process ([`threads`]) or processes started by a launcher (`mpi`, with the feature of that name).
 //!
 //! Each rank has a *progress thread*. It moves messages, advances all-reduces, sends a heartbeat with the rank's
-//! [`Position`] once a second, and detects lost ranks. So every wait ends: with its result, or with an error that names
-//! the rank that failed.
+//! [`Position`] once a second, and detects lost ranks. Therefore every wait ends, with its result or with an error that
+//! names the rank that failed.
 //!
 //! ```
 //! use halograph_comm::{Error, Options, Purpose, Tag, threads};

@@ -1,4 +1,4 @@
-//! Messages: plain numbers in reused memory.
+//! Messages: arrays of numbers in pooled memory.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,32 +11,33 @@ use crate::tag::Key;
 
 /// Bytes of a word, the unit of storage.
 const WORD: usize = size_of::<u64>();
-/// Words behind the payload that hold key, length and flags when a message is sent, so that sending copies nothing.
+/// Words after the payload for key, length and flags, so that a message is sent without copying it.
 const TRAILER: usize = 3;
-/// Position of the flags in the last word of the trailer; the length is below them.
+/// Lowest bit of the flags in the last word of the trailer; the bits below hold the length.
 const FLAGS: u32 = 56;
 
-/// A message: numbers of one type. May be empty.
+/// A message: an array of numbers of one type. May be empty.
 #[derive(Clone)]
 pub struct Message {
-    /// Shared by clones: a message to all ranks is in memory once, unless MPI needs a trailer for each.
+    /// Payload and trailer. Clones share it until one of them is written to.
     words: Arc<Buffer<u64>>,
+    /// Bytes of the payload.
     bytes: usize,
-    /// Sent beside the payload and not counted as part of it.
+    /// Flags of an all-reduce; not counted as payload.
     flags: u8,
-    /// World rank of the sender and key; `None` before it has arrived.
+    /// World rank of the sender and key; `None` before the message has arrived.
     origin: Option<(usize, Key)>,
 }
 
 impl Message {
-    /// Allocates a message of `len` unspecified numbers, to be filled through [`Message::as_mut_slice`].
+    /// Allocates a message of `len` numbers with unspecified values, to be filled through [`Message::as_mut_slice`].
     pub fn new<E: Pod>(len: usize) -> Self {
         let bytes = len * size_of::<E>();
         let words = Buffer::unspecified(bytes.div_ceil(WORD) + TRAILER);
         Message { words: Arc::new(words), bytes, flags: 0, origin: None }
     }
 
-    /// Returns a message with a copy of `numbers`.
+    /// Allocates a message with a copy of `numbers`.
     pub fn of<E: Pod>(numbers: &[E]) -> Self {
         let mut message = Message::new::<E>(numbers.len());
         message.as_mut_slice().copy_from_slice(numbers);
@@ -53,16 +54,16 @@ impl Message {
         self.bytes
     }
 
-    /// Returns the numbers; an error if the payload is not a multiple of their size.
+    /// Returns the numbers, or [`Error::Size`] if the payload is not a multiple of their size.
     pub fn as_slice<E: Pod>(&self) -> Result<&[E]> {
-        const { assert!(size_of::<E>() > 0, "numbers have a size") };
+        const { assert!(size_of::<E>() > 0, "zero-sized type") };
         if !self.bytes.is_multiple_of(size_of::<E>()) {
             return Err(self.wrong_size(format!("numbers of {} bytes", size_of::<E>())));
         }
         Ok(bytemuck::cast_slice(&self.raw()[..self.bytes]))
     }
 
-    /// Returns the numbers; an error unless there are exactly `len`.
+    /// Returns the numbers, or [`Error::Size`] unless there are exactly `len`.
     pub fn expect<E: Pod>(&self, len: usize) -> Result<&[E]> {
         if self.bytes != len * size_of::<E>() {
             return Err(self.wrong_size(format!("{len} numbers of {} bytes", size_of::<E>())));
@@ -70,7 +71,7 @@ impl Message {
         self.as_slice()
     }
 
-    /// Returns the numbers for writing. Copies them if the message has clones.
+    /// Returns the numbers for writing. Allocates a copy if the message has clones.
     ///
     /// # Panics
     /// If the payload is not a multiple of the size of a number.
@@ -80,14 +81,15 @@ impl Message {
         bytemuck::cast_slice_mut(&mut bytemuck::cast_slice_mut::<u64, u8>(words)[..bytes])
     }
 
+    /// Returns the bytes of payload and trailer.
     fn raw(&self) -> &[u8] {
         bytemuck::cast_slice::<u64, u8>(&self.words)
     }
 
     fn wrong_size(&self, wanted: String) -> Error {
         let message = match self.origin {
-            Some((from, key)) => format!("the message of rank {from} with {}", key.tag),
-            None => "a message that was not sent".to_string(),
+            Some((from, key)) => format!("the message from rank {from} with tag {}", key.tag),
+            None => "a local message".to_string(),
         };
         Error::Size { message, bytes: self.bytes, wanted }
     }
@@ -97,6 +99,7 @@ impl Message {
         Message { flags, ..self }
     }
 
+    /// Returns the flags.
     pub(crate) fn flags(&self) -> u8 {
         self.flags
     }
@@ -109,10 +112,7 @@ impl Message {
 }
 
 /// Encoding for transport between processes.
-#[cfg_attr(
-    not(any(test, feature = "mpi")),
-    expect(dead_code, reason = "threads pass messages on as they are")
-)]
+#[cfg_attr(not(any(test, feature = "mpi")), expect(dead_code, reason = "threads do not encode messages"))]
 impl Message {
     /// Writes the trailer of a message that is sent with `key`.
     pub(crate) fn seal(&mut self, key: Key) {
@@ -126,7 +126,7 @@ impl Message {
         &self.words
     }
 
-    /// Decodes a sealed message; `None` if the words are not one.
+    /// Decodes a sealed message; `None` if the words do not encode one.
     pub(crate) fn unsealed(words: Buffer<u64>) -> Option<(Key, Self)> {
         let end = words.len().checked_sub(TRAILER)?;
         let key = Key::from_words([words[end], words[end + 1]])?;
@@ -169,8 +169,8 @@ mod tests {
     fn clones_share_memory_until_written_to() {
         let mut message = Message::of(&[1u32, 2, 3]);
         let copy = message.clone();
-        let at = |message: &Message| message.as_slice::<u32>().unwrap().as_ptr();
-        assert_eq!(at(&message), at(&copy));
+        let address = |message: &Message| message.as_slice::<u32>().unwrap().as_ptr();
+        assert_eq!(address(&message), address(&copy));
         message.as_mut_slice::<u32>()[0] = 9;
         assert_eq!(
             (message.as_slice().unwrap(), copy.as_slice().unwrap()),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_length_is_reported() {
+    fn a_wrong_length_is_an_error() {
         let key = user(Tag::new(Purpose::Gradients).layer(2));
         let message = Message::of(&[1u32, 2, 3]).arrived(4, key);
         let text = message.as_slice::<f64>().unwrap_err().to_string();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn sealed_messages_are_decoded_and_damaged_ones_refused() {
+    fn sealed_messages_are_decoded_and_damaged_ones_are_rejected() {
         let key = user(Tag::new(Purpose::Features).epoch(9));
         for numbers in [&[][..], &[1u8], &[1, 2, 3, 4, 5, 6, 7, 8], &[7; 9]] {
             let flags = 0xa5 & 0xff << numbers.len();

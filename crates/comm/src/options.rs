@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-/// Timeouts and message sizes. Must be the same on every rank.
+/// Timeout, heartbeat interval and piece size. Must be the same on every rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Silence after which a rank counts as lost.
+    /// Timeout: a rank is lost if no message or heartbeat of it arrives for this long.
     pub deadline: Duration,
-    /// Time between two heartbeats of a rank.
+    /// Interval between two heartbeats of a rank.
     pub heartbeat: Duration,
-    /// Maximum bytes that are sent between processes in one piece. Longer messages are split, so that heartbeats do not
-    /// queue behind them: sending a few pieces must take much less time than the deadline.
+    /// Maximum bytes that are sent between processes in one piece. Longer messages are split, so that heartbeats need
+    /// not wait for them. Sending a few pieces must take much less time than the deadline.
     pub piece: usize,
 }
 
@@ -21,7 +21,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Returns the time between two heartbeats. Several fit into the deadline, so that a late one is no loss.
+    /// Returns the interval between two heartbeats: at most a quarter of the deadline, so that one may be late.
     pub(crate) fn heartbeat_interval(&self, deadline: Duration) -> Duration {
         self.heartbeat.min(deadline / 4)
     }

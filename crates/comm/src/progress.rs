@@ -10,27 +10,29 @@ use crate::shared::{Commands, End, Shared};
 use crate::tag::{Key, Kind};
 use crate::transport::{Transport, TransportError};
 
-/// Time between two checks of other processes. Short, because a launcher that misses a process soon ends all.
+/// Interval between two checks of other processes. Short, because a launcher that notices the end of a process soon
+/// ends the job.
 const PROCESS_CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// Sleep of a thread that was told to stall.
+/// Sleep of a stalled thread.
 const STALL_SLEEP: Duration = Duration::from_secs(1);
 
 /// Moves messages, advances reductions, sends heartbeats and detects lost ranks.
 pub(crate) struct Progress {
     shared: Arc<Shared>,
     transport: Box<dyn Transport>,
-    /// When the next heartbeat is due.
+    /// Time of the next heartbeat.
     next_heartbeat: Instant,
-    /// When the processes of other ranks are checked next.
+    /// Time of the next check of the processes of other ranks.
     next_process_check: Instant,
-    /// When other ranks were last checked.
+    /// Time of the last check of other ranks.
     last_check: Instant,
     /// Whether this rank has announced that it leaves.
     has_left: bool,
 }
 
 impl Progress {
-    pub fn new(shared: Arc<Shared>, transport: Box<dyn Transport>) -> Self {
+    /// Returns the state of a progress thread that has not started.
+    pub(crate) fn new(shared: Arc<Shared>, transport: Box<dyn Transport>) -> Self {
         let now = Instant::now();
         Progress {
             shared,
@@ -42,9 +44,9 @@ impl Progress {
         }
     }
 
-    /// Runs until it is told to end. A panic here fails the rank, so that its waits end.
-    pub fn run(mut self) {
-        // A pool of this thread only: allocating large messages must not wait for threads that compute.
+    /// Runs until [`Commands::end`] is set. A panic of this thread fails the rank, so that its waits end.
+    pub(crate) fn run(mut self) {
+        // A pool of this thread only: allocating large messages must not wait for compute threads.
         let pool = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build();
         let shared = self.shared.clone();
         let ended = catch_unwind(AssertUnwindSafe(|| {
@@ -72,14 +74,14 @@ impl Progress {
         }
     }
 
-    /// Does what is possible without blocking. Returns whether there was anything to do.
+    /// Moves messages, advances reductions and checks ranks. Does not block. Returns whether anything progressed.
     fn poll(&mut self, commands: Commands) -> bool {
         let mut progressed = match self.transport.poll(&self.shared) {
             Ok(progressed) => progressed,
             Err(error) => self.fail_transport(error),
         };
         progressed |= self.shared.advance_reductions();
-        // The announcement must be the last message, and background messages would be sent after it.
+        // The announcement must be the last message: wait until background messages were sent.
         let is_done = !self.shared.is_reducing() && !self.transport.pending(false);
         if commands.leave && !self.has_left && is_done {
             self.send_to_all(Kind::Leave, &Message::empty());
@@ -89,20 +91,20 @@ impl Progress {
         progressed
     }
 
-    /// Sends a heartbeat and checks the other ranks, where due.
+    /// Checks the processes of other ranks and sends a heartbeat, if it is time to.
     fn check_ranks(&mut self) {
         let now = Instant::now();
         let since_last = now - self.last_check;
         self.last_check = now;
         if since_last > self.shared.deadline() / 2 {
-            // This process itself was suspended: first receive what others have sent meanwhile.
+            // This process itself was suspended: messages of the others must be received first.
             self.shared.inbox.reset_silence();
             self.next_process_check = now + PROCESS_CHECK_INTERVAL;
         }
         if now >= self.next_process_check {
             self.next_process_check = now + PROCESS_CHECK_INTERVAL;
             if let Some((rank, last)) = self.shared.ended_process() {
-                self.shared.fail(Error::Gone { rank, host: self.shared.host(rank), last });
+                self.shared.fail(Error::Exited { rank, host: self.shared.host(rank), last });
             }
         }
         if now >= self.next_heartbeat {
@@ -111,12 +113,12 @@ impl Progress {
         }
     }
 
-    /// Sends a heartbeat and checks those of the others.
+    /// Sends a heartbeat and checks for silent ranks.
     fn heartbeat(&self) {
-        // A rank that has left need not send any; but its announcement may be queued behind long messages.
+        // A rank that has left sends no heartbeats, unless its announcement is still queued behind long messages.
         if !self.has_left || self.transport.pending(false) {
-            let text = self.shared.position().to_string();
-            self.send_to_all(Kind::Heartbeat, &Message::of(text.as_bytes()));
+            let position = self.shared.position().encode();
+            self.send_to_all(Kind::Heartbeat, &Message::of(position.as_bytes()));
         }
         if let Some(silent) = self.shared.inbox.silent(self.shared.rank, self.shared.deadline()) {
             self.shared.fail(Error::Lost {
@@ -129,21 +131,23 @@ impl Progress {
         }
     }
 
+    /// Sends an internal message to all other ranks.
     fn send_to_all(&self, kind: Kind, message: &Message) {
         self.shared.others().for_each(|to| self.shared.send(to, Key::control(kind), message.clone()));
     }
 
-    /// Fails the rank. Returns false: an error is no reason to poll again at once.
+    /// Fails the rank. Returns false, i.e. that nothing progressed.
     fn fail_transport(&self, TransportError { rank, cause }: TransportError) -> bool {
         self.shared.fail(Error::Transport { rank, host: self.shared.host(rank), cause });
         false
     }
 
-    /// Returns whether all messages that another rank may still read were sent; after a failure, only notices.
+    /// Returns whether all messages were sent that must be sent before the end; after a failure, only notices.
     fn is_flushed(&self, end: End) -> bool {
         (self.has_left || !end.agreed) && !self.transport.pending(!end.agreed)
     }
 
+    /// Shuts the transport down if all ranks have agreed to leave.
     fn finish(self) {
         if self.shared.commands().end.is_some_and(|end| end.agreed)
             && let Err(cause) = self.transport.finish()

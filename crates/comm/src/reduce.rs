@@ -1,9 +1,9 @@
 //! All-reduce: sums over ranks with the same bits on every rank.
 //!
-//! A vector is split into one chunk per rank. Every rank sends chunk q to rank q, which adds the chunks in the order of
-//! ranks and sends the sum to all. So the order of additions does not depend on the order of arrival. All P ranks together
-//! send `2 (P - 1)` times the vector, which is the minimum. The progress thread does the work, so that the calling thread
-//! can overlap it with computation.
+//! Reduce-scatter, then all-gather, over point-to-point messages. A vector is split into one chunk per rank. Every
+//! rank sends chunk q to rank q, which adds the chunks in the order of ranks and sends the sum to all. Therefore the
+//! order of additions does not depend on the order of arrival. All P ranks together send `2 (P - 1)` times the
+//! vector, which is the minimum. The progress thread does the work, so that communication overlaps with computation.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,12 +18,12 @@ use crate::message::Message;
 use crate::shared::{Reduction, Shared};
 use crate::tag::{Key, Kind, Tag};
 
-/// Returns the chunk of `len` numbers that rank `rank` of `size` adds up.
+/// Returns the range of the chunk of `len` numbers that rank `rank` of `size` ranks sums.
 fn chunk(len: usize, rank: usize, size: usize) -> Range<usize> {
     len * rank / size..len * (rank + 1) / size
 }
 
-/// Sums and flags of a reduction, once it is done.
+/// Sums and flags of a finished reduction.
 type ResultCell<T> = Arc<Mutex<Option<(Buffer<T>, u8)>>>;
 
 /// An all-reduce in progress, of numbers of type `T`. Ranks are those of the group.
@@ -35,16 +35,16 @@ struct AllReduce<T> {
     sum: Message,
     /// Flags of this rank and of those whose addends were added.
     flags: u8,
-    /// Rank whose addend is added next; the size of the group when all were.
+    /// Rank whose addend is added next; the size of the group when all were added.
     next_addend: usize,
-    /// Rank whose sum is stored next; the size of the group when all were.
+    /// Rank whose sum is stored next; the size of the group when all were stored.
     next_sum: usize,
     result: ResultCell<T>,
     done: bool,
 }
 
 impl<T: Real> AllReduce<T> {
-    /// Returns the chunk that a rank adds up.
+    /// Returns the range of the chunk that a rank sums.
     fn chunk(&self, rank: usize) -> Range<usize> {
         chunk(self.numbers.len(), rank, self.group.size())
     }
@@ -93,7 +93,7 @@ impl<T: Real> AllReduce<T> {
         Ok(true)
     }
 
-    /// Returns the next message of `from`, if it has arrived. This rank sends itself none.
+    /// Returns the next message of `from`, if it has arrived; always `None` for this rank itself.
     fn next(&self, shared: &Shared, from: usize, kind: Kind) -> Result<Option<Message>> {
         let from = self.group.world_rank(from);
         let next = shared.inbox.next(from, self.group.key(kind, self.tag));
@@ -128,7 +128,7 @@ impl<T: Real> Reduction for AllReduce<T> {
     }
 }
 
-/// Handle of an all-reduce in progress.
+/// Handle for an all-reduce in progress.
 #[must_use = "the sum is what `wait` returns"]
 pub struct Reducing<T> {
     shared: Arc<Shared>,
@@ -149,16 +149,16 @@ impl<T: Real> Reducing<T> {
 }
 
 impl Comm {
-    /// Replaces `numbers` by their sums over all ranks, with the same bits on every rank. Blocks. Collective: all ranks
-    /// must give equally many numbers.
+    /// Replaces `numbers` by their sums over all ranks, with the same bits on every rank. Blocks; collective. All ranks
+    /// must pass equally many numbers.
     pub fn all_reduce<T: Real>(&self, tag: Tag, numbers: &mut [T]) -> Result<()> {
         let sums = self.start_all_reduce(tag, Buffer::from(&*numbers)).wait()?;
         numbers.copy_from_slice(&sums);
         Ok(())
     }
 
-    /// Starts an all-reduce as [`Comm::all_reduce`], without blocking. Collective. Several may be in progress; all ranks
-    /// must start those with equal tags in the same order.
+    /// Starts an all-reduce as [`Comm::all_reduce`]. Does not block; collective. Several may be in progress; all
+    /// ranks must start those with equal tags in the same order.
     pub fn start_all_reduce<T: Real>(&self, tag: Tag, numbers: Buffer<T>) -> Reducing<T> {
         self.start_all_reduce_with_flags(tag, numbers, 0)
     }
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_cover_everything_once() {
+    fn chunks_are_disjoint_and_complete() {
         for (len, size) in [(0, 3), (1, 4), (7, 3), (8, 8), (100, 7)] {
             let mut end = 0;
             for rank in 0..size {

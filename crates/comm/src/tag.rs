@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::position::Position;
 
-/// What a message is sent for. Sent bytes are counted by purpose.
+/// Purpose of a message. Sent bytes are counted by purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Purpose {
     /// Rows of features or hidden layers.
@@ -55,7 +55,7 @@ impl Purpose {
 /// [`Priority`](crate::Priority).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tag {
-    /// Purpose; sent bytes are counted by it.
+    /// Purpose.
     pub purpose: Purpose,
     /// Epoch.
     pub epoch: u32,
@@ -70,7 +70,7 @@ pub struct Tag {
 }
 
 impl Tag {
-    /// Bits of an encoded tag.
+    /// Number of bits of an encoded tag.
     const BITS: u32 = 108;
 
     /// Returns a tag with this purpose; all other fields are zero.
@@ -139,30 +139,30 @@ impl fmt::Display for Tag {
     }
 }
 
-/// Kind of a message: one of the user, or an internal one.
+/// Kind of a message: a user's message or an internal one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
-    /// Sent by users and by collectives on their behalf.
+    /// Sent by users, or by collectives other than all-reduce.
     User,
-    /// A chunk of an all-reduce, sent to the rank that adds it up.
+    /// A chunk of an all-reduce, sent to the rank that sums it.
     Addend,
     /// A chunk of the sum of an all-reduce.
     Sum,
-    /// The sender is alive; holds its position.
+    /// Heartbeat with the position of the sender.
     Heartbeat,
-    /// The sender failed, or found that another rank was lost.
+    /// Failure notice: the sender failed, or detected that another rank was lost.
     Notice,
-    /// The sender will send no more messages.
+    /// Announcement that the sender will send no more messages.
     Leave,
     /// Host names, exchanged at start.
     Hosts,
-    /// Facts that a handshake compares.
+    /// Facts compared by a handshake.
     Facts,
-    /// The barrier after the facts.
+    /// Barrier after the facts.
     Agreed,
-    /// Asks rank 0 for its clock.
+    /// Request for the clock of rank 0.
     Ping,
-    /// Answers with the clock.
+    /// Reply with the clock of rank 0.
     Pong,
 }
 
@@ -185,7 +185,7 @@ impl Kind {
 /// Group id of the world communicator.
 pub(crate) const WORLD: u16 = 0;
 
-/// Identifies a message among all of one sender: group, kind and tag.
+/// Identifies a message among all messages of one sender: group, kind and tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub group: u16,
@@ -194,23 +194,23 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// Bits of a kind and a tag; the group is encoded above them.
+    /// Lowest bit of the group; kind and tag are encoded below it.
     const GROUP: u32 = 112;
 
     /// Returns the key of an internal message that belongs to no group in particular.
-    pub const fn control(kind: Kind) -> Self {
+    pub(crate) const fn control(kind: Kind) -> Self {
         Key { group: WORLD, kind, tag: Tag::new(Purpose::Control) }
     }
 
     /// Encodes the key as the two words that are sent with a message.
-    pub const fn to_words(self) -> [u64; 2] {
+    pub(crate) const fn to_words(self) -> [u64; 2] {
         let kind = (self.kind as u128) << Tag::BITS;
         let code = (self.group as u128) << Key::GROUP | kind | self.tag.to_u128();
         [(code >> 64) as u64, code as u64]
     }
 
-    /// Decodes a key; `None` if these words encode none.
-    pub fn from_words([high, low]: [u64; 2]) -> Option<Self> {
+    /// Decodes a key; `None` if the words do not encode one.
+    pub(crate) fn from_words([high, low]: [u64; 2]) -> Option<Self> {
         let code = (high as u128) << 64 | low as u128;
         let kind = *Kind::ALL.get((code >> Tag::BITS) as usize & 0xf)?;
         let tag = Tag::from_u128(code & ((1 << Tag::BITS) - 1))?;
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn display_omits_what_full_graph_training_does_not_use() {
+    fn display_omits_step_chunk_and_slot_when_zero() {
         let tag = Tag::new(Purpose::Features).epoch(3).layer(1);
         assert_eq!(tag.to_string(), "features (epoch 3, layer 1)");
         let text = tag.step(12).chunk(4).to_string();

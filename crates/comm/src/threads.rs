@@ -14,10 +14,10 @@ use crate::options::Options;
 use crate::shared::Shared;
 use crate::transport::{self, Link, Outgoing, SendStatus, Sender, Transport, TransportError};
 
-/// Runs `work` on `ranks` threads, one for each rank. Blocks until all have ended; returns their results by rank.
+/// Runs `work` on one thread per rank and returns the results by rank. Blocks until all threads have ended.
 ///
-/// An error or panic of a rank ends the current and all later waits of the others with that failure. Communicators of
-/// ranks that succeed are closed together.
+/// An error or panic of a rank ends the current and all later waits of the others with that failure. Ranks that succeed
+/// close their communicators.
 pub fn run<R, E>(
     ranks: usize,
     options: &Options,
@@ -42,7 +42,8 @@ where
     })
 }
 
-/// Returns the world communicators of `ranks` ranks within this process, to be used from a thread each.
+/// Returns the world communicators of `ranks` ranks in this process, each for a thread of its own. Starts a progress
+/// thread per rank.
 pub fn world(ranks: usize, options: &Options) -> Result<Vec<Comm>> {
     let began = Some(Instant::now());
     let inboxes: Inboxes = (0..ranks).map(|_| Arc::new(Inbox::new(ranks))).collect();
@@ -55,6 +56,7 @@ pub fn world(ranks: usize, options: &Options) -> Result<Vec<Comm>> {
 
 type Inboxes = Arc<[Arc<Inbox>]>;
 
+/// Returns the link of a rank to the inboxes of all ranks.
 fn link(rank: usize, inboxes: Inboxes, began: Option<Instant>) -> Link {
     Link {
         rank,
@@ -66,6 +68,7 @@ fn link(rank: usize, inboxes: Inboxes, began: Option<Instant>) -> Link {
     }
 }
 
+/// Runs `work` and closes the communicator, or reports the failure to the other ranks.
 fn run_rank<R, E: From<Error> + Display>(comm: Comm, work: &impl Fn(&Comm) -> Result<R, E>) -> Result<R, E> {
     match catch_unwind(AssertUnwindSafe(|| work(&comm))) {
         Ok(Ok(result)) => comm.close().map(|()| result).map_err(E::from),
@@ -88,11 +91,13 @@ fn panic_message(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
-/// Returns the error of a rank without a thread. Its communicator was dropped with the closure, so the others know.
+/// Returns the error of a rank whose thread could not be started. Its communicator was dropped with the closure, which
+/// failed the other ranks.
 fn not_started<R, E: From<Error>>(cause: std::io::Error) -> Result<R, E> {
     Err(E::from(Error::Start { cause: cause.to_string() }))
 }
 
+/// Returns the result of a thread; its panic as an error.
 fn join<R, E: From<Error>>(joined: thread::Result<Result<R, E>>) -> Result<R, E> {
     let panicked = |panic: Box<dyn Any + Send>| Error::Start { cause: panic_message(&*panic).to_string() };
     joined.unwrap_or_else(|panic| Err(E::from(panicked(panic))))
@@ -111,7 +116,7 @@ impl Sender for DirectSender {
     }
 }
 
-/// Leaves nothing to do for the progress thread.
+/// Transport without work for the progress thread: [`DirectSender`] delivers messages at once.
 struct NoTransport;
 
 impl Transport for NoTransport {
@@ -155,13 +160,13 @@ mod tests {
     }
 
     #[test]
-    fn ranks_with_different_clocks_agree_on_that_of_rank_0() {
-        const APART: Duration = Duration::from_millis(200);
+    fn a_handshake_synchronises_clocks() {
+        const OFFSET: Duration = Duration::from_millis(200);
         let inboxes: Inboxes = (0..2).map(|_| Arc::new(Inbox::new(2))).collect();
         let comms = [0, 1].map(|rank| {
             let inboxes = inboxes.clone();
             let comm = Comm::start(&Options::default(), move || Ok(link(rank, inboxes, None))).unwrap();
-            thread::sleep(APART);
+            thread::sleep(OFFSET);
             comm
         });
         thread::scope(|scope| {
@@ -173,6 +178,6 @@ mod tests {
             comm.take_spans()[0].start
         });
         // The error is at most half the shortest round trip.
-        assert!(Duration::from_nanos(a.abs_diff(b)) < APART / 2, "{a} {b}");
+        assert!(Duration::from_nanos(a.abs_diff(b)) < OFFSET / 2, "{a} {b}");
     }
 }

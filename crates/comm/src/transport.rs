@@ -8,17 +8,18 @@ use crate::message::Message;
 use crate::shared::Shared;
 use crate::tag::Key;
 
-/// Order in which messages to one rank are sent.
+/// Priority of a message among those to the same rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Priority {
-    /// In the order of the calls. For messages that a rank will wait for.
+    /// Sent in the order of the calls. For messages that the receiver waits for.
     Urgent,
-    /// Only while no urgent message to that rank is pending. Urgent messages overtake it, except for the few pieces that
-    /// the transport has already started to send. For messages that are needed later, e.g. in the next epoch.
+    /// Sent only while no urgent message to that rank is pending. Urgent messages overtake it, except for the few
+    /// pieces that the transport has already started to send. For messages that are needed later, e.g. in the next
+    /// epoch.
     Background,
 }
 
-/// A message handed to a transport.
+/// A message passed to a transport.
 pub(crate) struct Outgoing {
     /// World rank of the receiver.
     pub to: usize,
@@ -26,7 +27,7 @@ pub(crate) struct Outgoing {
     #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "threads deliver at once"))]
     pub priority: Priority,
     pub message: Message,
-    /// Time of the call, if it is traced.
+    /// Time of the call, if tracing is enabled.
     #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "threads deliver at once"))]
     pub since: Option<Instant>,
 }
@@ -39,36 +40,37 @@ pub(crate) trait Sender: Send + Sync {
 
 /// State of a message when [`Sender::send`] returns.
 pub(crate) enum SendStatus {
-    /// In the inbox of its receiver.
+    /// It is in the inbox of the receiver.
     Delivered,
-    /// Queued; the transport calls [`Shared::message_sent`] later.
+    /// It is queued; the transport will call [`Shared::message_sent`].
     #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "threads deliver at once"))]
     Queued,
 }
 
-/// A failure to send messages to a rank or to receive them from it.
+/// Failure to send to a rank or to receive from it.
 pub(crate) struct TransportError {
-    /// World rank at the other end.
+    /// World rank of the other rank.
     pub rank: usize,
     pub cause: String,
 }
 
 /// The half of a transport that the progress thread creates and uses.
 pub(crate) trait Transport {
-    /// Sends and receives what is possible without blocking, and reports it to `shared`. Returns whether there was any.
+    /// Sends and receives what is possible without blocking. Delivers received messages to `shared`. Returns whether
+    /// anything was sent or received.
     fn poll(&mut self, shared: &Shared) -> Result<bool, TransportError>;
 
-    /// Returns whether messages are still to be sent; with `notices_only`, heartbeats or failure notices.
+    /// Returns whether messages are still to be sent; with `notices_only`, whether heartbeats or failure notices are.
     fn pending(&self, notices_only: bool) -> bool;
 
-    /// Returns how long the progress thread may sleep after a poll without result.
+    /// Returns the maximum sleep of the progress thread after a poll without progress.
     fn max_sleep(&self) -> Duration;
 
-    /// Shuts the transport down, after all ranks have agreed to leave.
+    /// Shuts the transport down, after all ranks have agreed to leave. May block until the other ranks do.
     fn finish(self: Box<Self>) -> Result<(), String>;
 }
 
-/// A rank and its transport, as opened.
+/// A rank and its opened transport.
 pub(crate) struct Link {
     pub rank: usize,
     pub inbox: Arc<Inbox>,

@@ -11,13 +11,14 @@ pub(crate) struct Wakeup {
 }
 
 impl Wakeup {
-    pub fn notify(&self) {
+    /// Ends the current or next sleep. Does not block.
+    pub(crate) fn notify(&self) {
         *self.notified.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_one();
     }
 
     /// Blocks until the next notification, at most for `timeout`.
-    pub fn sleep(&self, timeout: Duration) {
+    pub(crate) fn sleep(&self, timeout: Duration) {
         let notified = self.notified.lock().unwrap_or_else(PoisonError::into_inner);
         let slept = self.changed.wait_timeout_while(notified, timeout, |notified| !*notified);
         *slept.unwrap_or_else(PoisonError::into_inner).0 = false;
@@ -32,7 +33,7 @@ mod tests {
     fn a_notification_ends_the_next_sleep() {
         let wakeup = Wakeup::default();
         wakeup.notify();
-        // Would time the test out if the notification were lost.
+        // The test would time out if the notification were lost.
         wakeup.sleep(Duration::from_secs(3600));
         wakeup.sleep(Duration::ZERO);
     }

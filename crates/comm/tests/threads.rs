@@ -15,16 +15,18 @@ fn short_deadline() -> Options {
     Options { deadline: Duration::from_secs(2), heartbeat: Duration::from_millis(100), ..Options::default() }
 }
 
+/// Runs `work` on `ranks` ranks with default options.
 fn run<R: Send>(ranks: usize, work: impl Fn(&Comm) -> Result<R, Error> + Sync) -> Vec<Result<R, Error>> {
     threads::run(ranks, &Options::default(), work)
 }
 
+/// Runs `work` on `ranks` ranks, all of which must succeed.
 fn succeed<R: Send>(ranks: usize, work: impl Fn(&Comm) -> Result<R, Error> + Sync) -> Vec<R> {
     run(ranks, work).into_iter().map(|result| result.unwrap_or_else(|e| panic!("{e}"))).collect()
 }
 
 #[test]
-fn everything_works_on_1_to_8_ranks() {
+fn all_checks_pass_on_1_to_8_ranks() {
     (1..=8).for_each(|ranks| drop(succeed(ranks, checks::all)));
 }
 
@@ -37,9 +39,9 @@ fn subgroups_work_on_1_to_8_ranks() {
 fn a_failure_outside_a_group_ends_waits_inside_it() {
     let results = run(4, |comm| {
         if comm.rank() == 1 {
-            return Err(Error::Start { cause: "no luck".into() });
+            return Err(Error::Start { cause: "disk full".into() });
         }
-        let group = comm.subgroup(&[3, 2, 0], 5);
+        let group = comm.subgroup(&[3, 2, 0], 5)?;
         match comm.rank() {
             // No rank sends this message.
             0 => group.receive(1, TAG).wait().map(drop),
@@ -59,7 +61,7 @@ fn errors_in_a_group_name_world_ranks() {
         if comm.rank() == 0 {
             return comm.receive(2, TAG).wait().map(drop);
         }
-        let group = comm.subgroup(&[2, 1], 5);
+        let group = comm.subgroup(&[2, 1], 5)?;
         let fact = [("seed", comm.rank().to_string())];
         let mismatch = handshake(&group, &fact).unwrap_err();
         assert!(matches!(mismatch, Error::Mismatch { rank, .. } if rank == 3 - comm.rank()), "{mismatch}");
@@ -70,20 +72,20 @@ fn errors_in_a_group_name_world_ranks() {
         group.receive(1, TAG).wait()?.expect::<u32>(1).map(drop)
     });
     let texts: Vec<String> = results.into_iter().map(|result| result.unwrap_err().to_string()).collect();
-    assert!(texts[2].contains("the message of rank 1 "), "{}", texts[2]);
+    assert!(texts[2].contains("the message from rank 1 "), "{}", texts[2]);
     assert!(texts[..2].iter().all(|text| text.contains("rank 2 on ")), "{texts:?}");
 }
 
 #[test]
-fn a_group_ends_with_its_world() {
-    let groups = succeed(2, |comm| Ok(comm.subgroup(&[1, 0], 1)));
+fn closing_the_world_closes_its_groups() {
+    let groups = succeed(2, |comm| comm.subgroup(&[1, 0], 1));
     for group in groups {
         assert_eq!(group.send(0, TAG, Message::empty()), Err(Error::Closed));
         assert!(matches!(group.barrier(TAG), Err(Error::Closed)));
     }
     // A group keeps no rank alive that was dropped before it was closed.
     let mut comms = threads::world(2, &Options::default()).unwrap();
-    let groups = [0, 1].map(|rank: usize| comms[rank].subgroup(&[0, 1], 1));
+    let groups = [0, 1].map(|rank: usize| comms[rank].subgroup(&[0, 1], 1).unwrap());
     drop(comms.pop());
     for group in groups {
         let error = group.receive(1, TAG).wait().unwrap_err();
@@ -95,9 +97,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_lengths_on_any_ranks(ranks in 1usize..=8, len in 0usize..70, most in 1usize..70) {
+    fn messages_and_vectors_may_have_any_length(ranks in 1usize..=8, len in 0usize..70, max_len in 1usize..70) {
         succeed(ranks, |comm| {
-            checks::exchange(comm, most)?;
+            checks::exchange(comm, max_len)?;
             checks::sum::<f32>(comm, len)?;
             checks::sum::<f64>(comm, len)
         });
@@ -106,22 +108,22 @@ proptest! {
 
 #[test]
 fn messages_are_not_copied() {
-    let places = succeed(2, |comm| {
+    let addresses = succeed(2, |comm| {
         if comm.rank() == 0 {
             let message = Message::of(&[1.0f32; 1000]);
-            let place = message.as_slice::<f32>()?.as_ptr() as usize;
+            let address = message.as_slice::<f32>()?.as_ptr() as usize;
             comm.send(1, TAG, message)?;
-            return Ok(place);
+            return Ok(address);
         }
         let receiving = comm.receive(0, TAG);
         let message = receiving.wait()?;
         Ok(message.as_slice::<f32>()?.as_ptr() as usize)
     });
-    assert_eq!(places[0], places[1]);
+    assert_eq!(addresses[0], addresses[1]);
 }
 
 #[test]
-fn messages_to_the_own_rank_are_not_counted() {
+fn messages_of_a_rank_to_itself_are_not_counted() {
     succeed(2, |comm| {
         comm.send(comm.rank(), TAG, Message::of(&[5u8]))?;
         assert!(comm.receive(comm.rank(), TAG).is_there());
@@ -171,14 +173,14 @@ impl std::fmt::Display for UserError {
 #[test]
 fn a_panic_of_one_rank_ends_all_waits() {
     let results = run(3, |comm| {
-        assert!(comm.rank() != 1, "out of luck");
+        assert!(comm.rank() != 1, "index out of bounds");
         comm.all_reduce(TAG, &mut [1.0f32])?;
         comm.barrier(TAG)
     });
     for result in results {
         let error = result.unwrap_err();
         assert!(
-            matches!(&error, Error::Failed { rank: 1, cause, .. } if cause.contains("out of luck")),
+            matches!(&error, Error::Failed { rank: 1, cause, .. } if cause.contains("index out of bounds")),
             "{error}"
         );
     }
@@ -208,7 +210,28 @@ fn a_stalled_rank_is_lost_on_all_others_by_name() {
 }
 
 #[test]
-fn a_lost_rank_is_noticed_without_waiting() {
+fn the_position_of_a_lost_rank_is_that_of_its_last_message() {
+    const EPOCHS: u32 = 1000;
+    let options = Options { heartbeat: Duration::from_secs(3600), ..short_deadline() };
+    let results = threads::run(2, &options, |comm| {
+        // All epochs together take less time than there is between two heartbeats.
+        for epoch in 0..EPOCHS {
+            comm.at(Position::new("forward").epoch(epoch));
+            comm.all_to_all(TAG.epoch(epoch), vec![Message::empty(); 2])?;
+        }
+        match comm.rank() {
+            1 => Err(comm.stall().expect("the other rank notices")),
+            _ => comm.receive(1, TAG).wait().map(drop),
+        }
+    });
+    for result in results {
+        let text = result.unwrap_err().to_string();
+        assert!(text.contains(&format!("epoch {}, layer 0, ", EPOCHS - 1)), "{text}");
+    }
+}
+
+#[test]
+fn a_lost_rank_is_detected_without_waiting() {
     let results = threads::run(2, &short_deadline(), |comm| {
         if comm.rank() == 1 {
             return comm.stall().map_or(Ok(()), Err);
@@ -238,7 +261,7 @@ fn a_rank_that_computes_for_long_is_not_lost() {
 }
 
 #[test]
-fn a_rank_that_leaves_too_early_is_named() {
+fn a_rank_that_closes_without_sending_is_named() {
     for reduce in [false, true] {
         let results = run(2, |comm| match (comm.rank(), reduce) {
             (0, false) => comm.receive(1, TAG.layer(4)).wait().map(drop),
@@ -253,7 +276,7 @@ fn a_rank_that_leaves_too_early_is_named() {
 }
 
 #[test]
-fn a_difference_is_named_on_every_rank() {
+fn every_rank_names_a_mismatch() {
     let results = run(4, |comm| {
         let seed = if comm.rank() == 2 { "8" } else { "7" };
         handshake(comm, &[("version", "1".to_string()), ("seed", seed.to_string())])
@@ -271,12 +294,12 @@ fn vectors_of_different_lengths_are_not_added() {
     let results = run(3, |comm| comm.all_reduce(TAG, &mut vec![1.0f32; 10 + 3 * (comm.rank() / 2)]));
     for result in results {
         let text = result.unwrap_err().to_string();
-        assert!(text.contains("bytes where"), "{text}");
+        assert!(text.contains("bytes, expected"), "{text}");
     }
 }
 
 #[test]
-fn spans_are_recorded_only_when_asked_for() {
+fn spans_are_recorded_only_while_tracing() {
     let spans = succeed(2, |comm| {
         let exchange = || comm.all_to_all(TAG.layer(1), vec![Message::of(&[1u8]); 2]);
         exchange()?;
@@ -297,7 +320,7 @@ fn spans_are_recorded_only_when_asked_for() {
 }
 
 #[test]
-fn waiting_is_counted() {
+fn wait_time_is_counted() {
     let waited = succeed(2, |comm| {
         if comm.rank() == 1 {
             thread::sleep(Duration::from_millis(100));

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use crate::csr::{Csr, CsrView, Ids};
 use crate::error::{Error, Result};
 use crate::io::npy::{Array, DType};
-use crate::progress::{Progress, Unit};
+use crate::progress::{Progress, Silent, Unit};
 
 /// Vertex ids are 32 bits wide.
 pub const MAX_NODES: usize = u32::MAX as usize - 1;
@@ -80,18 +80,20 @@ pub fn build(
     options: EdgeOptions,
     progress: &dyn Progress,
 ) -> Result<(Csr, EdgeCounts)> {
-    if nodes > MAX_NODES {
-        return Err(Error::input(
-            format!("{nodes} nodes"),
-            format!("more than the {MAX_NODES} that ids can number"),
-        ));
-    }
+    check_nodes(nodes)?;
     match input {
         EdgeInput::Rows { indptr, indices, rows } => {
             build_from_rows(nodes, indptr, indices, rows, options, progress)
         }
         EdgeInput::Source(source) => build_from_source(nodes, &*source, options, progress),
     }
+}
+
+fn check_nodes(nodes: usize) -> Result<()> {
+    if nodes <= MAX_NODES {
+        return Ok(());
+    }
+    Err(Error::input(format!("{nodes} nodes"), format!("more than the {MAX_NODES} that ids can number")))
 }
 
 fn build_from_rows(
@@ -393,6 +395,35 @@ fn compact(indptr: &mut [u64], indices: &mut Vec<u32>, lengths: &[u32]) {
     indices.shrink_to_fit();
 }
 
+/// Builds the graph of `nodes` vertices from `(source, destination)` pairs in memory.
+pub fn from_edges(nodes: usize, edges: &[(u32, u32)], options: EdgeOptions) -> Result<(Csr, EdgeCounts)> {
+    check_nodes(nodes)?;
+    build_from_source(nodes, &EdgeSlice(edges), options, &Silent)
+}
+
+/// Borrowed `(source, destination)` pairs.
+struct EdgeSlice<'a>(&'a [(u32, u32)]);
+
+impl EdgeSource for EdgeSlice<'_> {
+    fn visit(&self, sink: &mut dyn FnMut(&[[i64; 2]]) -> Result<()>) -> Result<()> {
+        let mut batch = Vec::with_capacity(4096);
+        for chunk in self.0.chunks(4096) {
+            batch.clear();
+            batch.extend(chunk.iter().map(|&(u, v)| [i64::from(u), i64::from(v)]));
+            sink(&batch)?;
+        }
+        Ok(())
+    }
+
+    fn place(&self, index: u64) -> String {
+        format!("edges, element {index}")
+    }
+
+    fn len(&self) -> Option<u64> {
+        Some(self.0.len() as u64)
+    }
+}
+
 /// Edges held in memory, for readers of small files and for tests.
 pub struct EdgeList {
     /// The file they came from.
@@ -422,7 +453,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::progress::Silent;
 
     fn built(nodes: usize, edges: &[[i64; 2]], options: EdgeOptions) -> Result<(Csr, EdgeCounts)> {
         let source = EdgeList { name: "e".into(), edges: edges.to_vec() };

@@ -6,6 +6,10 @@ use crate::error::{Error, Result};
 pub trait Progress: Sync {
     /// A stage begins: `total` units of work if that is known.
     fn begin(&self, _stage: &str, _total: Option<u64>, _unit: Unit) {}
+    /// A short stage begins. Observers that only log may ignore it.
+    fn brief(&self, _stage: &str) {}
+    /// Work that does not ask [`Progress::cancelled`] begins (`true`) or ends (`false`). Nothing is on disk meanwhile.
+    fn uninterruptible(&self, _active: bool) {}
     /// `n` more units of the current stage are done.
     fn advance(&self, _n: u64) {}
     /// Whether the operation should give up. It then returns [`Error::Cancelled`] and leaves nothing behind.

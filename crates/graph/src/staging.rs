@@ -196,6 +196,5 @@ pub(crate) fn array<T: Element>(path: &Path, shape: &[usize], elements: &[T]) ->
 pub(crate) fn text(path: &Path, contents: &str) -> Result<FileRecord> {
     fs::write(path, contents).at(path, "write")?;
     fs::File::open(path).and_then(|f| f.sync_all()).at(path, "write")?;
-    let blake3 = blake3::hash(contents.as_bytes()).to_hex().to_string();
-    Ok(FileRecord { bytes: contents.len() as u64, blake3 })
+    Ok(FileRecord::of(contents.as_bytes()))
 }

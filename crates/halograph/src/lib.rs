@@ -1,11 +1,17 @@
 //! halograph: graph neural networks on graphs that outgrow one process, on ordinary CPUs.
 //!
-//! This crate is the facade: the libraries under one name, and what stands between them and the command line.
+//! This crate is the facade: [`job`] trains and applies models, [`config`] resolves settings, and the other crates are
+//! re-exported under one name.
 
 pub mod config;
+pub mod job;
 pub mod tensorboard;
+pub mod words;
 
 pub use halograph_comm as comm;
 pub use halograph_graph as graph;
 pub use halograph_nn as nn;
 pub use halograph_train as train;
+
+pub use halograph_train::{Error, Result};
+pub use job::{Job, JobOptions};

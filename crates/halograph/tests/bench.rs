@@ -1,4 +1,4 @@
-//! `halograph bench` as a user meets it.
+//! Tests of `halograph bench`.
 
 mod common;
 
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use common::{halograph, ok, refused};
 
-/// A folder with a small dataset called `g`.
+/// Returns a folder with a small dataset `g`.
 fn small() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     ok(folder.path(), "data make --nodes 300 --edges 2400 --features 12 --classes 3 -o g -q");
@@ -27,7 +27,7 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
-/// Phases and the rest are the epoch; the roofline is what it says it is.
+/// Checks that phases and rest add up to the epoch, and roofs to the roofline.
 fn check_sums(report: &Value) {
     let phases = report["phases"].as_array().unwrap();
     let total = |key: &str| phases.iter().map(|phase| number(&phase[key])).sum::<f64>();
@@ -43,7 +43,7 @@ fn check_sums(report: &Value) {
 }
 
 #[test]
-fn json_tells_everything_and_adds_up() {
+fn json_has_all_fields_and_adds_up() {
     let folder = small();
     for (model, kernels) in [
         ("sage", &["product", "outer products", "aggregation", "norm and tail", "loss", "optimiser"][..]),
@@ -55,7 +55,7 @@ fn json_tells_everything_and_adds_up() {
         assert!(out.status.success() && out.stderr.is_empty(), "{}", String::from_utf8_lossy(&out.stderr));
         let report = json(std::str::from_utf8(&out.stdout).unwrap());
         let fields = "machine threads rates epoch_seconds epoch_seconds_median phases rest_seconds \
-            roofline_seconds share limited_by others_share data model scaling";
+            roofline_seconds ridge_point share limited_by others_share data model scaling";
         for field in fields.split_whitespace() {
             assert!(report.get(field).is_some(), "{field} is missing in {report}");
         }
@@ -71,7 +71,7 @@ fn json_tells_everything_and_adds_up() {
 }
 
 #[test]
-fn people_get_a_table_and_a_sentence() {
+fn text_has_rates_phases_and_roofline() {
     let folder = small();
     let out = halograph(folder.path(), &format!("bench g {QUICK}"));
     let (text, progress) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
@@ -79,21 +79,24 @@ fn people_get_a_table_and_a_sentence() {
         "machine",
         "2 threads",
         "GraphSAGE",
-        "random rows",
+        "random 1 KiB rows",
+        "ridge point",
+        "FLOP/B",
         "aggregation",
-        "all else",
-        "roofline",
-        "of the time at",
+        "bandwidth",
+        "outside kernels",
+        "of its roofline",
+        "of the epoch at",
     ] {
         assert!(text.contains(word), "{word}: {text}");
     }
-    assert!(progress.contains("training") && progress.contains("measuring limits"), "{progress}");
+    assert!(progress.contains("training") && progress.contains("measuring roofs"), "{progress}");
     assert!(halograph(folder.path(), &format!("bench g -q {QUICK}")).stderr.is_empty());
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left behind");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no file is left behind");
 }
 
 #[test]
-fn scaling_holds_one_thread_against_several() {
+fn scaling_compares_one_thread_with_several() {
     let folder = small();
     let report = json(&ok(folder.path(), &format!("bench g --json --scaling {QUICK}")));
     check_sums(&report);
@@ -103,11 +106,11 @@ fn scaling_holds_one_thread_against_several() {
     let quotient = number(&scaling["time_ratio"]) / number(&scaling["roofline_ratio"]);
     assert!((quotient / number(&scaling["quotient"]) - 1.0).abs() < 1e-9, "{report}");
     let message = refused(folder.path(), "bench g --scaling --threads 1");
-    assert!(message.contains("--scaling: there is one thread only"), "{message}");
+    assert!(message.contains("--scaling: needs more than one thread"), "{message}");
 }
 
 #[test]
-fn without_data_a_graph_is_made_and_goes_again() {
+fn without_data_a_temporary_graph_is_generated() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_halograph"));
     let line = format!("bench --json --precision f64 {QUICK}");
@@ -115,11 +118,11 @@ fn without_data_a_graph_is_made_and_goes_again() {
     let out = command.current_dir(folder.path()).output().unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     assert_eq!(json(std::str::from_utf8(&out.stdout).unwrap())["data"], "demo");
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "no file is left behind");
 }
 
 #[test]
-fn what_train_refuses_is_refused() {
+fn refuses_what_train_refuses() {
     let folder = small();
     for (line, words) in [
         ("bench nowhere", "nowhere"),

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use halograph_testing::SmallDisk;
+
 fn halograph(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_halograph")).args(args).output().expect("the binary runs")
 }
@@ -55,6 +57,30 @@ fn make_info_check_and_import_back() {
         json["manifest"]["fingerprint"].as_str().unwrap().to_string()
     };
     assert_eq!(fingerprint(&demo), fingerprint(&copy), "importing a dataset back changes nothing");
+}
+
+#[test]
+fn a_dataset_without_labels_can_be_described_but_not_trained_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::create_dir(path("tables")).unwrap();
+    fs::write(path("tables/edges.csv"), "src,dst\n0,1\n1,2\n").unwrap();
+    fs::write(path("tables/nodes.csv"), "id,x,label\n0,1.5,-1\n1,0.5,-1\n2,2.5,-1\n").unwrap();
+    let (tables, data) = (path("tables"), path("d"));
+    ok(&["data", "import", "csv", text(&tables), "-o", text(&data), "-q"]);
+    let warning = "no node has a label";
+    assert!(ok(&["data", "info", text(&data)]).contains(warning));
+    let json: serde_json::Value =
+        serde_json::from_str(&ok(&["data", "info", text(&data), "--json"])).unwrap();
+    assert!(json["warnings"][0].as_str().unwrap().contains(warning), "{json}");
+    let checked = halograph(&["data", "check", text(&data)]);
+    assert_eq!(checked.status.code(), Some(0));
+    assert!(String::from_utf8_lossy(&checked.stderr).contains(&format!("warning: {warning}")));
+    let refused = fails(2, &["train", text(&data), "--out", text(&path("r"))]);
+    assert!(refused.contains("label.npy: no node has a label"), "{refused}");
+    // A folder of tables is no dataset; the command that makes one of it is named.
+    let refused = fails(2, &["train", text(&tables), "--out", text(&path("r"))]);
+    assert!(refused.contains(&format!("data import csv {} -o", text(&tables))), "{refused}");
 }
 
 #[test]
@@ -135,35 +161,13 @@ fn damage_is_found_and_named() {
     assert!(String::from_utf8_lossy(&out.stdout).contains("feat.npy: truncated"));
 }
 
-/// A tmpfs of 1 MiB, if this process may mount one.
-struct SmallDisk(tempfile::TempDir);
-
-impl SmallDisk {
-    fn mount() -> Option<SmallDisk> {
-        let folder = tempfile::tempdir().unwrap();
-        let mount = ["-t", "tmpfs", "-o", "size=1m", "tmpfs"];
-        let done = Command::new("mount").args(mount).arg(folder.path()).output().ok()?;
-        done.status.success().then_some(SmallDisk(folder))
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.0.path()).status();
-    }
-}
-
 #[test]
-#[expect(clippy::print_stderr, reason = "a skipped test says so")]
 fn a_full_disk_is_named_and_left_clean() {
-    let Some(disk) = SmallDisk::mount() else {
-        eprintln!("skipped: mounting a small tmpfs needs root");
-        return;
-    };
-    let out = disk.0.path().join("small");
+    let Some(disk) = SmallDisk::mount() else { return };
+    let out = disk.path().join("small");
     let message = fails(1, &["data", "make", "small", "-o", text(&out)]);
     assert!(message.contains("free"), "{message}");
-    assert!(entries(disk.0.path()).is_empty(), "{:?}", entries(disk.0.path()));
+    assert!(entries(disk.path()).is_empty(), "{:?}", entries(disk.path()));
     // Ids are not foreseen, so this one fills up in the middle of writing.
     let tables = tempfile::tempdir().unwrap();
     let id = |v: usize| format!("{v}{}", "x".repeat(100_000));
@@ -172,7 +176,7 @@ fn a_full_disk_is_named_and_left_clean() {
     fs::write(tables.path().join("edges.csv"), format!("src,dst\n{},{}\n", id(0), id(1))).unwrap();
     let message = fails(1, &["data", "import", "csv", text(tables.path()), "-o", text(&out)]);
     assert!(message.contains("No space left"), "{message}");
-    assert!(entries(disk.0.path()).is_empty(), "{:?}", entries(disk.0.path()));
+    assert!(entries(disk.path()).is_empty(), "{:?}", entries(disk.path()));
 }
 
 /// Runs a line of bash in which `$H` is the binary and `$D` a folder; gives the exit code and standard error.

@@ -1,6 +1,5 @@
 //! Ranks as processes, as a user starts them: `mpirun -n N halograph train …`.
 #![cfg(all(feature = "mpi", target_os = "linux"))]
-#![expect(clippy::print_stderr, reason = "says what it skips")]
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -35,8 +34,7 @@ struct Done {
 /// The place, if there is an `mpirun`.
 fn place() -> Option<Place> {
     static ONE: Mutex<()> = Mutex::new(());
-    if Command::new("mpirun").arg("--version").output().is_err() {
-        eprintln!("skipped: there is no mpirun");
+    if !halograph_testing::has_mpirun() {
         return None;
     }
     let _alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -116,7 +114,8 @@ impl Place {
         let text = self.read(&format!("{run}/metrics.jsonl"));
         let epochs = text.lines().map(|line| {
             let mut epoch: Value = serde_json::from_str(line).unwrap();
-            epoch.as_object_mut().unwrap().remove("seconds");
+            let fields = epoch.as_object_mut().unwrap();
+            ["seconds", "evaluation_seconds"].iter().for_each(|key| drop(fields.remove(*key)));
             epoch
         });
         (fs::read(self.path(run).join("model.safetensors")).unwrap(), epochs.collect())
@@ -162,12 +161,9 @@ fn so_does_it_on_cora_and_small() {
     let Some(place) = place() else { return };
     place.ok("data make small -o small -q");
     let mut graphs = vec!["small"];
-    match std::env::var("HALOGRAPH_TEST_DATA") {
-        Err(_) => eprintln!("Cora is skipped: HALOGRAPH_TEST_DATA is not set"),
-        Ok(folder) => {
-            place.ok(&format!("data import planetoid {folder}/cora -o cora -q"));
-            graphs.push("cora");
-        }
+    if let Some(cora) = halograph_testing::real_data("cora") {
+        place.ok(&format!("data import planetoid {} -o cora -q", cora.display()));
+        graphs.push("cora");
     }
     for graph in graphs {
         for (model, ranks) in MODELS.into_iter().zip([2, 3, 4, 2, 3]) {
@@ -362,13 +358,28 @@ fn a_signal_to_the_launcher_saves() {
     let done = place.end(launcher);
     assert_ne!(done.code, Some(0));
     assert!(done.stderr.matches("interrupted: finishing").count() <= 1, "{}", done.stderr);
-    assert!(
-        done.stderr.contains("saved. Resume under the same launcher with: halograph train --resume --out r"),
-        "{}",
-        done.stderr
-    );
+    assert!(done.stderr.contains("saved. Resume under the same launcher with: "), "{}", done.stderr);
     place.ranks_ok(3, "--resume --out r -q");
     place.same("r", "whole");
+}
+
+/// Open MPI then sends SIGTERM to rank 0, which METIS catches.
+#[test]
+fn a_rank_that_is_killed_while_rank_0_partitions_is_named() {
+    let Some(place) = place() else { return };
+    // Large enough for METIS to take seconds.
+    place.ok("data make --nodes 60000 --edges 1200000 --features 8 --classes 3 -o large -q");
+    let launcher = place.start(&format!("{LAUNCH} 2 H train large {QUICK} --out r"));
+    let end = Instant::now() + PATIENCE;
+    while !place.read("stderr").contains("METIS") {
+        assert!(Instant::now() < end, "METIS has not begun: {}", place.read("stderr"));
+        sleep(Duration::from_millis(5));
+    }
+    signal("-KILL", processes(&launcher)[1]);
+    let done = place.end(launcher);
+    let errors: Vec<&str> = done.stderr.lines().filter(|line| line.starts_with("error: ")).collect();
+    let named = matches!(errors[..], [line] if line.contains("rank 1 on ") && line.contains("is gone"));
+    assert!(named, "{}", done.stderr);
 }
 
 /// A short form of `scripts/drill`.

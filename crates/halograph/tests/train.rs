@@ -281,7 +281,8 @@ fn an_interrupted_run_goes_on_as_if_nothing_had_happened() {
         assert_eq!(code, Some(130), "{stderr}");
         let done = losses(&run).len();
         let expected = format!(
-            "interrupted after epoch {done}; saved. Resume with: halograph train --resume --out {signal}\n"
+            "interrupted after epoch {done}; saved. Resume with: {} train --resume -o {signal}\n",
+            env!("CARGO_BIN_EXE_halograph")
         );
         assert!(stderr.ends_with(&expected), "{stderr}");
         assert!(stderr.contains("finishing this epoch, then saving"), "{stderr}");

@@ -1,8 +1,8 @@
-//! How fast rows are summed along random graphs, beside how fast this machine reads memory.
+//! Bandwidth of aggregation on random graphs, compared with sequential and random reads of memory.
 //!
 //! `cargo run --release -p halograph-kernels --example aggregate [ROWS ENTRIES [WIDTH]...]`
 //!
-//! Rates are GB/s of what the entries read (entries x width x 4 bytes / best time), whatever caches save.
+//! Rates are GB/s of the rows read by entries: entries x width x 4 bytes / best time, without credit for caches.
 #![expect(clippy::print_stdout, reason = "a program, not a library")]
 
 use std::hint::black_box;
@@ -19,8 +19,8 @@ use rayon::prelude::*;
 const GRAPHS: [[usize; 2]; 2] = [[23_000, 2_300_000], [245_000, 12_000_000]];
 const WIDTHS: [usize; 5] = [41, 64, 100, 256, 602];
 const THREADS: [usize; 2] = [1, 2];
-/// Work is repeated at least twice and until it has taken this long.
-const ENOUGH: Duration = Duration::from_secs(1);
+/// Time of all repetitions of a measurement; there are at least two.
+const MIN_TIME: Duration = Duration::from_secs(1);
 
 fn main() {
     let args: Vec<usize> =
@@ -37,7 +37,7 @@ fn main() {
     }
 }
 
-/// A graph of `rows` rows with about equally many entries each, from anywhere.
+/// Returns bounds and columns of a graph with random entries, about equally many per row.
 fn random(rows: usize, entries: usize) -> (Vec<u64>, Vec<u32>) {
     let key = Key::new(1, "example");
     let bounds = (0..=rows).map(|r| (r * entries / rows) as u64).collect();
@@ -51,34 +51,36 @@ fn measure(pattern: Pattern, width: usize) {
     let source = vec![0.5f32; pattern.rows()];
     let weights = Weights { source: Some(&source), ..Weights::default() };
 
-    report(width, "reading in order", x.len() * 4, || {
+    report(width, "sequential read", x.len() * 4, || {
         black_box(x.par_chunks(1 << 16).map(sum).reduce(|| 0, u64::wrapping_add));
     });
-    report(width, "reading rows anywhere", read, || {
+    report(width, "random rows", read, || {
         let row = |&c: &u32| sum(&x[c as usize * width..][..width]);
         black_box(pattern.columns.par_iter().with_min_len(1 << 12).map(row).reduce(|| 0, u64::wrapping_add));
     });
     report(width, "naive", read, || naive::aggregate(pattern, weights, &x, width, false, &mut out));
     for level in Level::available() {
-        let name = |what: &str| format!("{}{what}", level.name());
-        let weighted = Aggregation { level, pattern, weights, x: &x, width, keep: false };
+        let name = |suffix: &str| format!("{}{suffix}", level.name());
+        let weighted = Aggregation { level, pattern, weights, x: &x, width, accumulate: false };
         let plain = Aggregation { weights: Weights::default(), ..weighted };
         report(width, &name(""), read, || fast::aggregate(plain, &mut out));
         report(width, &name(", weighted"), read, || fast::aggregate(weighted, &mut out));
     }
     let x = vec![f16::ONE; x.len()];
     for level in Level::available() {
-        let halves = Aggregation { level, pattern, weights: Weights::default(), x: &x, width, keep: false };
-        let name = format!("{}, halves", level.name());
+        let halves =
+            Aggregation { level, pattern, weights: Weights::default(), x: &x, width, accumulate: false };
+        let name = format!("{}, f16", level.name());
         report(width, &name, read / 2, || fast::aggregate_half(halves, &mut out));
     }
 }
 
-/// The bits of `x`, added up: a reason to read them that compilers turn into vectors.
+/// Returns the sum of the bits of `x`: reads all numbers in a loop that compilers vectorise.
 fn sum(x: &[f32]) -> u64 {
     x.iter().map(|x| x.to_bits()).fold(0u32, u32::wrapping_add) as u64
 }
 
+/// Prints the rate of `work`, which reads `bytes`, for each number of threads.
 fn report(width: usize, name: &str, bytes: usize, mut work: impl FnMut() + Send) {
     print!("{width:4}  {name:22}");
     for threads in THREADS {
@@ -88,14 +90,14 @@ fn report(width: usize, name: &str, bytes: usize, mut work: impl FnMut() + Send)
     println!();
 }
 
-/// The shortest of several times.
+/// Returns the shortest time of several repetitions.
 fn best(work: &mut impl FnMut()) -> Duration {
-    let begun = Instant::now();
+    let first = Instant::now();
     let mut times = Vec::new();
-    while times.len() < 2 || begun.elapsed() < ENOUGH {
+    while times.len() < 2 || first.elapsed() < MIN_TIME {
         let start = Instant::now();
         work();
         times.push(start.elapsed());
     }
-    times.into_iter().min().expect("there are two")
+    times.into_iter().min().expect("at least two repetitions")
 }

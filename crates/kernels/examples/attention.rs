@@ -1,8 +1,8 @@
-//! Speed of attention: naive and fast, forward and backward, on random graphs.
+//! Time and bandwidth of attention on random graphs: fast and naive, forward and backward.
 //!
-//! `cargo run --release -p halograph-kernels --example attention [MOST NODES]`
+//! `cargo run --release -p halograph-kernels --example attention [MAX_NODES]`
 
-#![allow(clippy::print_stdout)]
+#![expect(clippy::print_stdout, reason = "a program, not a library")]
 
 use std::time::Instant;
 
@@ -36,7 +36,7 @@ fn noise(seed: u64, len: usize) -> Vec<f32> {
     (0..len as u64).map(|i| 2.0 * key.unit(i) as f32 - 1.0).collect()
 }
 
-/// Prints the best of some runs.
+/// Prints the best time of several runs, and the rate of reading `bytes`.
 fn time(name: &str, runs: usize, bytes: usize, mut work: impl FnMut()) {
     let seconds = |work: &mut dyn FnMut()| {
         let start = Instant::now();
@@ -88,8 +88,8 @@ fn measure(nodes: usize, degree: usize) {
 }
 
 fn main() {
-    let most = std::env::args().nth(1).map_or(usize::MAX, |n| n.parse().expect("a number of nodes"));
-    for (nodes, degree) in [(23_000, 100), (245_000, 49)].into_iter().filter(|g| g.0 <= most) {
+    let max_nodes = std::env::args().nth(1).map_or(usize::MAX, |n| n.parse().expect("a number of nodes"));
+    for (nodes, degree) in [(23_000, 100), (245_000, 49)].into_iter().filter(|g| g.0 <= max_nodes) {
         for threads in [1, 2] {
             println!("{nodes} rows, {} entries, {HEADS} x {WIDTH}, {threads} threads", nodes * degree);
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");

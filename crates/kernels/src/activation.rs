@@ -1,14 +1,14 @@
-//! Element-wise non-linearities and their backwards.
+//! Element-wise activations: forward and backward.
 
 use rayon::prelude::*;
 
 use crate::Real;
 use crate::work::{self, Cost};
 
-/// A non-linearity, applied in place.
+/// An activation function, applied in place.
 ///
-/// The backward reads the *output*: each of these keeps the sign of its input, so no second copy of it is
-/// needed. At 0 the derivative is that of the negative side, as in PyTorch.
+/// The backward reads the *output*, which has the sign of the input, so the input need not be stored. At 0 the
+/// derivative is that of the negative side, as in PyTorch.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Activation {
     /// `x`.
@@ -23,20 +23,20 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// The value at `x`.
+    /// Returns the value at `x`.
     #[inline]
     pub fn at<T: Real>(self, x: T) -> T {
         match self {
             Activation::Identity => x,
             _ if x > T::zero() => x,
-            // Not a maximum, which would hide a NaN.
+            // `max` would turn NaN into 0.
             Activation::Relu => x * T::zero(),
             Activation::Elu => x.exp_m1(),
             Activation::LeakyRelu(slope) => x * T::of(slope),
         }
     }
 
-    /// The derivative, where the value is `y`.
+    /// Returns the derivative at the input whose value is `y`.
     #[inline]
     pub fn slope_at<T: Real>(self, y: T) -> T {
         match self {
@@ -56,9 +56,9 @@ impl Activation {
         }
     }
 
-    /// Multiplies `grad` by the derivative, where `output` is what [`Activation::forward`] gave.
+    /// Multiplies `grad` by the derivative; `output` is the result of [`Activation::forward`].
     pub fn backward<T: Real>(self, output: &[T], grad: &mut [T]) {
-        assert_eq!(output.len(), grad.len(), "a gradient for every output");
+        assert_eq!(output.len(), grad.len(), "length of the gradient");
         if self != Activation::Identity {
             let size = size_of_val(output);
             let _work = work::begin("activation backward", || Cost::stream(2 * size, size));
@@ -76,7 +76,7 @@ mod tests {
         [Activation::Identity, Activation::Relu, Activation::Elu, Activation::LeakyRelu(0.2)];
 
     #[test]
-    fn values_are_the_closed_forms() {
+    fn values_match_closed_forms() {
         let x = [-2.0f64, -0.5, 0.0, 3.0];
         let want = [
             x,
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn gradients_agree_with_differences() {
+    fn gradients_match_finite_differences() {
         let (x, g) = (noise(1, 40), noise(2, 40));
         for activation in ALL {
             let value = |x: &[f64]| {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nan_is_not_hidden() {
+    fn nan_is_propagated() {
         for activation in ALL {
             assert!(activation.at(f32::NAN).is_nan(), "{activation:?}");
         }

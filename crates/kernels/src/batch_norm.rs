@@ -1,8 +1,8 @@
-//! Batch normalisation: every column to mean 0 and variance 1, then an affine map.
+//! Batch normalisation: normalises every column to mean 0 and variance 1, then applies an affine map.
 //!
 //! Ioffe, Szegedy, *Batch Normalization* (2015): `y = (x - mean) / sqrt(var + eps) * w + b`, with mean and biased
-//! variance over all rows. Rows may be spread over ranks, so everything that is a sum over rows is a step of its
-//! own: [`Moments`] of parts are merged, and the two sums of the backward are added up, before they are used.
+//! variance over all rows. Rows may be distributed over ranks, so sums over rows are separate steps: the caller merges
+//! the [`Moments`] of all ranks before [`normalize`], and all-reduces [`GradSums`] before [`backward`].
 
 use rayon::prelude::*;
 
@@ -11,7 +11,7 @@ pub use crate::layer_norm::{EPS, affine, affine_backward};
 use crate::rows::{add_column_sums, sum_over_rows};
 use crate::work::{self, Cost};
 
-/// Share of a new batch in the running statistics, as in PyTorch.
+/// Momentum of the running statistics (weight of the new batch), as in PyTorch.
 pub const MOMENTUM: f64 = 0.1;
 
 /// Row count, and mean and sum of squared deviations of every column.
@@ -26,9 +26,9 @@ pub struct Moments<T> {
 }
 
 impl<T: Real> Moments<T> {
-    /// The moments of `x` (rows x `width`), in two passes.
+    /// Computes the moments of `x` (rows x `width`) in two passes. Allocates.
     pub fn of(x: &[T], width: usize) -> Self {
-        // Twice: the deviations can only be summed when the mean is known.
+        // Two passes: the deviations need the mean.
         let _work = work::begin("batch moments", || Cost::stream(2 * size_of_val(x), 0));
         let (mut mean, mut squares) = (vec![T::zero(); width], vec![T::zero(); width]);
         let count = x.len().checked_div(width).unwrap_or(0);
@@ -37,15 +37,15 @@ impl<T: Real> Moments<T> {
             mean.iter_mut().for_each(|m| *m /= T::of(count as f64));
             sum_over_rows(count, &mut squares, |run, squares| {
                 for i in run.start * width..run.end * width {
-                    let apart = x[i] - mean[i % width];
-                    squares[i % width] += apart * apart;
+                    let deviation = x[i] - mean[i % width];
+                    squares[i % width] += deviation * deviation;
                 }
             });
         }
         Moments { count: count as u64, mean, squares }
     }
 
-    /// The moments of both sets of rows together (Chan, Golub, LeVeque 1979).
+    /// Merges the moments of other rows into these (Chan, Golub, LeVeque 1979).
     pub fn merge(&mut self, other: &Self) {
         let count = self.count + other.count;
         if other.count == 0 {
@@ -54,21 +54,21 @@ impl<T: Real> Moments<T> {
         let share = T::of(other.count as f64 / count as f64);
         let cross = share * T::of(self.count as f64);
         for c in 0..self.mean.len() {
-            let apart = other.mean[c] - self.mean[c];
-            self.mean[c] += share * apart;
-            self.squares[c] += other.squares[c] + cross * apart * apart;
+            let delta = other.mean[c] - self.mean[c];
+            self.mean[c] += share * delta;
+            self.squares[c] += other.squares[c] + cross * delta * delta;
         }
         self.count = count;
     }
 
-    /// `1 / sqrt(var + eps)` of each column, with the biased variance.
+    /// Returns `1 / sqrt(var + eps)` of each column, with the biased variance. Allocates.
     pub fn scales(&self) -> Vec<T> {
         let n = T::of(self.count.max(1) as f64);
         self.squares.iter().map(|&s| (s / n + T::of(EPS)).sqrt().recip()).collect()
     }
 
-    /// Moves running statistics a step of [`MOMENTUM`] towards these, with the unbiased variance.
-    /// Fewer than two rows have none, and leave them alone.
+    /// Updates running statistics with [`MOMENTUM`] and the unbiased variance. Does nothing for fewer than two rows,
+    /// whose unbiased variance is undefined.
     pub fn update_running(&self, mean: &mut [T], variance: &mut [T]) {
         if self.count < 2 {
             return;
@@ -82,7 +82,7 @@ impl<T: Real> Moments<T> {
     }
 }
 
-/// `x̂ = (x - mean) * scale`, in place.
+/// Computes `x̂ = (x - mean) * scale` in place.
 pub fn normalize<T: Real>(x: &mut [T], mean: &[T], scale: &[T]) {
     let width = mean.len();
     if width == 0 {
@@ -96,7 +96,8 @@ pub fn normalize<T: Real>(x: &mut [T], mean: &[T], scale: &[T]) {
     });
 }
 
-/// Row sums a backward through batch statistics needs, over all rows of all ranks; [`affine_backward`] gives them.
+/// Sums over the rows of all ranks for the backward through batch statistics. [`affine_backward`] computes them for the
+/// rows of one rank.
 #[derive(Debug, Clone, Copy)]
 pub struct GradSums<'a, T> {
     /// Number of rows.
@@ -107,9 +108,9 @@ pub struct GradSums<'a, T> {
     pub plain: &'a [T],
 }
 
-/// The backward with respect to `x`: turns the gradient of the output into that of the input.
+/// Computes the backward with respect to `x`: turns the gradient of the output into that of the input, in place.
 ///
-/// `dx = w * scale * (g - Σg / n - x̂ * Σ(g x̂) / n)`; without `sums` (running statistics, constants) `w * scale * g`.
+/// `dx = w * scale * (g - Σg / n - x̂ * Σ(g x̂) / n)`; without `sums` (statistics are constants) `dx = w * scale * g`.
 pub fn backward<T: Real>(normal: &[T], scale: &[T], weight: &[T], sums: Option<GradSums<T>>, grad: &mut [T]) {
     let width = weight.len();
     if width == 0 {
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_of_parts_merge_into_those_of_the_whole() {
+    fn merged_moments_match_those_of_all_rows() {
         let x = noise::<f64>(1, ROWS * WIDTH);
         let whole = Moments::of(&x, WIDTH);
         for cut in 0..=ROWS {
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn statistics_are_the_closed_forms() {
+    fn statistics_match_closed_forms() {
         let moments = Moments::of(&[1.0f64, 2.0, 6.0], 1);
         assert_close(&moments.mean, &[3.0], 1e-15);
         assert_close(&moments.scales(), &[1.0 / (14.0 / 3.0 + EPS).sqrt()], 1e-15);
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn gradients_agree_with_differences() {
+    fn gradients_match_finite_differences() {
         let (x, g) = (noise::<f64>(1, ROWS * WIDTH), noise::<f64>(2, ROWS * WIDTH));
         let weight = noise::<f64>(3, WIDTH);
         let moments = Moments::of(&x, WIDTH);

@@ -1,9 +1,9 @@
-//! Memory for large arrays, used again and again.
+//! Pooled memory for large arrays.
 //!
-//! Training makes and drops the same matrices every epoch. Giving their memory back and asking for it anew costs a page
-//! fault for every 4 KiB, so a dropped [`Buffer`] is kept, and the next one of about its size takes it over: after the
-//! first epoch nothing is allocated any more. Memory begins at a cache line and, where it is large, asks for huge
-//! pages.
+//! Training allocates the same matrices every epoch. Returning their memory to the system and allocating it again
+//! costs a page fault per 4 KiB. Therefore the memory of a dropped [`Buffer`] goes to a process-wide pool, from which
+//! the next buffer of about the same size takes it: after the first epoch no large memory is allocated. Memory is
+//! aligned to cache lines; large memory requests huge pages (`madvise`).
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -17,31 +17,32 @@ use rayon::prelude::*;
 
 use crate::work::{self, Cost};
 
-/// A cache line: what makes the allocator align.
+/// A cache line: the unit of allocation, for its alignment.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
 struct Line([u64; 8]);
 
 const LINE: usize = size_of::<Line>();
-/// Buffers of fewer lines are left to the allocator: 256 KiB.
-const LEAST: usize = (256 << 10) / LINE;
-/// Bytes of one task that fills or copies.
+/// Minimum lines of a pooled buffer (256 KiB); smaller ones use the allocator only.
+const MIN_POOLED: usize = (256 << 10) / LINE;
+/// Bytes per task that fills or copies.
 const CHUNK: usize = 1 << 18;
-/// Buffers of fewer lines do not ask for huge pages: 4 MiB.
-const HUGE: usize = (4 << 20) / LINE;
+/// Minimum lines of a buffer that requests huge pages (4 MiB).
+const MIN_HUGE: usize = (4 << 20) / LINE;
 
-/// What is known of memory that was used before.
+/// Memory of dropped buffers.
 struct Pool {
-    /// Memory that was dropped, for the next to take.
-    kept: Vec<Vec<Line>>,
-    /// Sizes in lines that were made. A little less is made as large, so that both can take the place of the other.
+    /// Free memory.
+    free: Vec<Vec<Line>>,
+    /// Allocated sizes, in lines. Slightly smaller requests are rounded up to one of them, so that their memory is
+    /// interchangeable.
     sizes: Vec<usize>,
 }
 
 impl Pool {
-    /// How many lines to make where `count` are asked for.
+    /// Returns the number of lines to allocate for a request of `count`.
     fn size_for(&mut self, count: usize) -> usize {
-        let known = self.sizes.iter().copied().filter(|size| enough(count).contains(size)).min();
+        let known = self.sizes.iter().copied().filter(|size| fitting(count).contains(size)).min();
         known.unwrap_or_else(|| {
             self.sizes.push(count);
             count
@@ -49,45 +50,45 @@ impl Pool {
     }
 }
 
-static POOL: Mutex<Pool> = Mutex::new(Pool { kept: Vec::new(), sizes: Vec::new() });
+static POOL: Mutex<Pool> = Mutex::new(Pool { free: Vec::new(), sizes: Vec::new() });
 
 fn pool() -> MutexGuard<'static, Pool> {
     POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sizes in lines that serve for `count` without wasting much.
-fn enough(count: usize) -> RangeInclusive<usize> {
+/// Returns the sizes, in lines, that are used for a request of `count`: at most a quarter more.
+fn fitting(count: usize) -> RangeInclusive<usize> {
     count..=count + count / 4
 }
 
-/// Whether dropped memory is kept.
-static KEEPING: AtomicBool = AtomicBool::new(true);
+/// Whether memory of dropped buffers goes to the pool.
+static POOLING: AtomicBool = AtomicBool::new(true);
 
-/// Runs `work` with memory given back as soon as it is dropped: for measuring what is needed. Nothing else should run
-/// meanwhile.
+/// Runs `work` with the pool disabled, so that dropped memory is freed at once: for measuring peak memory. Affects the
+/// whole process; other threads should not use buffers meanwhile.
 pub fn without_keeping<R>(work: impl FnOnce() -> R) -> R {
-    /// Keeps again, whatever happens, and forgets the sizes that were made.
-    struct Again;
-    impl Drop for Again {
+    /// Enables the pool again, also after a panic.
+    struct Enable;
+    impl Drop for Enable {
         fn drop(&mut self) {
-            KEEPING.store(true, Ordering::Relaxed);
+            POOLING.store(true, Ordering::Relaxed);
             release();
         }
     }
     release();
-    KEEPING.store(false, Ordering::Relaxed);
-    let _again = Again;
+    POOLING.store(false, Ordering::Relaxed);
+    let _enable = Enable;
     work()
 }
 
-/// Frees all memory that is kept for later: before a phase that needs other sizes.
+/// Frees all memory in the pool, e.g. before a phase that needs other sizes.
 pub fn release() {
     let mut pool = pool();
-    pool.kept.clear();
+    pool.free.clear();
     pool.sizes.clear();
 }
 
-/// A fixed number of plain numbers.
+/// An array of numbers of fixed length, in pooled memory.
 pub struct Buffer<T> {
     lines: Vec<Line>,
     len: usize,
@@ -95,19 +96,19 @@ pub struct Buffer<T> {
 }
 
 impl<T: Pod> Buffer<T> {
-    /// `len` numbers, nobody knows which: for results that are written before they are read.
+    /// Allocates `len` numbers with unspecified values, for results that are written before they are read.
     pub fn unspecified(len: usize) -> Self {
         let count = (len * size_of::<T>()).div_ceil(LINE);
-        let lines = take(count).unwrap_or_else(|| make(count));
+        let lines = take(count).unwrap_or_else(|| allocate(count));
         let mut buffer = Buffer { lines, len, numbers: PhantomData };
         if cfg!(debug_assertions) {
-            // Not a number in any precision: whoever reads before writing will notice.
+            // NaN in every precision, so that reading before writing is noticed.
             bytemuck::cast_slice_mut::<T, u8>(&mut buffer).fill(0xFF);
         }
         buffer
     }
 
-    /// `len` zeros.
+    /// Allocates `len` zeros.
     pub fn zeros(len: usize) -> Self {
         let mut buffer = Self::unspecified(len);
         let _work = work::begin("zeros", || Cost::stream(0, len * size_of::<T>()));
@@ -116,32 +117,33 @@ impl<T: Pod> Buffer<T> {
     }
 }
 
-/// The smallest kept buffer of at least `count` lines that would not waste much.
+/// Removes the smallest memory that fits a request of `count` lines from the pool.
 fn take(count: usize) -> Option<Vec<Line>> {
-    if count < LEAST {
+    if count < MIN_POOLED {
         return None;
     }
     let mut pool = pool();
-    let fits = pool.kept.iter().enumerate().filter(|(_, b)| enough(count).contains(&b.len()));
+    let fits = pool.free.iter().enumerate().filter(|(_, b)| fitting(count).contains(&b.len()));
     let best = fits.min_by_key(|(_, b)| b.len()).map(|(i, _)| i)?;
-    Some(pool.kept.swap_remove(best))
+    Some(pool.free.swap_remove(best))
 }
 
-fn make(count: usize) -> Vec<Line> {
-    let count = if count < LEAST { count } else { pool().size_for(count) };
+/// Allocates zeroed memory for a request of `count` lines.
+fn allocate(count: usize) -> Vec<Line> {
+    let count = if count < MIN_POOLED { count } else { pool().size_for(count) };
     let mut lines = Vec::with_capacity(count);
-    if count >= HUGE {
+    if count >= MIN_HUGE {
         advise(&lines);
     }
-    // By all threads: on large machines memory lies where it was first touched.
+    // In parallel: NUMA systems place a page near the thread that touches it first.
     let zero = |part: &mut [MaybeUninit<Line>]| part.fill(MaybeUninit::new(Line::zeroed()));
     lines.spare_capacity_mut()[..count].par_chunks_mut(CHUNK / LINE).for_each(zero);
-    // SAFETY: all of them have just been written.
+    // SAFETY: all elements were just written.
     unsafe { lines.set_len(count) };
     lines
 }
 
-/// Asks for huge pages, before any page is touched. The answer does not matter.
+/// Requests huge pages, before any page is touched. Failure is ignored.
 fn advise(lines: &Vec<Line>) {
     #[cfg(target_os = "linux")]
     {
@@ -150,7 +152,7 @@ fn advise(lines: &Vec<Line>) {
         let start = (lines.as_ptr() as usize).next_multiple_of(page);
         let end = (lines.as_ptr() as usize + lines.capacity() * LINE) / page * page;
         if start < end {
-            // SAFETY: these pages lie within this allocation, and the advice changes no content.
+            // SAFETY: the pages lie within this allocation, and the advice does not change their content.
             let _ = unsafe { madvise(start as *mut _, end - start, Advice::LinuxHugepage) };
         }
     }
@@ -160,8 +162,8 @@ fn advise(lines: &Vec<Line>) {
 
 impl<T> Drop for Buffer<T> {
     fn drop(&mut self) {
-        if self.lines.len() >= LEAST && KEEPING.load(Ordering::Relaxed) {
-            pool().kept.push(std::mem::take(&mut self.lines));
+        if self.lines.len() >= MIN_POOLED && POOLING.load(Ordering::Relaxed) {
+            pool().free.push(std::mem::take(&mut self.lines));
         }
     }
 }
@@ -219,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_what_was_put_in_and_begin_at_a_cache_line() {
+    fn buffers_hold_their_numbers_and_are_aligned_to_cache_lines() {
         for len in [0, 1, 15, 16, 17, 100_000] {
             let numbers: Vec<f32> = (0..len).map(|i| i as f32).collect();
             let buffer = Buffer::from(&numbers[..]);
@@ -231,23 +233,23 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_taken_over_by_the_next_of_its_size_only() {
-        // Sizes that no other test of this crate uses.
-        let lines = LEAST + 12_345;
-        let kept_now = |lines: usize| pool().kept.iter().filter(|b| b.len() == lines).count();
+    fn memory_is_reused_for_buffers_of_about_the_same_size() {
+        // A size that no other test of this crate uses.
+        let lines = MIN_POOLED + 12_345;
+        let free = |lines: usize| pool().free.iter().filter(|b| b.len() == lines).count();
         drop(Buffer::<u64>::zeros(lines * 8));
-        assert_eq!(kept_now(lines), 1);
+        assert_eq!(free(lines), 1);
         let smaller = Buffer::<u64>::unspecified(lines * 4);
-        assert_eq!(kept_now(lines), 1, "half the size would waste the rest");
+        assert_eq!(free(lines), 1, "half of the memory would be wasted");
         let same = Buffer::<f32>::unspecified(lines * 16 - 5);
-        assert_eq!((same.len(), kept_now(lines)), (lines * 16 - 5, 0));
+        assert_eq!((same.len(), free(lines)), (lines * 16 - 5, 0));
         drop((same, smaller));
-        assert_eq!(kept_now(lines), 1);
+        assert_eq!(free(lines), 1);
     }
 
     #[test]
-    fn a_little_less_is_made_as_large() {
-        let lines = LEAST + 54_321;
+    fn slightly_smaller_requests_are_rounded_up_to_a_known_size() {
+        let lines = MIN_POOLED + 54_321;
         let (first, less) = (Buffer::<u64>::zeros(lines * 8), Buffer::<u64>::zeros(lines * 7));
         assert_eq!((less.len(), less.lines.len()), (lines * 7, lines));
         drop((first, less));

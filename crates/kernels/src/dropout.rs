@@ -1,7 +1,8 @@
-//! Dropout whose mask is a function of (key, dataset vertex id, column), and so is stored nowhere.
+//! Dropout with keyed masks: an element is dropped by a function of (key, dataset vertex id, column), so masks are not
+//! stored.
 //!
-//! One hash decides four columns, 16 bits each: a probability is rounded to a multiple of 1/65536, and what is kept is
-//! scaled by exactly what that leaves, so that the mean stays as it was.
+//! One hash gives the random bits of four columns, 16 bits each. The probability p is rounded to a multiple of 1/65536,
+//! and kept elements are scaled by 1 / (1 - p) with the rounded p, so that the expectation is preserved.
 
 use rayon::prelude::*;
 
@@ -10,36 +11,36 @@ use crate::keyed::Key;
 use crate::simd::{Isa, Level, dispatch};
 use crate::work::{self, Cost};
 
-/// Columns that one hash decides.
+/// Columns per hash.
 const LANES: usize = 4;
-/// Columns decided at once.
+/// Columns whose mask is computed at once.
 const RUN: usize = 64;
-/// Values of one lane.
+/// Number of values of 16 random bits.
 const STEPS: f64 = 65536.0;
 
-/// Which elements of a matrix are dropped.
+/// The dropout mask of a matrix.
 #[derive(Debug, Clone, Copy)]
 pub struct Mask<'a> {
     key: Key,
-    /// Lanes below this are dropped.
+    /// Elements whose 16 random bits are below this are dropped.
     threshold: u16,
     /// Dataset id of each row; `None`: the row number.
     ids: Option<&'a [u32]>,
 }
 
 impl<'a> Mask<'a> {
-    /// Elements are dropped with probability `p`, below 1; `None` if that is (rounded) never.
+    /// Returns the mask with drop probability `p`, below 1; `None` if `p` is rounded to 0.
     pub fn new(key: Key, p: f64, ids: Option<&'a [u32]>) -> Option<Self> {
         let threshold = (p * STEPS).round().clamp(0.0, STEPS - 1.0) as u16;
         (threshold > 0).then_some(Mask { key, threshold, ids })
     }
 
-    /// What kept elements are multiplied by.
+    /// Returns the factor of kept elements, 1 / (1 - p).
     pub fn scale<T: Real>(&self) -> T {
         T::of(STEPS / (STEPS - self.threshold as f64))
     }
 
-    /// The mask of one row.
+    /// Returns the mask of one row.
     #[inline]
     pub fn row(&self, r: usize) -> RowMask {
         let id = self.ids.map_or(r as u64, |ids| ids[r] as u64);
@@ -47,7 +48,7 @@ impl<'a> Mask<'a> {
     }
 }
 
-/// Which elements of a row are dropped.
+/// The dropout mask of a row.
 #[derive(Debug, Clone, Copy)]
 pub struct RowMask {
     key: Key,
@@ -55,23 +56,23 @@ pub struct RowMask {
 }
 
 impl RowMask {
-    /// Whether the element in `column` stays.
+    /// Returns whether the element in `column` is kept.
     #[inline(always)]
     pub fn keeps(&self, column: usize) -> bool {
         let bits = self.key.at((column / LANES) as u64);
         (bits >> (16 * (column % LANES))) as u16 >= self.threshold
     }
 
-    /// Calls `each` for every run of columns of a row of `width`, from the first to the last, with its first column and
-    /// whether they stay.
+    /// Calls `each` for consecutive runs of the columns `0..width`, with the first column of the run and whether each
+    /// of its columns is kept.
     ///
-    /// Hashes first, comparisons after: two loops that fit vector registers, where one of both does not.
+    /// Hashes and comparisons are separate loops, because the compiler vectorises those but not a combined loop.
     #[inline(always)]
     pub(crate) fn for_each_run(&self, width: usize, mut each: impl FnMut(usize, &[bool])) {
         let mut keeps = [false; RUN];
         for first in (0..width).step_by(RUN) {
             let group = (first / LANES) as u64;
-            // The first lane is in the lowest bits, whatever the machine's order of bytes.
+            // The first column is in the lowest bits, on little-endian and big-endian machines.
             let bits: [u64; RUN / LANES] = std::array::from_fn(|i| self.key.at(group + i as u64).to_le());
             let lanes: [u16; RUN] = bytemuck::cast(bits);
             (0..RUN).for_each(|i| keeps[i] = u16::from_le(lanes[i]) >= self.threshold);
@@ -80,9 +81,9 @@ impl RowMask {
     }
 }
 
-/// Writes the kept elements of `x` (rows x `width`), scaled, to `out`, and zeros for the others.
+/// Writes `x` (rows x `width`) to `out`, with kept elements scaled and dropped elements replaced by 0.
 pub fn dropout<T: Real>(x: &[T], width: usize, mask: Mask, out: &mut [T]) {
-    assert_eq!(x.len(), out.len(), "matrices of one size");
+    assert_eq!(x.len(), out.len(), "length of the output");
     if width == 0 {
         return;
     }
@@ -93,7 +94,7 @@ pub fn dropout<T: Real>(x: &[T], width: usize, mask: Mask, out: &mut [T]) {
     });
 }
 
-/// As [`dropout`], in place; also its backward, which turns the gradient of its output into that of its input.
+/// Applies [`dropout`] in place. This is also its backward: it turns the gradient of the output into that of the input.
 pub fn dropout_in_place<T: Real>(grad: &mut [T], width: usize, mask: Mask) {
     if width == 0 {
         return;
@@ -120,16 +121,16 @@ mod tests {
 
     fn masked(ids: Option<&[u32]>, rows: usize, p: f64) -> Vec<f64> {
         let mut out = vec![f64::NAN; rows * WIDTH];
-        let mask = Mask::new(Key::new(1, "dropout"), p, ids).expect("something is dropped");
+        let mask = Mask::new(Key::new(1, "dropout"), p, ids).expect("p is not 0");
         dropout(&vec![1.0; rows * WIDTH], WIDTH, mask, &mut out);
         let mut grad = vec![1.0; rows * WIDTH];
         dropout_in_place(&mut grad, WIDTH, mask);
-        assert_eq!(grad, out, "the backward is the same mask");
+        assert_eq!(grad, out, "the backward uses the same mask");
         out
     }
 
     #[test]
-    fn share_and_scale_are_right() {
+    fn drop_rate_and_scale_match_the_probability() {
         for p in [0.1, 0.5, 0.9] {
             let x = masked(None, 4000, p);
             let dropped = x.iter().filter(|&&x| x == 0.0).count() as f64 / x.len() as f64;
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_keeps_its_mask_wherever_it_is_stored() {
+    fn the_mask_of_a_row_depends_on_its_id_only() {
         let whole = masked(None, 10, 0.5);
         let some = masked(Some(&[7, 2]), 2, 0.5);
         assert_eq!(some[..WIDTH], whole[7 * WIDTH..8 * WIDTH]);
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn one_column_is_asked_for_as_it_is_applied() {
+    fn runs_match_single_columns() {
         let mask = Mask::new(Key::new(3, "dropout"), 0.3, None).unwrap();
         for width in [1, 63, 64, 65, 200] {
             let mut columns = 0;
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn never_is_no_mask_and_nearly_always_still_keeps_the_mean() {
+    fn extreme_probabilities_are_rounded() {
         assert!(Mask::new(Key::new(1, "dropout"), 0.0, None).is_none());
         assert!(Mask::new(Key::new(1, "dropout"), 1e-6, None).is_none());
         assert_eq!(Mask::new(Key::new(1, "dropout"), 1.0 - 1e-9, None).unwrap().scale::<f64>(), 65536.0);

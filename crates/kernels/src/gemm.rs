@@ -1,8 +1,8 @@
-//! Dense products, in the two shapes that layers need: many rows times a small matrix ([`multiply`]), and the sum of
-//! outer products over many rows ([`add_outer`], a weight's gradient).
+//! Dense matrix products (GEMM) in the two shapes of layers: a tall matrix times a small one ([`multiply`]), and the
+//! gradient of a weight, a sum of outer products over many rows ([`add_outer`]).
 //!
-//! Each task hands one piece to the library, on its own thread. Pieces are fixed by the shapes alone, so the number of
-//! threads never changes how a sum is split.
+//! Products are split into tasks; each task calls the single-threaded GEMM of faer. Tasks depend on the shapes only, so
+//! the number of threads does not change the result.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -14,34 +14,35 @@ use crate::Real;
 use crate::buffer::Buffer;
 use crate::work::{self, Cost};
 
-/// Rows that a task multiplies: they and their product stay in a core's cache.
+/// Rows per task of a product: they and their product fit the cache of a core.
 const TASK_ROWS: usize = 256;
-/// Rows whose outer products are handed to the library at once.
+/// Rows of a sum of outer products per call of the library.
 const OUTER_ROWS: usize = 1024;
-/// Most parts that a sum of outer products is cut into, and most numbers that all of them hold.
-const MOST_PARTS: usize = 16;
-const MOST_PARTIAL: usize = 1 << 22;
-/// Most columns of a product that are handed to the library at once.
-const MOST_COLUMNS: usize = 4096;
+/// Maximum number of partial sums of outer products.
+const MAX_PARTS: usize = 16;
+/// Maximum numbers in all partial sums together.
+const MAX_PARTIAL: usize = 1 << 22;
+/// Maximum columns of a product per call of the library.
+const MAX_COLUMNS: usize = 4096;
 
-/// A borrowed small row-major matrix, possibly read transposed.
+/// A borrowed small matrix, row-major or transposed.
 #[derive(Debug, Clone, Copy)]
 pub struct Mat<'a, T> {
     data: &'a [T],
     rows: usize,
     cols: usize,
-    /// Distance in `data` from a row to the next, and from a column to the next.
+    /// Row stride and column stride in `data`.
     strides: [usize; 2],
 }
 
 impl<'a, T> Mat<'a, T> {
-    /// `data` as `rows` x `cols`.
+    /// Returns `data` as a row-major `rows` x `cols` matrix.
     pub fn new(data: &'a [T], rows: usize, cols: usize) -> Self {
-        assert_eq!(data.len(), rows * cols, "{rows} x {cols} matrix");
+        assert_eq!(data.len(), rows * cols, "length of a {rows} x {cols} matrix");
         Mat { data, rows, cols, strides: [cols, 1] }
     }
 
-    /// The transpose, without moving anything.
+    /// Returns the transpose, without copying.
     #[must_use]
     pub fn t(self) -> Self {
         let [r, c] = self.strides;
@@ -49,13 +50,13 @@ impl<'a, T> Mat<'a, T> {
     }
 }
 
-/// Borrowed rows, of which the first `cols` numbers are read.
+/// A borrowed tall row-major matrix: the first `cols` numbers of each row.
 #[derive(Debug, Clone, Copy)]
 pub struct Tall<'a, T> {
     data: Numbers<'a, T>,
     rows: usize,
     cols: usize,
-    /// Distance from a row to the next.
+    /// Row stride.
     pitch: usize,
 }
 
@@ -66,35 +67,35 @@ enum Numbers<'a, T> {
 }
 
 impl<'a, T: Real> Tall<'a, T> {
-    /// `data` as rows of `cols`.
+    /// Returns `data` as a `rows` x `cols` matrix.
     pub fn new(data: &'a [T], rows: usize, cols: usize) -> Self {
         Self::pitched(data, rows, cols, cols)
     }
 
-    /// The first `cols` numbers of rows of `pitch`.
+    /// Returns the first `cols` columns of a matrix with `pitch` columns.
     pub fn pitched(data: &'a [T], rows: usize, cols: usize, pitch: usize) -> Self {
-        assert_eq!(data.len(), rows * pitch, "{rows} rows of {pitch}");
-        assert!(cols <= pitch, "columns within a row");
+        assert_eq!(data.len(), rows * pitch, "length of {rows} rows of {pitch}");
+        assert!(cols <= pitch, "{cols} columns of {pitch}");
         Tall { data: Numbers::Full(data), rows, cols, pitch }
     }
 
-    /// Rows kept in half precision, converted piece by piece where they are used.
+    /// Returns a `rows` x `cols` matrix in half precision. Each task converts its rows.
     pub fn half(data: &'a [f16], rows: usize, cols: usize) -> Self {
-        assert_eq!(data.len(), rows * cols, "{rows} rows of {cols}");
+        assert_eq!(data.len(), rows * cols, "length of {rows} rows of {cols}");
         Tall { data: Numbers::Half(data), rows, cols, pitch: cols }
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Number of columns.
+    /// Returns the number of columns.
     pub fn cols(&self) -> usize {
         self.cols
     }
 
-    /// Calls `work` with the numbers of `count` rows from `first` on, at this pitch.
+    /// Calls `work` with `count` rows from `first` on, converted to `T`, with row stride `pitch`.
     fn with_rows<R>(&self, first: usize, count: usize, work: impl FnOnce(&[T]) -> R) -> R {
         let run = first * self.pitch..(first + count) * self.pitch;
         match self.data {
@@ -108,10 +109,11 @@ impl<'a, T: Real> Tall<'a, T> {
 }
 
 thread_local! {
-    /// Where a thread widens rows.
+    /// Memory of a thread for converted rows.
     static SCRATCH: RefCell<Vec<f64>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Calls `work` with `len` numbers of thread-local memory.
 fn with_scratch<T: Real, R>(len: usize, work: impl FnOnce(&mut [T]) -> R) -> R {
     SCRATCH.with_borrow_mut(|scratch| {
         let numbers = (len * size_of::<T>()).div_ceil(size_of::<f64>());
@@ -122,38 +124,37 @@ fn with_scratch<T: Real, R>(len: usize, work: impl FnOnce(&mut [T]) -> R) -> R {
     })
 }
 
-/// What a product is added to.
+/// Initial value of an output, to which a product is added.
 #[derive(Debug, Clone, Copy)]
 pub enum Start<'a, T> {
-    /// Nothing: what was there, NaN included, is overwritten.
+    /// 0: the output is overwritten, NaN included.
     Zero,
-    /// What is there.
+    /// The previous content of the output.
     Kept,
-    /// The same row for all: a bias.
+    /// The same row for all rows, e.g. a bias.
     Row(&'a [T]),
 }
 
-/// `c = start + alpha * a * b`, where rows of `c` are `pitch` apart and hold the product in their first `b.cols`
-/// numbers; the others are left alone.
+/// Computes `c = start + alpha * a * b`. Rows of `c` have a stride of `pitch`; columns from `b.cols` on are unchanged.
 pub fn multiply<T: Real>(alpha: T, a: Tall<T>, b: Mat<T>, start: Start<T>, c: &mut [T], pitch: usize) {
     assert_eq!(a.cols, b.rows, "inner dimensions of a product");
-    assert!(b.cols <= pitch && c.len() == a.rows * pitch, "size of a product");
+    assert!(b.cols <= pitch && c.len() == a.rows * pitch, "length of the output");
     if b.cols == 0 {
         return;
     }
     let _work = work::begin("product", || Cost::product([a.rows, a.cols, b.cols], size_of::<T>()));
     c.par_chunks_mut(TASK_ROWS * pitch).enumerate().for_each(|(task, c)| {
         let rows = c.len() / pitch;
-        let keep = begin(start, c, b.cols, pitch);
+        let accumulate = initialize(start, c, b.cols, pitch);
         a.with_rows(task * TASK_ROWS, rows, |a_rows| {
             let strides = [[a.pitch, 1], b.strides, [pitch, 1]];
-            product([rows, a.cols, b.cols], alpha, [a_rows, b.data], keep, c, strides);
+            product([rows, a.cols, b.cols], alpha, [a_rows, b.data], accumulate, c, strides);
         });
     });
 }
 
-/// Brings `c` to where a product is added to it; whether that is not nothing.
-fn begin<T: Real>(start: Start<T>, c: &mut [T], cols: usize, pitch: usize) -> bool {
+/// Writes the initial value to `c`. Returns whether the product must be added to it, i.e. `start` is not zero.
+fn initialize<T: Real>(start: Start<T>, c: &mut [T], cols: usize, pitch: usize) -> bool {
     match start {
         Start::Zero => return false,
         Start::Kept => {}
@@ -162,16 +163,20 @@ fn begin<T: Real>(start: Start<T>, c: &mut [T], cols: usize, pitch: usize) -> bo
     true
 }
 
-/// `sum += alpha * Σ_r g[r]ᵀ x[r]`, `g.cols` x `x.cols`: the gradient of a weight W of `x * Wᵀ`.
+/// Computes `sum += alpha * gᵀ x` (`g.cols` x `x.cols`): the gradient of W in `x * Wᵀ`, where `g` is the gradient of
+/// the product. Allocates partial sums if there are many rows.
+///
+/// # Panics
+/// If `g` is in half precision.
 pub fn add_outer<T: Real>(alpha: T, g: Tall<T>, x: Tall<T>, sum: &mut [T]) {
-    assert_eq!(g.rows, x.rows, "a row of each");
-    assert_eq!(sum.len(), g.cols * x.cols, "size of a product");
+    assert_eq!(g.rows, x.rows, "equal numbers of rows");
+    assert_eq!(sum.len(), g.cols * x.cols, "length of the sum");
     let _work = work::begin("outer products", || Cost::outer(g.rows, [g.cols, x.cols], size_of::<T>()));
     if sum.is_empty() {
         return;
     }
-    let fit = MOST_PARTIAL / sum.len();
-    let parts = if g.rows < 2 * OUTER_ROWS { 1 } else { fit.clamp(1, MOST_PARTS) };
+    let fit = MAX_PARTIAL / sum.len();
+    let parts = if g.rows < 2 * OUTER_ROWS { 1 } else { fit.clamp(1, MAX_PARTS) };
     if parts == 1 {
         return outer_blocks(alpha, g, x, 0..g.rows, 1, sum);
     }
@@ -190,11 +195,11 @@ pub fn add_outer<T: Real>(alpha: T, g: Tall<T>, x: Tall<T>, sum: &mut [T]) {
     });
 }
 
-/// Adds the outer products of some rows, one of so many `parts`; a block of the columns of `g` a task, the smaller the
-/// fewer parts there are to share out.
+/// Adds the outer products of `rows`, one of `parts` partial sums. A task is a block of columns of `g`; blocks are
+/// smaller if there are fewer parts, so that there are enough tasks.
 fn outer_blocks<T: Real>(alpha: T, g: Tall<T>, x: Tall<T>, rows: Range<usize>, parts: usize, sum: &mut [T]) {
-    let Numbers::Full(g_data) = g.data else { panic!("gradients are in full precision") };
-    let width = (g.cols * parts).div_ceil(MOST_PARTS).clamp(16, TASK_ROWS);
+    let Numbers::Full(g_data) = g.data else { panic!("a gradient in half precision") };
+    let width = (g.cols * parts).div_ceil(MAX_PARTS).clamp(16, TASK_ROWS);
     sum.par_chunks_mut(width * x.cols).enumerate().for_each(|(block, sum)| {
         let (from, columns) = (block * width, sum.len() / x.cols);
         for first in rows.clone().step_by(OUTER_ROWS) {
@@ -208,28 +213,28 @@ fn outer_blocks<T: Real>(alpha: T, g: Tall<T>, x: Tall<T>, rows: Range<usize>, p
     });
 }
 
-/// Calls of the library, for so many columns at a time: what it copies of a factor stays bounded.
+/// Multiplies in blocks of columns, which bounds the memory that the library packs a factor into.
 fn product<T: Real>(
     [m, k, n]: [usize; 3],
     alpha: T,
     [a, b]: [&[T]; 2],
-    keep: bool,
+    accumulate: bool,
     c: &mut [T],
     strides: [[usize; 2]; 3],
 ) {
-    for first in (0..n).step_by(MOST_COLUMNS) {
-        let columns = MOST_COLUMNS.min(n - first);
+    for first in (0..n).step_by(MAX_COLUMNS) {
+        let columns = MAX_COLUMNS.min(n - first);
         let b = b.get(first * strides[1][1]..).unwrap_or_default();
-        call([m, k, columns], alpha, [a, b], keep, &mut c[first..], strides);
+        call([m, k, columns], alpha, [a, b], accumulate, &mut c[first..], strides);
     }
 }
 
-/// One call of the library.
+/// Calls the library, after checking that all elements lie within their slices.
 fn call<T: Real>(
     shape: [usize; 3],
     alpha: T,
     factors: [&[T]; 2],
-    keep: bool,
+    accumulate: bool,
     c: &mut [T],
     strides: [[usize; 2]; 3],
 ) {
@@ -237,23 +242,24 @@ fn call<T: Real>(
     if m == 0 || n == 0 {
         return;
     }
-    let reaches = |len: usize, [rows, cols]: [usize; 2], [r, s]: [usize; 2]| {
+    let fits = |len: usize, [rows, cols]: [usize; 2], [r, s]: [usize; 2]| {
         rows == 0 || cols == 0 || (rows - 1) * r + (cols - 1) * s < len
     };
     assert!(
-        reaches(factors[0].len(), [m, k], strides[0])
-            && reaches(factors[1].len(), [k, n], strides[1])
-            && reaches(c.len(), [m, n], strides[2])
+        fits(factors[0].len(), [m, k], strides[0])
+            && fits(factors[1].len(), [k, n], strides[1])
+            && fits(c.len(), [m, n], strides[2])
             && (strides[2][0] >= n && strides[2][1] == 1),
-        "a product within its slices"
+        "elements of a product outside of its slices"
     );
-    // SAFETY: as just asserted, every element lies inside its slice, and those of C, borrowed alone, are distinct.
+    // SAFETY: by the assertion, all elements lie inside their slices and those of C are distinct; C is borrowed
+    // mutably.
     unsafe {
         T::multiply(
             shape,
             alpha,
             factors.map(<[T]>::as_ptr),
-            keep,
+            accumulate,
             c.as_mut_ptr(),
             strides.map(|s| s.map(|x| x as isize)),
         );
@@ -265,7 +271,7 @@ mod tests {
     use super::*;
     use crate::testing::{assert_close, noise};
 
-    /// Three loops: `start + alpha * a * b`, where b is read through `at`.
+    /// Computes `c += alpha * a * b` by three loops; `b(l, j)` returns an element of b.
     fn naive(alpha: f64, [m, k, n]: [usize; 3], a: &[f64], b: impl Fn(usize, usize) -> f64, c: &mut [f64]) {
         for i in 0..m {
             for j in 0..n {
@@ -277,19 +283,19 @@ mod tests {
     const SHAPES: [[usize; 3]; 6] = [[1, 1, 1], [3, 5, 2], [600, 17, 33], [4, 0, 3], [0, 3, 2], [257, 3, 1]];
 
     #[test]
-    fn products_agree_with_three_loops_from_every_start() {
+    fn products_match_three_loops_for_every_start() {
         for [m, k, n] in SHAPES {
             let (a, b) = (noise::<f64>(1, m * k), noise::<f64>(2, k * n));
-            let (held, row) = (noise::<f64>(3, m * n), noise::<f64>(4, n));
+            let (before, row) = (noise::<f64>(3, m * n), noise::<f64>(4, n));
             for start in [Start::Zero, Start::Kept, Start::Row(&row)] {
                 let first = |i: usize| match start {
                     Start::Zero => 0.0,
-                    Start::Kept => held[i],
+                    Start::Kept => before[i],
                     Start::Row(row) => row[i % n],
                 };
                 let mut want: Vec<f64> = (0..m * n).map(first).collect();
                 naive(0.7, [m, k, n], &a, |l, j| b[l * n + j], &mut want);
-                let mut got = held.clone();
+                let mut got = before.clone();
                 if matches!(start, Start::Zero | Start::Row(_)) {
                     got.fill(f64::NAN);
                 }
@@ -305,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn pitched_rows_leave_the_rest_alone() {
+    fn columns_after_the_product_are_unchanged() {
         let (a, b) = (noise::<f64>(1, 300 * 5), noise::<f64>(2, 3 * 4));
         let mut got = vec![9.0; 300 * 6];
         multiply(1.0, Tall::pitched(&a, 300, 3, 5), Mat::new(&b, 3, 4), Start::Row(&[1.0; 4]), &mut got, 6);
@@ -318,11 +324,11 @@ mod tests {
     }
 
     #[test]
-    fn outer_products_of_few_and_many_rows_add_up() {
+    fn outer_products_match_loops_for_few_and_many_rows() {
         for rows in [0, 1, 700, 5000] {
             let (g, x) = (noise::<f64>(1, rows * 4), noise::<f64>(2, rows * 3));
             let (mut got, mut want) = (vec![1.0; 6], vec![1.0; 6]);
-            // Of g only the first two columns.
+            // Only the first two columns of g.
             add_outer(0.5, Tall::pitched(&g, rows, 2, 4), Tall::new(&x, rows, 3), &mut got);
             for r in 0..rows {
                 (0..6).for_each(|i| want[i] += 0.5 * g[r * 4 + i / 3] * x[r * 3 + i % 3]);
@@ -332,8 +338,8 @@ mod tests {
     }
 
     #[test]
-    fn wide_products_come_in_pieces() {
-        let (rows, k, n) = (3, 2, MOST_COLUMNS + 5);
+    fn wide_products_are_split_into_blocks_of_columns() {
+        let (rows, k, n) = (3, 2, MAX_COLUMNS + 5);
         let (a, b) = (noise::<f64>(1, rows * k), noise::<f64>(2, k * n));
         let mut want = vec![0.0; rows * n];
         naive(1.0, [rows, k, n], &a, |l, j| b[l * n + j], &mut want);
@@ -343,16 +349,16 @@ mod tests {
 
         let mut sum = vec![0.0; k * n];
         add_outer(1.0, Tall::new(&a, rows, k), Tall::new(&want, rows, n), &mut sum);
-        let mut turned = vec![0.0; n * k];
-        add_outer(1.0, Tall::new(&want, rows, n), Tall::new(&a, rows, k), &mut turned);
-        let turned: Vec<f64> = (0..k * n).map(|i| turned[i % n * k + i / n]).collect();
-        assert_close(&turned, &sum, 1e-12);
+        let mut transposed = vec![0.0; n * k];
+        add_outer(1.0, Tall::new(&want, rows, n), Tall::new(&a, rows, k), &mut transposed);
+        let transposed: Vec<f64> = (0..k * n).map(|i| transposed[i % n * k + i / n]).collect();
+        assert_close(&transposed, &sum, 1e-12);
         let corner: f64 = (0..rows).map(|r| a[r * k] * want[(r + 1) * n - 1]).sum();
         assert_close(&[sum[n - 1]], &[corner], 1e-12);
     }
 
     #[test]
-    fn half_precision_rows_are_widened() {
+    fn half_precision_matches_converted_rows() {
         let (rows, cols) = (3000, 7);
         let half: Vec<f16> = noise::<f32>(1, rows * cols).into_iter().map(f16::from_f32).collect();
         let full: Vec<f32> = half.iter().map(|x| x.to_f32()).collect();
@@ -369,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn single_precision_agrees_with_double() {
+    fn single_precision_matches_double() {
         let (m, k, n) = (140, 40, 9);
         let (a, b) = (noise::<f64>(4, m * k), noise::<f64>(5, k * n));
         let narrow = |x: &[f64]| x.iter().map(|&x| x as f32).collect::<Vec<_>>();

@@ -1,10 +1,10 @@
-//! Keyed randomness: every random value is a pure function of a key and a counter.
+//! Counter-based random numbers: every value is a pure function of a key and a counter.
 //!
-//! A generator with hidden state gives a value that depends on who asked before. Here a value depends only on
-//! *what it is for*: `Key::new(seed, "dropout").with(epoch).with(layer)` names a stream and [`Key::at`] reads
-//! any position of it. Threads, ranks and node orders can therefore never change a result.
+//! The values of a stateful generator depend on the calls before. Here `Key::new(seed,
+//! "dropout").with(epoch).with(layer)` identifies a stream and [`Key::at`] returns any position of it. Therefore
+//! threads, ranks and node orders do not change results.
 //!
-//! A stream is SplitMix64 read at random positions; the key is its hashed starting state.
+//! A stream is SplitMix64 with random access; the key is its hashed initial state.
 //!
 //! ```
 //! use halograph_kernels::keyed::Key;
@@ -13,10 +13,10 @@
 //! assert!(key.unit(0) < 1.0 && key.below(1, 6) < 6);
 //! ```
 
-/// 2^64 / golden ratio: the step between the states of consecutive counters.
+/// 2^64 / golden ratio: the difference between the states of consecutive counters.
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// SplitMix64's output function: a bijection of `u64` in which every input bit reaches every output bit.
+/// The output function of SplitMix64: a bijection of `u64` in which every input bit affects every output bit.
 #[inline]
 const fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -24,15 +24,15 @@ const fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The name of one random stream.
+/// Identifies a random stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key(u64);
 
 impl Key {
-    /// The stream for `purpose` under the user's `seed`.
+    /// Returns the stream for `purpose` with the user's `seed`.
     pub const fn new(seed: u64, purpose: &str) -> Self {
         let bytes = purpose.as_bytes();
-        // The length first: no purpose is another one followed by words.
+        // The length first, so that no purpose equals a shorter one followed by words.
         let mut key = Key(mix(seed.wrapping_add(STEP))).with(bytes.len() as u64);
         let mut i = 0;
         while i < bytes.len() {
@@ -42,36 +42,36 @@ impl Key {
         key
     }
 
-    /// The sub-stream named by one more word: an epoch, a layer, a vertex.
+    /// Returns the sub-stream for `word`, e.g. an epoch, a layer or a vertex.
     #[inline]
     #[must_use]
     pub const fn with(self, word: u64) -> Self {
         Key(mix(self.0 ^ mix(word.wrapping_add(STEP))).wrapping_add(STEP))
     }
 
-    /// 64 random bits at position `counter`.
+    /// Returns the 64 random bits at position `counter`.
     #[inline]
     pub const fn at(self, counter: u64) -> u64 {
         mix(self.0.wrapping_add(counter.wrapping_mul(STEP)))
     }
 
-    /// A uniform number in `[0, 1)` with 53 random bits.
+    /// Returns a uniform number in `[0, 1)` with 53 random bits.
     #[inline]
     pub fn unit(self, counter: u64) -> f64 {
         (self.at(counter) >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// A uniform integer in `0..n` (bias below n / 2^64). `n` must not be 0.
+    /// Returns a uniform integer in `0..n` (bias below n / 2^64). `n` must not be 0.
     #[inline]
     pub fn below(self, counter: u64, n: u64) -> u64 {
         debug_assert!(n > 0);
         ((self.at(counter) as u128 * n as u128) >> 64) as u64
     }
 
-    /// A bell-shaped number with mean 0 and variance 1: the sum of four 16-bit uniforms.
+    /// Returns an approximately normal number with mean 0 and variance 1: the scaled sum of four 16-bit uniforms
+    /// (Irwin–Hall distribution), in ±3.46.
     ///
-    /// Integer arithmetic and one multiplication, so that every platform gives the same bits; tails end at
-    /// ±3.46, which noise in features does not mind.
+    /// Integer arithmetic and one multiplication give the same bits on every platform.
     #[inline]
     pub fn bell(self, counter: u64) -> f32 {
         let bits = self.at(counter);
@@ -89,7 +89,7 @@ mod tests {
     const N: u64 = 200_000;
 
     #[test]
-    fn same_key_same_value_and_words_matter() {
+    fn streams_are_reproducible_and_differ_by_seed_purpose_and_words() {
         let key = Key::new(1, "a");
         assert_eq!(key.at(5), Key::new(1, "a").at(5));
         let others = [
@@ -107,8 +107,8 @@ mod tests {
     }
 
     #[test]
-    fn values_are_fixed_for_ever() {
-        // Datasets and trajectories hang on these bits: a change here is a change of every result.
+    fn values_never_change() {
+        // Generated datasets and training results depend on these bits.
         let key = Key::new(7, "split").with(3);
         assert_eq!(key.at(5), 0x0C5D_06CA_F034_D089);
         assert_eq!(
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn below_reaches_every_value() {
+    fn below_returns_every_value() {
         let key = Key::new(4, "below");
         let mut seen = [false; 7];
         (0..1000).for_each(|i| seen[key.below(i, 7) as usize] = true);

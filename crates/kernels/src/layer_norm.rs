@@ -1,4 +1,4 @@
-//! Layer normalisation: every row to mean 0 and variance 1, then an affine map.
+//! Layer normalisation: normalises every row to mean 0 and variance 1, then applies an affine map.
 //!
 //! Ba, Kiros, Hinton, *Layer Normalization* (2016):
 //! `y = (x - mean(x)) / sqrt(var(x) + eps) * w + b`, with the biased variance over the columns of a row.
@@ -12,8 +12,8 @@ use crate::work::{self, Cost};
 /// Added to the variance, as in PyTorch.
 pub const EPS: f64 = 1e-5;
 
-/// Normalises `x` (rows x `width`) in place without the affine map, giving `x̂`; returns
-/// `1 / sqrt(var + eps)` of each row. Both are what [`backward`] needs.
+/// Normalises `x` (rows x `width`) to `x̂` in place, without the affine map. Returns `1 / sqrt(var + eps)` of each row.
+/// [`backward`] needs both. Allocates the result.
 pub fn normalize<T: Real>(x: &mut [T], width: usize) -> Vec<T> {
     if width == 0 {
         return Vec::new();
@@ -32,9 +32,9 @@ pub fn normalize<T: Real>(x: &mut [T], width: usize) -> Vec<T> {
         .collect()
 }
 
-/// `out = x̂ * weight + bias`, row by row.
+/// Computes `out = x̂ * weight + bias`, with `x̂` in `normal`.
 pub fn affine<T: Real>(normal: &[T], weight: &[T], bias: &[T], out: &mut [T]) {
-    assert_eq!(normal.len(), out.len(), "matrices of one size");
+    assert_eq!(normal.len(), out.len(), "length of the output");
     let width = weight.len();
     if width == 0 {
         return;
@@ -47,9 +47,10 @@ pub fn affine<T: Real>(normal: &[T], weight: &[T], bias: &[T], out: &mut [T]) {
     });
 }
 
-/// The backward of [`affine`] with respect to its parameters: `weight_grad += Σ_r g * x̂`, `bias_grad += Σ_r g`.
+/// Computes the backward of [`affine`] with respect to its parameters: `weight_grad += Σ_r g * x̂`, `bias_grad += Σ_r
+/// g`.
 pub fn affine_backward<T: Real>(normal: &[T], grad: &[T], weight_grad: &mut [T], bias_grad: &mut [T]) {
-    assert_eq!(normal.len(), grad.len(), "matrices of one size");
+    assert_eq!(normal.len(), grad.len(), "length of the gradient");
     let width = weight_grad.len();
     if width == 0 {
         return;
@@ -68,11 +69,12 @@ pub fn affine_backward<T: Real>(normal: &[T], grad: &[T], weight_grad: &mut [T],
     bias_grad.iter_mut().zip(&sums[width..]).for_each(|(g, &s)| *g += s);
 }
 
-/// The backward of both steps with respect to `x`: turns the gradient of the output into that of the input.
+/// Computes the backward of [`normalize`] and [`affine`] with respect to `x`: turns the gradient of the output into
+/// that of the input, in place.
 ///
 /// With `u = g * w`: `dx = scale * (u - mean(u) - x̂ * mean(u * x̂))`, means over the columns of a row.
 pub fn backward<T: Real>(normal: &[T], scales: &[T], weight: &[T], grad: &mut [T]) {
-    assert_eq!(normal.len(), grad.len(), "matrices of one size");
+    assert_eq!(normal.len(), grad.len(), "length of the gradient");
     let width = weight.len();
     if width == 0 {
         return;
@@ -107,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_of_two_is_known_in_closed_form() {
+    fn a_row_of_two_matches_the_closed_form() {
         let mut x = [1.0f64, 5.0];
         let scales = normalize(&mut x, 2);
         let scale = 1.0 / (4.0 + EPS).sqrt();
@@ -119,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn gradients_agree_with_differences() {
+    fn gradients_match_finite_differences() {
         let (x, g) = (noise::<f64>(1, ROWS * WIDTH), noise::<f64>(2, ROWS * WIDTH));
         let (weight, bias) = (noise::<f64>(3, WIDTH), noise::<f64>(4, WIDTH));
         let mut normal = x.clone();

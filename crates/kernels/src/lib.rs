@@ -1,16 +1,21 @@
-//! Pure functions on slices and numbers. Nothing here knows of layers, ranks or files.
+//! Numeric kernels: pure functions on slices. Independent of layers, ranks and files.
 //!
-//! - [`keyed`]: the counter-based randomness every other crate draws from;
-//! - [`gemm`]: dense products;
-//! - [`sparse`], [`mod@aggregate`], [`attention`], [`rows`]: sums along the entries of a sparse pattern;
-//! - [`activation`], [`dropout`], [`layer_norm`], [`batch_norm`]: element- and row-wise passes with their
-//!   backwards;
-//! - [`loss`], [`optim`]: what is minimised and how;
-//! - [`work`]: what all of these count of themselves; [`probe`]: what memory can do.
+//! | modules | contents |
+//! |---|---|
+//! | [`keyed`] | counter-based random numbers, used by all crates |
+//! | [`gemm`] | dense matrix products |
+//! | [`sparse`], [`mod@aggregate`], [`attention`] | CSR patterns, and weighted sums along their entries |
+//! | [`rows`] | gather, scatter-add, bias, column sums |
+//! | [`activation`], [`dropout`], [`layer_norm`], [`batch_norm`] | element-wise and row-wise passes, forward and backward |
+//! | [`tail`] | norm, activation and dropout fused into one pass |
+//! | [`loss`], [`optim`] | losses and optimiser steps |
+//! | [`buffer`] | pooled memory for large arrays |
+//! | [`simd`] | instruction sets, selected at run time |
+//! | [`work`], [`probe`] | FLOP and byte counts of kernels, and memory bandwidth, for the roofline |
 //!
-//! Matrices are row-major slices with a width. Functions are generic over [`Real`] (`f32` or `f64`) and
-//! deterministic: rows are shared out between threads, but each result is summed in one fixed order. Lengths
-//! that do not fit are a bug of the caller and panic.
+//! Matrices are row-major slices with a width. Functions are generic over [`Real`] (`f32` or `f64`) and run on the
+//! current rayon thread pool. Results are deterministic: every sum is added in a fixed order, for any number of
+//! threads. Slices of wrong length are a bug of the caller and panic.
 
 pub mod activation;
 pub mod aggregate;

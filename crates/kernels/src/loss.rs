@@ -1,7 +1,7 @@
 //! Losses over a subset of rows, and their gradients.
 //!
-//! A loss is a sum over the listed rows divided by a *global* count, never a mean of means: the parts that ranks
-//! compute simply add up. Sums are kept in double precision, in the order of the rows.
+//! A loss is the sum over the listed rows divided by a *global* count, so the losses of ranks add up to the global
+//! loss. Sums are in double precision, in the order of the listed rows.
 
 use rayon::prelude::*;
 
@@ -9,10 +9,10 @@ use crate::Real;
 use crate::buffer::Buffer;
 use crate::work::{self, Cost};
 
-/// Softmax cross-entropy: `Σ_i (log Σ_c exp(z[r_i, c]) - z[r_i, y_i]) / count`.
+/// Returns the softmax cross-entropy `Σ_i (log Σ_c exp(z[r_i, c]) - z[r_i, y_i]) / count` and writes its gradient.
 ///
-/// `logits` and `grad` are nodes x `width`; `rows` lists the rows that count, each at most once, and `targets` the
-/// class of each of them. `grad` is overwritten, with zeros in rows that do not count. Returns the loss.
+/// `logits` and `grad` are nodes x `width`. `rows` lists the rows of the sum, each at most once, and `targets` the
+/// class of each of them. `grad` is overwritten; it is 0 in rows that are not listed.
 pub fn cross_entropy<T: Real>(
     logits: &[T],
     width: usize,
@@ -21,7 +21,7 @@ pub fn cross_entropy<T: Real>(
     count: u64,
     grad: &mut [T],
 ) -> f64 {
-    assert_eq!(rows.len(), targets.len(), "a class for every row");
+    assert_eq!(rows.len(), targets.len(), "one class per row");
     let scale = 1.0 / count.max(1) as f64;
     let row_loss = |(z, g): (&[T], &mut [T]), target: usize| {
         let top = z.iter().copied().fold(T::neg_infinity(), T::max);
@@ -34,10 +34,10 @@ pub fn cross_entropy<T: Real>(
     over_rows(logits, width, rows, grad, |i, pair| row_loss(pair, targets[i] as usize)) * scale
 }
 
-/// Binary cross-entropy with logits: `Σ_i Σ_c (log(1 + exp(z)) - y z) / count`; for a mean as PyTorch's, `count` is
-/// rows times classes over all ranks.
+/// Returns the binary cross-entropy with logits `Σ_i Σ_c (log(1 + exp(z)) - y z) / count` and writes its gradient.
 ///
-/// `targets` holds a 0 or 1 for each listed row and class, `rows.len()` x `width`; the rest is as in [`cross_entropy`].
+/// `targets` (`rows.len()` x `width`) is 0 or 1 for each listed row and class. For the mean that PyTorch computes,
+/// `count` is rows times classes over all ranks. The other arguments are as in [`cross_entropy`].
 pub fn bce_with_logits<T: Real>(
     logits: &[T],
     width: usize,
@@ -46,7 +46,7 @@ pub fn bce_with_logits<T: Real>(
     count: u64,
     grad: &mut [T],
 ) -> f64 {
-    assert_eq!(targets.len(), rows.len() * width, "a target for every row and class");
+    assert_eq!(targets.len(), rows.len() * width, "one target per row and class");
     let scale = 1.0 / count.max(1) as f64;
     let row_loss = |(z, g): (&[T], &mut [T]), targets: &[u8]| {
         let mut loss = 0.0;
@@ -62,7 +62,7 @@ pub fn bce_with_logits<T: Real>(
         * scale
 }
 
-/// Sums `row_loss(i, (logits, gradient))` of the listed rows; the gradient of the others is zero.
+/// Returns the sum of `row_loss(i, (logits, gradient))` over the listed rows, and sets the gradient of other rows to 0.
 fn over_rows<T: Real>(
     logits: &[T],
     width: usize,
@@ -70,16 +70,16 @@ fn over_rows<T: Real>(
     grad: &mut [T],
     row_loss: impl Fn(usize, (&[T], &mut [T])) -> f64 + Sync,
 ) -> f64 {
-    assert_eq!(logits.len(), grad.len(), "a gradient for every logit");
+    assert_eq!(logits.len(), grad.len(), "length of the gradient");
     assert!(width > 0, "at least one class");
     let read = rows.len() * (width * size_of::<T>() + 2 * size_of::<u32>());
     let _work = work::begin("loss", || Cost::stream(read, size_of_val(grad)));
     const UNLISTED: u32 = u32::MAX;
-    let mut place = Buffer::unspecified(logits.len() / width);
-    place.fill(UNLISTED);
-    rows.iter().enumerate().for_each(|(i, &r)| place[r as usize] = i as u32);
-    let mut losses = Buffer::unspecified(place.len());
-    let of_rows = grad.par_chunks_mut(width).zip(logits.par_chunks(width)).zip(&place[..]);
+    let mut index = Buffer::unspecified(logits.len() / width);
+    index.fill(UNLISTED);
+    rows.iter().enumerate().for_each(|(i, &r)| index[r as usize] = i as u32);
+    let mut losses = Buffer::unspecified(index.len());
+    let of_rows = grad.par_chunks_mut(width).zip(logits.par_chunks(width)).zip(&index[..]);
     losses.par_iter_mut().zip(of_rows).for_each(|(loss, ((grad, logits), &i))| {
         *loss = if i == UNLISTED {
             grad.fill(T::zero());
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rows_give_no_loss() {
+    fn the_loss_of_no_rows_is_zero() {
         let mut grad = [f64::NAN; 2];
         assert_eq!(cross_entropy(&[1.0, 2.0], 2, &[], &[], 0, &mut grad), 0.0);
         assert_eq!(grad, [0.0, 0.0]);

@@ -1,47 +1,49 @@
-//! What memory can do: streams and gathers with next to no arithmetic, to hold other kernels against.
+//! Memory bandwidth microbenchmarks: streams and gathers with minimal arithmetic, as limits for bandwidth-bound
+//! kernels.
 
 use rayon::prelude::*;
 
 use crate::simd::{Isa, Level, dispatch, prefetch};
 
-/// Numbers of a task, at least.
+/// Minimum numbers per task.
 const CHUNK: usize = 1 << 13;
-/// Tasks a thread, at most.
+/// Maximum tasks per thread.
 const TASKS: usize = 8;
-/// Numbers taken at once.
+/// Partial sums, kept in vector registers.
 const LANES: usize = 64;
-/// Rows asked for ahead of the one that is read, and numbers of a cache line.
+/// Prefetch distance, in rows.
 const AHEAD: usize = 4;
+/// Numbers per cache line.
 const LINE: usize = 16;
 
-/// The length of the pieces that threads share.
+/// Returns the numbers per task of an array of length `len`.
 fn piece(len: usize) -> usize {
     len.div_ceil(rayon::current_num_threads() * TASKS).max(CHUNK)
 }
 
-/// Reads both and writes one: `x += share * y`.
-pub fn update(x: &mut [f32], share: f32, y: &[f32]) {
-    assert_eq!(x.len(), y.len(), "arrays of one length");
+/// Computes `x += factor * y`: reads two arrays and writes one.
+pub fn update(x: &mut [f32], factor: f32, y: &[f32]) {
+    assert_eq!(x.len(), y.len(), "arrays of equal length");
     let piece = piece(x.len());
-    x.par_chunks_mut(piece).zip(y.par_chunks(piece)).for_each(|(x, y)| add(Level::best(), x, share, y));
+    x.par_chunks_mut(piece).zip(y.par_chunks(piece)).for_each(|(x, y)| add(Level::best(), x, factor, y));
 }
 
-/// Reads all: `Σ x`.
+/// Returns `Σ x`: reads one array.
 pub fn read(x: &[f32]) -> f32 {
     x.par_chunks(piece(x.len())).map(|x| sum(Level::best(), x)).sum()
 }
 
-/// Reads the rows, `width` wide, that `rows` lists: the sum of all their numbers.
+/// Returns the sum of all numbers in the listed rows of `x` (rows x `width`).
 pub fn gather(x: &[f32], width: usize, rows: &[u32]) -> f32 {
     let tasks = rows.len().div_ceil(rayon::current_num_threads() * TASKS).max(1);
     rows.par_chunks(tasks).map(|rows| sum_rows(Level::best(), x, width, rows)).sum()
 }
 
 #[inline(always)]
-fn add_body<I: Isa>(x: &mut [f32], share: f32, y: &[f32]) {
-    x.iter_mut().zip(y).for_each(|(x, &y)| *x = I::mul_add(share, y, *x));
+fn add_body<I: Isa>(x: &mut [f32], factor: f32, y: &[f32]) {
+    x.iter_mut().zip(y).for_each(|(x, &y)| *x = I::mul_add(factor, y, *x));
 }
-dispatch!(fn add(x: &mut [f32], share: f32, y: &[f32]) = add_body);
+dispatch!(fn add(x: &mut [f32], factor: f32, y: &[f32]) = add_body);
 
 #[inline(always)]
 fn sum_body<I: Isa>(x: &[f32]) -> f32 {
@@ -76,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_is_read_and_written() {
+    fn all_numbers_are_read_and_written() {
         let y: Vec<f32> = (0..100_003).map(|i| (i % 7) as f32).collect();
         let mut x = vec![1.0; y.len()];
         update(&mut x, 2.0, &y);

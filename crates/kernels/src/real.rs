@@ -1,4 +1,4 @@
-//! The numbers kernels compute with.
+//! Floating-point types of kernels.
 
 use std::any::TypeId;
 use std::fmt::{Debug, Display};
@@ -11,34 +11,34 @@ use half::f16;
 use half::slice::HalfFloatSliceExt;
 use num_traits::{Float, NumAssign};
 
-/// `f32` for speed or `f64` for telling a bug from rounding.
+/// Floating-point type of a computation: `f32` for speed, `f64` to tell bugs from rounding errors.
 pub trait Real: Float + NumAssign + Sum + Default + Debug + Display + Pod + Send + Sync {
-    /// The nearest value to `x`.
+    /// Returns the nearest value to `x`.
     fn of(x: f64) -> Self;
 
-    /// The same value in double precision.
+    /// Returns the value in double precision.
     fn wide(self) -> f64;
 
-    /// Values kept in half precision.
+    /// Converts half-precision numbers.
     fn widen(half: &[f16], out: &mut [Self]);
 
-    /// `C = alpha * A * B`, or with `keep` added to what C holds, on the calling thread, for an `m x k` matrix A and a `k x n` matrix B; `strides` are the
-    /// row and column strides of A, B and C.
+    /// Computes `C = alpha * A * B`, or `C += alpha * A * B` with `accumulate`, on the calling thread. `shape` is
+    /// `[m, k, n]`, where A is m x k and B is k x n; `strides` are the row and column strides of A, B and C.
     ///
     /// # Safety
-    /// Every element these shapes and strides reach must lie inside its allocation, and C's elements must be
-    /// distinct from one another and from those of A and B.
+    /// All elements given by shapes and strides must lie inside their allocations. Elements of C must be distinct from
+    /// each other and from those of A and B.
     unsafe fn multiply(
         shape: [usize; 3],
         alpha: Self,
         factors: [*const Self; 2],
-        keep: bool,
+        accumulate: bool,
         product: *mut Self,
         strides: [[isize; 2]; 3],
     );
 }
 
-/// `x` itself if its numbers are `f32`: the way to kernels written for them.
+/// Casts `x` to `f32`, if `T` is `f32`: selects kernels that are written for `f32`.
 pub(crate) fn single<T: Real>(x: &[T]) -> Option<&[f32]> {
     (TypeId::of::<T>() == TypeId::of::<f32>()).then(|| bytemuck::cast_slice(x))
 }
@@ -69,11 +69,11 @@ macro_rules! real {
                 [m, k, n]: [usize; 3],
                 alpha: Self,
                 [a, b]: [*const Self; 2],
-                keep: bool,
+                accumulate: bool,
                 c: *mut Self,
                 [sa, sb, sc]: [[isize; 2]; 3],
             ) {
-                // SAFETY: the caller promises what the library asks for.
+                // SAFETY: the caller guarantees the requirements of the library.
                 let (a, b, c) = unsafe {
                     (
                         MatRef::from_raw_parts(a, m, k, sa[0], sa[1]),
@@ -81,7 +81,7 @@ macro_rules! real {
                         MatMut::from_raw_parts_mut(c, m, n, sc[0], sc[1]),
                     )
                 };
-                matmul(c, if keep { Accum::Add } else { Accum::Replace }, a, b, alpha, Par::Seq);
+                matmul(c, if accumulate { Accum::Add } else { Accum::Replace }, a, b, alpha, Par::Seq);
             }
         }
     };

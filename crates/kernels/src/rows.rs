@@ -1,4 +1,4 @@
-//! Copying rows out of a matrix and adding them back.
+//! Row-wise operations: gather, scatter-add, bias, scaling, column sums.
 
 use std::ops::Range;
 
@@ -7,14 +7,14 @@ use rayon::prelude::*;
 use crate::Real;
 use crate::work::{self, Cost};
 
-/// Rows that are summed one after the other.
+/// Rows per task of a sum over rows.
 pub(crate) const RUN: usize = 1024;
-/// Numbers of one task where rows do not matter.
+/// Numbers per task of an element-wise operation.
 const CHUNK: usize = 1 << 14;
 
-/// `out[i] = x[rows[i]]`.
+/// Gathers rows of `width` numbers: `out[i] = x[rows[i]]`.
 pub fn gather<E: Copy + Send + Sync>(x: &[E], width: usize, rows: &[u32], out: &mut [E]) {
-    assert_eq!(out.len(), rows.len() * width, "one row of output an index");
+    assert_eq!(out.len(), rows.len() * width, "length of the output");
     if width == 0 {
         return;
     }
@@ -26,27 +26,28 @@ pub fn gather<E: Copy + Send + Sync>(x: &[E], width: usize, rows: &[u32], out: &
         .for_each(|(out, &r)| out.copy_from_slice(&x[r as usize * width..(r as usize + 1) * width]));
 }
 
-/// `out[rows[i]] += x[i]`, in the order of `i`: the backward of [`gather`]. Indices may repeat.
+/// Adds rows of `width` numbers: `out[rows[i]] += x[i]`, in the order of `i`. The backward of [`gather`]. Indices may
+/// repeat; parallel only if they are strictly ascending.
 pub fn scatter_add<T: Real>(x: &[T], width: usize, rows: &[u32], out: &mut [T]) {
-    assert_eq!(x.len(), rows.len() * width, "one row of input an index");
+    assert_eq!(x.len(), rows.len() * width, "length of the input");
     if width == 0 {
         return;
     }
     let read = 2 * size_of_val(x) + size_of_val(rows);
     let _work = work::begin("scatter of rows", || Cost::stream(read, size_of_val(x)));
-    let apart = rows.is_sorted_by(|a, b| a < b);
-    scatter_from(0, x, width, rows, apart, out);
+    let ascending = rows.is_sorted_by(|a, b| a < b);
+    scatter_from(0, x, width, rows, ascending, out);
 }
 
-/// Scatters to `out`, which begins at row `first`; side by side if rows are `apart`: distinct and ascending.
-fn scatter_from<T: Real>(first: u32, x: &[T], width: usize, rows: &[u32], apart: bool, out: &mut [T]) {
-    if apart && rows.len() > RUN {
+/// Scatters to `out`, which begins at row `first`; in parallel if `rows` are strictly ascending.
+fn scatter_from<T: Real>(first: u32, x: &[T], width: usize, rows: &[u32], ascending: bool, out: &mut [T]) {
+    if ascending && rows.len() > RUN {
         let half = rows.len() / 2;
         let ((x, more_x), (rows, more_rows)) = (x.split_at(half * width), rows.split_at(half));
         let (out, more) = out.split_at_mut((more_rows[0] - first) as usize * width);
         rayon::join(
-            || scatter_from(first, x, width, rows, apart, out),
-            || scatter_from(more_rows[0], more_x, width, more_rows, apart, more),
+            || scatter_from(first, x, width, rows, ascending, out),
+            || scatter_from(more_rows[0], more_x, width, more_rows, ascending, more),
         );
         return;
     }
@@ -56,22 +57,22 @@ fn scatter_from<T: Real>(first: u32, x: &[T], width: usize, rows: &[u32], apart:
     }
 }
 
-/// `out += share * x`.
-pub fn add_scaled<T: Real>(share: T, x: &[T], out: &mut [T]) {
-    assert_eq!(x.len(), out.len(), "matrices of one size");
+/// Computes `out += factor * x` (axpy).
+pub fn add_scaled<T: Real>(factor: T, x: &[T], out: &mut [T]) {
+    assert_eq!(x.len(), out.len(), "length of the output");
     let size = size_of_val(x);
     let _work = work::begin("sum of matrices", || Cost::stream(2 * size, size));
     let chunks = out.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK));
-    chunks.for_each(|(out, x)| out.iter_mut().zip(x).for_each(|(o, &x)| *o += share * x));
+    chunks.for_each(|(out, x)| out.iter_mut().zip(x).for_each(|(o, &x)| *o += factor * x));
 }
 
-/// `x *= factor`.
+/// Computes `x *= factor`.
 pub fn scale<T: Real>(factor: T, x: &mut [T]) {
     let _work = work::begin("scaling", || Cost::stream(size_of_val(x), size_of_val(x)));
     x.par_chunks_mut(CHUNK).for_each(|x| x.iter_mut().for_each(|x| *x *= factor));
 }
 
-/// `x[i] += row` for every row of `x`: a bias.
+/// Adds `row` to every row of `x`, e.g. a bias.
 pub fn add_row<T: Real>(x: &mut [T], row: &[T]) {
     if row.is_empty() {
         return;
@@ -80,7 +81,7 @@ pub fn add_row<T: Real>(x: &mut [T], row: &[T]) {
     x.par_chunks_mut(row.len()).for_each(|x| x.iter_mut().zip(row).for_each(|(x, &b)| *x += b));
 }
 
-/// `sums += Σ_i x[i]`: the backward of [`add_row`] with respect to the row.
+/// Adds the column sums of `x` to `sums`: the backward of [`add_row`] with respect to the row.
 pub fn add_column_sums<T: Real>(x: &[T], sums: &mut [T]) {
     let width = sums.len();
     if width == 0 {
@@ -94,10 +95,11 @@ pub fn add_column_sums<T: Real>(x: &[T], sums: &mut [T]) {
     });
 }
 
-/// Adds up what `add` gives for runs of rows, `sums += Σ_runs add(run)`, run by run in their order.
+/// Computes `sums += Σ_runs add(run)` over runs of rows. `add` adds the terms of a run to its second argument, which
+/// starts at 0. Runs are computed in parallel and summed in order. Allocates one vector per run.
 ///
-/// Runs have a fixed length: the number of threads cannot change a sum, and rounding errors grow with the length of a
-/// run and the number of runs instead of with their product.
+/// Runs have a fixed length, so the number of threads does not change the result, and rounding errors grow with the sum
+/// of run length and number of runs instead of their product.
 pub fn sum_over_rows<T: Real>(rows: usize, sums: &mut [T], add: impl Fn(Range<usize>, &mut [T]) + Sync) {
     let width = sums.len();
     let parts: Vec<Vec<T>> = (0..rows.div_ceil(RUN))
@@ -111,7 +113,7 @@ pub fn sum_over_rows<T: Real>(rows: usize, sums: &mut [T], add: impl Fn(Range<us
     add_in_order(parts.iter().map(Vec::as_slice), sums);
 }
 
-/// `sums += Σ parts`, one part after the other.
+/// Computes `sums += Σ parts`, in the order of the parts.
 pub(crate) fn add_in_order<'a, T: Real>(parts: impl Iterator<Item = &'a [T]>, sums: &mut [T]) {
     for part in parts {
         sums.iter_mut().zip(part).for_each(|(s, &p)| *s += p);
@@ -124,7 +126,7 @@ mod tests {
     use crate::testing::{assert_gradient, dot, noise};
 
     #[test]
-    fn gather_reads_and_scatter_adds_back() {
+    fn scatter_add_is_the_backward_of_gather() {
         let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
         let rows = [2, 0, 2];
         let mut out = [0.0; 6];
@@ -142,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bias_reaches_every_row_and_its_gradient_is_the_column_sum() {
+    fn a_bias_is_added_to_every_row_and_its_gradient_is_the_column_sum() {
         let mut x = [1.0, 2.0, 3.0, 4.0];
         add_row(&mut x, &[10.0, 20.0]);
         assert_eq!(x, [11.0, 22.0, 13.0, 24.0]);
@@ -152,16 +154,16 @@ mod tests {
     }
 
     #[test]
-    fn long_sums_keep_single_precision() {
-        // Equal terms are the worst case, all rounded the same way: one by one they are off by 4e-2. The bound for
-        // runs is (1024 + 3907) / 2^24 = 3e-4.
+    fn long_sums_are_accurate_in_single_precision() {
+        // Equal terms are the worst case, because all are rounded in the same direction: a sequential sum has an
+        // error of 4e-2. The bound for runs is (1024 + 3907) / 2^24 = 3e-4.
         let mut sum = [0.0f32];
         add_column_sums(&vec![0.1; 4_000_000], &mut sum);
         assert!((sum[0] as f64 / 400_000.0 - 1.0).abs() < 3e-4, "{}", sum[0]);
     }
 
     #[test]
-    fn matrices_are_added_under_a_share() {
+    fn add_scaled_covers_all_chunks() {
         let mut out = vec![1.0; 40_000];
         add_scaled(0.5, &vec![4.0; 40_000], &mut out);
         assert!(out.iter().all(|&x| x == 3.0));

@@ -1,32 +1,32 @@
-//! One body, compiled for several instruction sets, and the choice between them at run time.
+//! Run-time selection of the instruction set.
 //!
-//! A kernel's inner loops are written once, in plain Rust over arrays of fixed size that the compiler keeps in
-//! vector registers, as a function generic over `Isa` and marked `#[inline(always)]`. `dispatch!` compiles it
-//! once for each [`Level`] and calls the best one this CPU has. One binary serves all.
+//! The inner loops of a kernel are written once, over fixed-size arrays that the compiler keeps in vector registers,
+//! as a function that is generic over `Isa` and `#[inline(always)]`. `dispatch!` compiles the function once per
+//! [`Level`] and calls the version for the level that is passed, normally [`Level::best`].
 //!
-//! Closures handed to other threads are not inlined, so a dispatched function is what one task does, not the whole.
+//! A dispatched function must be the body of one task: closures passed to other threads are not inlined into it.
 
 use std::sync::OnceLock;
 
-/// Instruction sets that kernels are compiled for, from least to most.
+/// Instruction sets that kernels are compiled for; each includes the previous ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// What every CPU of the architecture has.
+    /// Baseline of the architecture.
     Portable,
     /// AVX2, FMA and F16C.
     Avx2,
-    /// AVX-512 (F, BW, DQ, VL) on top.
+    /// AVX-512 F, BW, DQ and VL.
     Avx512,
 }
 
 impl Level {
-    /// The best this CPU has.
+    /// Returns the highest level that this CPU supports.
     pub fn best() -> Self {
         static BEST: OnceLock<Level> = OnceLock::new();
-        *BEST.get_or_init(|| *Self::available().last().expect("there is always the portable one"))
+        *BEST.get_or_init(|| *Self::available().last().expect("the portable level is always available"))
     }
 
-    /// All that this CPU has, least first.
+    /// Returns all levels that this CPU supports, lowest first. Allocates.
     pub fn available() -> Vec<Self> {
         let mut levels = vec![Level::Portable];
         #[cfg(target_arch = "x86_64")]
@@ -42,7 +42,7 @@ impl Level {
         levels
     }
 
-    /// The name in reports.
+    /// Returns the name used in reports.
     pub fn name(self) -> &'static str {
         match self {
             Level::Portable => "portable",
@@ -52,57 +52,57 @@ impl Level {
     }
 }
 
-/// What bodies need to know of the instruction set they are compiled for.
+/// Operations of an instruction set that dispatched functions use.
 pub(crate) trait Isa {
-    /// `a * b + c`, rounded once where that is one instruction.
+    /// Returns `a * b + c`, rounded once if the instruction set has FMA, else twice.
     fn mul_add(a: f32, b: f32, c: f32) -> f32;
 }
 
-/// Separate multiplication and addition.
-pub(crate) struct Plain;
+/// [`Level::Portable`], without FMA.
+pub(crate) struct PortableIsa;
 
-impl Isa for Plain {
+impl Isa for PortableIsa {
     #[inline(always)]
     fn mul_add(a: f32, b: f32, c: f32) -> f32 {
         a * b + c
     }
 }
 
-/// Fused multiplication and addition, on the registers of AVX2.
-pub(crate) struct Fused;
+/// [`Level::Avx2`].
+pub(crate) struct Avx2Isa;
 
-impl Isa for Fused {
+impl Isa for Avx2Isa {
     #[inline(always)]
     fn mul_add(a: f32, b: f32, c: f32) -> f32 {
         a.mul_add(b, c)
     }
 }
 
-/// As [`Fused`], on the registers of AVX-512.
-pub(crate) struct Wide;
+/// [`Level::Avx512`].
+pub(crate) struct Avx512Isa;
 
-impl Isa for Wide {
+impl Isa for Avx512Isa {
     #[inline(always)]
     fn mul_add(a: f32, b: f32, c: f32) -> f32 {
         a.mul_add(b, c)
     }
 }
 
-/// Asks for the cache line at `index` of `data`, which need not be there.
+/// Prefetches the cache line of `data[index]`. The index may be out of bounds.
 #[inline(always)]
 pub(crate) fn prefetch<T>(data: &[T], index: usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch reads nothing, wherever it points.
+        // SAFETY: a prefetch does not access memory; any address is allowed.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(data.as_ptr().wrapping_add(index).cast()) }
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (data, index);
 }
 
-/// `dispatch!(fn name(args) -> R = body)`: a function `name(level, args)` that runs `body::<I>(args)` compiled for
-/// `level`. Arguments are passed on as they are; generic parameters, if any, stand in brackets: `fn name[T](…)`.
+/// Defines a dispatched function. `dispatch!(fn name(args) -> R = body)` defines `name(level, args)`, which calls
+/// `body::<I>(args)` compiled for `level`. Generic parameters are in brackets: `fn name[T: Bound](…)`.
 macro_rules! dispatch {
     ($(#[$meta:meta])* $vis:vis fn $name:ident$([$($generic:ident: $bound:path),*])?($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)? = $body:ident) => {
         $(#[$meta])*
@@ -110,18 +110,18 @@ macro_rules! dispatch {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,f16c")]
             fn avx2$(<$($generic: $bound),*>)?($($arg: $type),*) $(-> $ret)? {
-                $body::<$crate::simd::Fused, $($($generic),*)?>($($arg),*)
+                $body::<$crate::simd::Avx2Isa, $($($generic),*)?>($($arg),*)
             }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
             fn avx512$(<$($generic: $bound),*>)?($($arg: $type),*) $(-> $ret)? {
-                $body::<$crate::simd::Wide, $($($generic),*)?>($($arg),*)
+                $body::<$crate::simd::Avx512Isa, $($($generic),*)?>($($arg),*)
             }
             #[cfg(target_arch = "x86_64")]
             {
-                assert!(level <= $crate::simd::Level::best(), "an instruction set of this CPU");
+                assert!(level <= $crate::simd::Level::best(), "instruction set not supported by this CPU");
                 match level {
-                    // SAFETY: this CPU has what the function is compiled for, as just asserted.
+                    // SAFETY: the CPU supports the level, by the assertion.
                     $crate::simd::Level::Avx512 => return unsafe { avx512$(::<$($generic),*>)?($($arg),*) },
                     // SAFETY: as above.
                     $crate::simd::Level::Avx2 => return unsafe { avx2$(::<$($generic),*>)?($($arg),*) },
@@ -129,7 +129,7 @@ macro_rules! dispatch {
                 }
             }
             let _ = level;
-            $body::<$crate::simd::Plain, $($($generic),*)?>($($arg),*)
+            $body::<$crate::simd::PortableIsa, $($($generic),*)?>($($arg),*)
         }
     };
 }
@@ -147,7 +147,7 @@ mod tests {
     dispatch!(fn axpy(a: f32, x: &[f32], y: &mut [f32]) = axpy_body);
 
     #[test]
-    fn every_level_computes_the_same() {
+    fn all_levels_give_the_same_result() {
         for level in Level::available() {
             let mut y = vec![1.0; 37];
             axpy(level, 2.0, &[3.0; 37], &mut y);

@@ -1,61 +1,61 @@
-//! The pattern of a sparse matrix, by rows, and its transpose.
+//! Sparse matrix patterns in CSR form, and their transposes.
 
 use std::ops::Range;
 
-/// Which columns each row holds, in compressed rows.
+/// A borrowed sparse pattern in CSR form.
 #[derive(Debug, Clone, Copy)]
 pub struct Pattern<'a> {
-    /// Where the entries of each row begin, rising.
+    /// Start of each row in `columns`, ascending.
     pub starts: &'a [u64],
-    /// Where they end. Rows need not fill the space up to the next one: a pattern may leave out the last entries of its
-    /// rows without moving the others.
+    /// End of each row in `columns`. May be less than the start of the next row: a pattern can omit the last entries of
+    /// its rows.
     pub ends: &'a [u64],
     /// Column of each entry.
     pub columns: &'a [u32],
 }
 
 impl<'a> Pattern<'a> {
-    /// A pattern of rows one after the other: entries `bounds[r]..bounds[r + 1]` are those of row `r`.
+    /// Returns a pattern of contiguous rows: row `r` consists of entries `bounds[r]..bounds[r + 1]`.
     pub fn new(bounds: &'a [u64], columns: &'a [u32]) -> Self {
-        let [starts @ .., end] = bounds else { panic!("there is a bound more than rows") };
-        assert_eq!(*end, columns.len() as u64, "the last bound is the entry count");
+        let [starts @ .., end] = bounds else { panic!("bounds are empty") };
+        assert_eq!(*end, columns.len() as u64, "last bound");
         Pattern { starts, ends: &bounds[1..], columns }
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.starts.len()
     }
 
-    /// Number of entries.
+    /// Returns the number of entries, in time linear in the number of rows.
     pub fn entries(&self) -> usize {
         self.starts.iter().zip(self.ends).map(|(start, end)| (end - start) as usize).sum()
     }
 
-    /// The entries of row `r`.
+    /// Returns the entries of row `r`, as a range of `columns`.
     #[inline]
     pub fn row(&self, r: usize) -> Range<usize> {
         self.starts[r] as usize..self.ends[r] as usize
     }
 
-    /// Runs of rows for tasks: together all rows, each of about `share` entries and rows.
+    /// Splits all rows into consecutive ranges for tasks, each with about `share` entries plus rows. Allocates.
     ///
-    /// They follow from the pattern alone, so that the number of threads changes nothing.
+    /// The ranges depend on the pattern only, not on the number of threads.
     pub(crate) fn tasks(&self, share: usize) -> Vec<Range<usize>> {
         let (Some(&first), Some(&last)) = (self.starts.first(), self.ends.last()) else { return Vec::new() };
         let rows = self.rows();
         let before = |r: usize| (self.starts[r] - first) as usize + r;
         let count = ((last - first) as usize + rows).div_ceil(share);
-        let cut = |i: usize| partition(rows, |r| before(r) < i * share);
-        let mut cuts: Vec<usize> = (0..count).map(cut).collect();
-        cuts.push(rows);
-        cuts.dedup();
-        cuts.windows(2).map(|cut| cut[0]..cut[1]).collect()
+        let bound = |i: usize| partition_point(rows, |r| before(r) < i * share);
+        let mut bounds: Vec<usize> = (0..count).map(bound).collect();
+        bounds.push(rows);
+        bounds.dedup();
+        bounds.windows(2).map(|bounds| bounds[0]..bounds[1]).collect()
     }
 }
 
-/// The first of `0..len` for which `below`, true up to somewhere, is false.
-fn partition(len: usize, below: impl Fn(usize) -> bool) -> usize {
+/// Returns the first index in `0..len` for which `below` is false, by binary search; `len` if there is none.
+fn partition_point(len: usize, below: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, len);
     while low < high {
         let middle = low.midpoint(high);
@@ -64,8 +64,12 @@ fn partition(len: usize, below: impl Fn(usize) -> bool) -> usize {
     low
 }
 
-/// Cuts `data`, rows of `width`, into the rows of each task.
-pub(crate) fn cut<'a, T>(tasks: &[Range<usize>], width: usize, mut data: &'a mut [T]) -> Vec<&'a mut [T]> {
+/// Splits `data` (rows x `width`) into the rows of each task.
+pub(crate) fn split_by_task<'a, T>(
+    tasks: &[Range<usize>],
+    width: usize,
+    mut data: &'a mut [T],
+) -> Vec<&'a mut [T]> {
     let next = |rows: &Range<usize>| {
         let (share, rest) = std::mem::take(&mut data).split_at_mut(rows.len() * width);
         data = rest;
@@ -74,7 +78,7 @@ pub(crate) fn cut<'a, T>(tasks: &[Range<usize>], width: usize, mut data: &'a mut
     tasks.iter().map(next).collect()
 }
 
-/// An owned pattern, read the other way round.
+/// A transposed pattern in memory of its own.
 #[derive(Debug, Clone)]
 pub struct Transpose {
     starts: Vec<u64>,
@@ -82,8 +86,8 @@ pub struct Transpose {
 }
 
 impl Transpose {
-    /// The transpose of `pattern`, a matrix with `cols` columns; each of its rows keeps the order of the
-    /// original rows.
+    /// Transposes `pattern`, which has `cols` columns. Entries of each row of the result are in the order of the
+    /// original rows. Allocates.
     pub fn of(pattern: Pattern, cols: usize) -> Self {
         let entries = |r: usize| &pattern.columns[pattern.row(r)];
         let mut starts = vec![0u64; cols + 1];
@@ -101,7 +105,7 @@ impl Transpose {
         Transpose { starts, columns }
     }
 
-    /// The transposed pattern.
+    /// Returns the transposed pattern.
     pub fn pattern(&self) -> Pattern<'_> {
         Pattern::new(&self.starts, &self.columns)
     }
@@ -113,7 +117,7 @@ mod tests {
     use crate::testing::pattern;
 
     #[test]
-    fn transposing_keeps_every_entry() {
+    fn transpose_contains_every_entry() {
         let (starts, columns) = pattern(1, 30, 20);
         let forward = Pattern::new(&starts, &columns);
         let transpose = Transpose::of(forward, 20);
@@ -129,15 +133,15 @@ mod tests {
     }
 
     #[test]
-    fn transposing_leaves_out_what_rows_that_end_early_leave_out() {
+    fn transpose_omits_entries_after_the_end_of_a_row() {
         let pattern = Pattern { starts: &[0, 3], ends: &[2, 4], columns: &[1, 0, 2, 1] };
         let transpose = Transpose::of(pattern, 3);
         assert_eq!((&transpose.starts[..], &transpose.columns[..]), (&[0, 1, 3, 3][..], &[0, 0, 1][..]));
     }
 
     #[test]
-    fn tasks_cover_all_rows_once_and_share_the_entries() {
-        // A hub among rows of three.
+    fn tasks_contain_every_row_once_and_balance_entries() {
+        // One hub; all other rows have three entries.
         let lengths = (0..30_000u64).map(|r| if r == 20_000 { 50_000 } else { 3 });
         let mut bounds = vec![0];
         lengths.for_each(|length| bounds.push(bounds[bounds.len() - 1] + length));
@@ -147,7 +151,7 @@ mod tests {
         assert_eq!(tasks.iter().cloned().flatten().collect::<Vec<_>>(), (0..30_000).collect::<Vec<_>>());
         assert!(tasks.len() > 8);
         for rows in tasks.iter().filter(|rows| !rows.contains(&20_000)) {
-            assert!(rows.len() * 4 <= 2 * 4096, "{rows:?} is more than its share");
+            assert!(rows.len() * 4 <= 2 * 4096, "task {rows:?} is too large");
         }
         assert!(Pattern::new(&[0], &[]).tasks(1).is_empty());
     }

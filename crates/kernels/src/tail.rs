@@ -1,13 +1,13 @@
-//! What follows a layer, in one pass over its output: norm, non-linearity, and the dropout that the next layer begins
-//! with.
+//! Fused epilogue of a layer: norm, activation, and the dropout of the next layer's input, in one pass over the output.
 //!
 //! ```text
-//! y = dropout(activation(norm(x)))        norm: none, or x̂ * w + b with x̂ of LayerNorm
+//! y = dropout(activation(norm(x)))        norm: none, or LayerNorm x̂ * w + b
 //! ```
 //!
-//! A backward reads `y` and, if there is a norm, `x̂`. What was dropped is seen from `y` where that is certain (ReLU:
-//! whatever is not positive passes nothing), and asked of the mask again where it is not.
-//! [`crate::layer_norm`], [`crate::activation`] and [`crate::dropout`] are the same one by one.
+//! The backward reads `y` and, with a norm, `x̂`. With ReLU, dropped elements need no mask: where `y` is 0 the
+//! gradient is
+//! 0. Otherwise the mask is computed again. [`crate::layer_norm`], [`crate::activation`] and [`crate::dropout`] are the
+//! unfused kernels.
 
 use rayon::prelude::*;
 
@@ -19,34 +19,34 @@ use crate::rows::{RUN, add_in_order};
 use crate::simd::{Isa, Level, dispatch};
 use crate::work::{self, Cost};
 
-/// Numbers summed side by side, so that a sum fits vector registers.
+/// Partial sums, kept in vector registers.
 const LANES: usize = 16;
 
-/// Non-linearity and dropout.
+/// Activation and dropout.
 #[derive(Debug, Clone, Copy)]
 pub struct Tail<'a> {
-    /// What is applied to every number.
+    /// The activation.
     pub activation: Activation,
-    /// What is dropped afterwards.
+    /// The dropout mask; `None`: no dropout.
     pub mask: Option<Mask<'a>>,
 }
 
 /// The affine map of a norm.
 #[derive(Debug, Clone, Copy)]
 pub struct Affine<'a, T> {
-    /// By column.
+    /// One per column.
     pub weight: &'a [T],
-    /// By column.
+    /// One per column.
     pub bias: &'a [T],
 }
 
 impl Tail<'_> {
-    /// Whether nothing is done.
+    /// Returns whether the input is not changed.
     pub fn is_identity(&self) -> bool {
         self.activation == Activation::Identity && self.mask.is_none()
     }
 
-    /// `x = dropout(activation(x))`, rows of `width`.
+    /// Computes `x = dropout(activation(x))` in place; `x` is rows x `width`.
     pub fn forward<T: Real>(&self, x: &mut [T], width: usize) {
         if width == 0 || self.is_identity() {
             return;
@@ -57,9 +57,10 @@ impl Tail<'_> {
         });
     }
 
-    /// The backward of [`Tail::forward`], whose output is `y`.
+    /// Computes the backward of [`Tail::forward`], whose output is `y`: turns the gradient of the output into that of
+    /// the input, in place.
     pub fn backward<T: Real>(&self, y: &[T], grad: &mut [T], width: usize) {
-        assert_eq!(y.len(), grad.len(), "a gradient for every output");
+        assert_eq!(y.len(), grad.len(), "length of the gradient");
         if width == 0 || self.is_identity() {
             return;
         }
@@ -72,10 +73,11 @@ impl Tail<'_> {
         );
     }
 
-    /// LayerNorm first: `x` becomes `x̂`, `scales` what each row was multiplied by, and `y` the output.
+    /// Computes `y = dropout(activation(x̂ * weight + bias))`, where `x̂` is the LayerNorm of `x`. Replaces `x` by
+    /// `x̂` and writes `1 / sqrt(var + eps)` of each row to `scales`.
     pub fn layer_norm<T: Real>(&self, affine: Affine<T>, x: &mut [T], scales: &mut [T], y: &mut [T]) {
         let width = affine.weight.len();
-        assert!(x.len() == y.len() && x.len() == scales.len() * width, "matrices of one size");
+        assert!(x.len() == y.len() && x.len() == scales.len() * width, "matrices of equal size");
         if width == 0 {
             return;
         }
@@ -87,8 +89,8 @@ impl Tail<'_> {
         });
     }
 
-    /// The backward of [`Tail::layer_norm`]: turns `grad`, the gradient of `y`, into that of its input, and adds to those
-    /// of weight and bias.
+    /// Computes the backward of [`Tail::layer_norm`]: turns the gradient of `y` into that of the input, in place, and
+    /// adds to the gradients of weight and bias.
     pub fn layer_norm_backward<T: Real>(
         &self,
         weight: &[T],
@@ -97,7 +99,7 @@ impl Tail<'_> {
         [weight_grad, bias_grad]: [&mut [T]; 2],
     ) {
         let width = weight.len();
-        assert!([normal.len(), y.len(), scales.len() * width] == [grad.len(); 3], "matrices of one size");
+        assert!([normal.len(), y.len(), scales.len() * width] == [grad.len(); 3], "matrices of equal size");
         if width == 0 {
             return;
         }
@@ -115,58 +117,60 @@ impl Tail<'_> {
         add_in_order(sums.iter().map(|s| &s[width..]), bias_grad);
     }
 
-    /// The run of rows with this index.
+    /// Returns the run of rows with this index.
     fn run(&self, index: usize) -> Run<'_> {
         Run { tail: self, first: index * RUN }
     }
 }
 
-/// Consecutive rows that one task computes.
+/// Consecutive rows of a task.
 #[derive(Clone, Copy)]
 struct Run<'a> {
     tail: &'a Tail<'a>,
-    /// Index of the first row, by which rows are masked.
+    /// Index of the first row, for the mask.
     first: usize,
 }
 
-/// `y = activation(y)`, scaled where it stays and 0 where it is dropped. The activation is told apart outside of the loop.
+/// Applies activation and dropout to a row. The activation is selected outside of the loop, so that ReLU is
+/// vectorised.
 #[inline(always)]
-fn finish_row<T: Real>(tail: &Tail, row: usize, y: &mut [T]) {
+fn forward_row<T: Real>(tail: &Tail, row: usize, y: &mut [T]) {
     match tail.activation {
-        Activation::Relu => finish_row_with(tail.mask, row, y, |y| Activation::Relu.at(y)),
-        activation => finish_row_with(tail.mask, row, y, |y| activation.at(y)),
+        Activation::Relu => forward_row_with(tail.mask, row, y, |y| Activation::Relu.at(y)),
+        activation => forward_row_with(tail.mask, row, y, |y| activation.at(y)),
     }
 }
 
+/// Applies `activation` and dropout to a row.
 #[inline(always)]
-fn finish_row_with<T: Real>(mask: Option<Mask>, row: usize, y: &mut [T], active: impl Fn(T) -> T) {
+fn forward_row_with<T: Real>(mask: Option<Mask>, row: usize, y: &mut [T], activation: impl Fn(T) -> T) {
     let Some(mask) = mask else {
-        return y.iter_mut().for_each(|y| *y = active(*y));
+        return y.iter_mut().for_each(|y| *y = activation(*y));
     };
     let scale: T = mask.scale();
     mask.row(row).for_each_run(y.len(), |first, keeps| {
         let run = y[first..].iter_mut().zip(keeps);
-        run.for_each(|(y, &keep)| *y = if keep { active(*y) * scale } else { T::zero() });
+        run.for_each(|(y, &keep)| *y = if keep { activation(*y) * scale } else { T::zero() });
     });
 }
 
-/// Multiplies a row of gradients by the derivative of activation and dropout, where `y` is their output.
+/// Multiplies a row of gradients by the derivative of activation and dropout, whose output is `y`.
 #[inline(always)]
-fn unfinish_row<T: Real>(tail: &Tail, row: usize, y: &[T], grad: &mut [T]) {
+fn backward_row<T: Real>(tail: &Tail, row: usize, y: &[T], grad: &mut [T]) {
     let scale = tail.mask.map_or(T::one(), |mask| mask.scale());
     if tail.activation == Activation::Relu {
-        // Dropped or negative, the output is 0 in both cases and so is the derivative.
+        // The output of a dropped or negative element is 0, and so is its derivative.
         grad.iter_mut().zip(y).for_each(|(g, &y)| *g = if y > T::zero() { *g * scale } else { T::zero() });
         return;
     }
     let Some(mask) = tail.mask else {
         return grad.iter_mut().zip(y).for_each(|(g, &y)| *g *= tail.activation.slope_at(y));
     };
-    let back = scale.recip();
+    let unscale = scale.recip();
     mask.row(row).for_each_run(y.len(), |first, keeps| {
         let run = grad[first..].iter_mut().zip(&y[first..]).zip(keeps);
         run.for_each(|((g, &y), &keep)| {
-            let slope = tail.activation.slope_at(y * back);
+            let slope = tail.activation.slope_at(y * unscale);
             *g = if keep { *g * scale * slope } else { T::zero() };
         });
     });
@@ -175,7 +179,7 @@ fn unfinish_row<T: Real>(tail: &Tail, row: usize, y: &[T], grad: &mut [T]) {
 #[inline(always)]
 fn plain_forward_body<I: Isa, T: Real>(run: Run, x: &mut [T], width: usize) {
     for (r, x) in x.chunks_exact_mut(width).enumerate() {
-        finish_row(run.tail, run.first + r, x);
+        forward_row(run.tail, run.first + r, x);
     }
 }
 dispatch!(fn plain_forward[T: Real](run: Run, x: &mut [T], width: usize) = plain_forward_body);
@@ -183,7 +187,7 @@ dispatch!(fn plain_forward[T: Real](run: Run, x: &mut [T], width: usize) = plain
 #[inline(always)]
 fn plain_backward_body<I: Isa, T: Real>(run: Run, y: &[T], grad: &mut [T], width: usize) {
     for (r, (y, grad)) in y.chunks_exact(width).zip(grad.chunks_exact_mut(width)).enumerate() {
-        unfinish_row(run.tail, run.first + r, y, grad);
+        backward_row(run.tail, run.first + r, y, grad);
     }
 }
 dispatch!(fn plain_backward[T: Real](run: Run, y: &[T], grad: &mut [T], width: usize) = plain_backward_body);
@@ -209,7 +213,7 @@ fn norm_forward_body<I: Isa, T: Real>(
             *x = (*x - mean) * *scale;
             *y = *x * weight + bias;
         });
-        finish_row(run.tail, run.first + r, y);
+        forward_row(run.tail, run.first + r, y);
     }
 }
 dispatch!(fn norm_forward[T: Real](run: Run, affine: Affine<T>, x: &mut [T], scales: &mut [T], y: &mut [T]) = norm_forward_body);
@@ -227,7 +231,7 @@ fn norm_backward_body<I: Isa, T: Real>(
     let (along_sums, plain_sums) = sums.split_at_mut(width);
     let rows = grad.chunks_exact_mut(width).zip(y.chunks_exact(width)).zip(normal.chunks_exact(width));
     for (r, (((grad, y), normal), &scale)) in rows.zip(scales).enumerate() {
-        unfinish_row(run.tail, run.first + r, y, grad);
+        backward_row(run.tail, run.first + r, y, grad);
         for c in 0..width {
             along_sums[c] += grad[c] * normal[c];
             plain_sums[c] += grad[c];
@@ -240,7 +244,7 @@ fn norm_backward_body<I: Isa, T: Real>(
 }
 dispatch!(fn norm_backward[T: Real](run: Run, weight: &[T], saved: [&[T]; 3], grad: &mut [T], sums: &mut [T]) = norm_backward_body);
 
-/// `Σ term(c, x[c])`, in lanes.
+/// Returns `Σ term(c, x[c])`, summed in [`LANES`] partial sums.
 #[inline(always)]
 fn lane_sum<T: Real>(x: &[T], term: impl Fn(usize, T) -> T) -> T {
     let mut lanes = [T::zero(); LANES];
@@ -267,7 +271,7 @@ mod tests {
     const ACTIVATIONS: [Activation; 4] =
         [Activation::Identity, Activation::Relu, Activation::Elu, Activation::LeakyRelu(0.2)];
 
-    /// Every choice of activation and mask, on matrices of several sizes.
+    /// Calls `check` for all activations, with and without dropout, and matrices of several sizes.
     fn each_case(check: impl Fn(Tail, usize, usize)) {
         let ids: Vec<u32> = (0..2100).map(|i| 7 * i + 3).collect();
         for (rows, width) in [(1, 1), (3, 7), (5, 41), (2100, 16), (2, 257), (0, 4)] {
@@ -280,8 +284,8 @@ mod tests {
         }
     }
 
-    /// Activation and dropout one after the other.
-    fn one_by_one(tail: &Tail, mut x: Vec<f64>, width: usize) -> (Vec<f64>, Vec<f64>) {
+    /// Applies activation and dropout by the unfused kernels. Returns the outputs of both.
+    fn unfused(tail: &Tail, mut x: Vec<f64>, width: usize) -> (Vec<f64>, Vec<f64>) {
         tail.activation.forward(&mut x);
         let mut y = x.clone();
         if let Some(mask) = tail.mask {
@@ -290,7 +294,8 @@ mod tests {
         (x, y)
     }
 
-    fn one_by_one_backward(tail: &Tail, active: &[f64], grad: &mut [f64], width: usize) {
+    /// Computes the backward of [`unfused`].
+    fn unfused_backward(tail: &Tail, active: &[f64], grad: &mut [f64], width: usize) {
         if let Some(mask) = tail.mask {
             dropout_in_place(grad, width, mask);
         }
@@ -298,22 +303,22 @@ mod tests {
     }
 
     #[test]
-    fn without_a_norm_it_is_activation_then_dropout() {
+    fn activation_and_dropout_match_unfused_kernels() {
         each_case(|tail, rows, width| {
             let (x, g) = (noise::<f64>(1, rows * width), noise::<f64>(2, rows * width));
-            let (active, want) = one_by_one(&tail, x.clone(), width);
+            let (active, want) = unfused(&tail, x.clone(), width);
             let mut y = x;
             tail.forward(&mut y, width);
             assert_close(&y, &want, 1e-15);
             let (mut got, mut want) = (g.clone(), g);
             tail.backward(&y, &mut got, width);
-            one_by_one_backward(&tail, &active, &mut want, width);
+            unfused_backward(&tail, &active, &mut want, width);
             assert_close(&got, &want, 1e-12);
         });
     }
 
     #[test]
-    fn with_layer_norm_it_is_all_three() {
+    fn layer_norm_activation_and_dropout_match_unfused_kernels() {
         each_case(|tail, rows, width| {
             let (x, g) = (noise::<f64>(1, rows * width), noise::<f64>(2, rows * width));
             let (weight, bias) = (noise::<f64>(3, width), noise::<f64>(4, width));
@@ -321,7 +326,7 @@ mod tests {
             let want_scales = layer_norm::normalize(&mut normal, width);
             let mut out = vec![0.0; x.len()];
             layer_norm::affine(&normal, &weight, &bias, &mut out);
-            let (active, want) = one_by_one(&tail, out, width);
+            let (active, want) = unfused(&tail, out, width);
 
             let (mut got_normal, mut scales, mut y) = (x.clone(), vec![0.0; rows], vec![f64::NAN; x.len()]);
             let affine = Affine { weight: &weight, bias: &bias };
@@ -331,7 +336,7 @@ mod tests {
             assert_close(&y, &want, 1e-9);
 
             let (mut want, mut want_weight, mut want_bias) = (g.clone(), vec![1.0; width], vec![2.0; width]);
-            one_by_one_backward(&tail, &active, &mut want, width);
+            unfused_backward(&tail, &active, &mut want, width);
             layer_norm::affine_backward(&normal, &want, &mut want_weight, &mut want_bias);
             layer_norm::backward(&normal, &want_scales, &weight, &mut want);
             let (mut got, mut dw, mut db) = (g, vec![1.0; width], vec![2.0; width]);
@@ -344,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn every_level_and_precision_agrees() {
+    fn all_levels_match_the_portable_one() {
         let (rows, width) = (40, 100);
         let mask = Mask::new(Key::new(5, "tail"), 0.5, None);
         let tail = Tail { activation: Activation::Relu, mask };
@@ -363,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nan_is_not_hidden() {
+    fn nan_is_propagated() {
         for activation in ACTIVATIONS {
             let mut x = [f32::NAN, 1.0];
             Tail { activation, mask: None }.forward(&mut x, 2);

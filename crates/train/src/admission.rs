@@ -35,7 +35,7 @@ use crate::trainer::checkpoint_state;
 
 /// Peak memory of training `config` on `dataset` in one process, in bytes; `None` where the program does not count.
 pub fn predict(dataset: &Dataset, config: &Config) -> Result<Option<u64>> {
-    let data = DataRef::new(dataset, &dataset.path)?;
+    let data = DataRef::new(dataset)?;
     let shape = Shape::of(dataset);
     let Some(lines) = in_pool(threads(&config.train), || Lines::new(&shape, &data, config))? else {
         return Ok(None);

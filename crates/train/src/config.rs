@@ -1,6 +1,6 @@
-//! Everything that decides a training run, with nothing left open: the resolved configuration.
+//! The resolved configuration of a run.
 //!
-//! Serialised, it is the tables `[data]`, `[model]` and `[train]` of a TOML file and of `run.json`.
+//! Serialised, it has the tables `[data]`, `[model]` and `[train]`, in TOML files and in `run.json`.
 
 use std::collections::BTreeMap;
 
@@ -8,70 +8,74 @@ use halograph_graph::error::{Error, Result};
 use halograph_nn::model::{Kind, Spec};
 use serde::{Deserialize, Serialize};
 
-const MOST_THREADS: usize = 1024;
-const MOST_RANKS: usize = 4096;
-/// Every epoch is kept until it is read.
-const MOST_STALE: u64 = 100;
+const MAX_THREADS: usize = 1024;
+const MAX_RANKS: usize = 4096;
+/// Rows of every epoch are kept until they are read.
+const MAX_STALENESS: u64 = 100;
 
-/// What a run does.
+const DEFAULT_STALENESS: u64 = 1;
+const DEFAULT_WARMUP_EPOCHS: u64 = 20;
+const DEFAULT_GAMMA: f64 = 0.95;
+
+/// The configuration of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// What is done to the data before training.
+    /// Preprocessing of the data.
     pub data: DataConfig,
     /// The model.
     pub model: Spec,
-    /// The training.
+    /// Training.
     pub train: TrainConfig,
 }
 
-/// What is done to the data before training.
+/// Preprocessing of the data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataConfig {
-    /// How features are scaled.
+    /// Scaling of features.
     pub normalize: Normalize,
-    /// Whether training sees training nodes only, validation these and its own, and testing all.
+    /// Whether training sees only training nodes, and validation only training and validation nodes.
     pub inductive: bool,
 }
 
-/// How features are scaled.
+/// Scaling of features.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Normalize {
-    /// Not at all.
+    /// No scaling.
     None,
-    /// Every row divided by the sum of its absolute values, as for the citation graphs.
+    /// Divides every row by the sum of its absolute values, as PyG's `NormalizeFeatures`.
     Rows,
-    /// Every column to mean 0 and variance 1 over the training rows.
+    /// Standardises every column: mean 0 and variance 1 over the training rows.
     Columns,
 }
 
-/// Which optimiser steps.
+/// The optimiser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OptimizerKind {
-    /// Adam; weight decay is added to gradients, as in PyTorch.
+    /// Adam with L2 weight decay, as PyTorch's `Adam`.
     Adam,
-    /// AdamW; weight decay shrinks weights.
+    /// Adam with decoupled weight decay.
     Adamw,
-    /// Gradient descent with momentum.
+    /// Stochastic gradient descent with momentum.
     Sgd,
 }
 
-/// How the learning rate changes over epochs.
+/// The learning-rate schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ScheduleKind {
-    /// Not at all.
+    /// Constant.
     Constant,
-    /// Half a cosine, from `lr` to 0 after the last epoch.
+    /// Cosine annealing from `lr` to 0 after the last epoch.
     Cosine,
     /// Multiplied by `step_factor` every `step_epochs` epochs.
     Step,
 }
 
-/// When the learning rate changes.
+/// When the schedule changes the learning rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ScheduleUnit {
@@ -82,33 +86,33 @@ pub enum ScheduleUnit {
     Step,
 }
 
-/// In which numbers.
+/// Floating-point type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
-    /// Single.
+    /// 32 bits.
     F32,
-    /// Double.
+    /// 64 bits.
     F64,
 }
 
-/// How the work is spread.
+/// How the work is spread over ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StrategyKind {
-    /// Not at all: one process computes every row.
+    /// One process computes every row.
     Single,
-    /// Each rank computes the rows that it owns, and reads those of others fresh.
+    /// Each rank computes the rows that it owns and reads fresh halo rows; exact.
     Partition,
-    /// As `partition`, but reads rows of others as they were some epochs ago: messages travel behind whole epochs.
+    /// As `partition`, but halo rows are some epochs stale, so that communication overlaps with whole epochs (PipeGCN).
     Pipelined,
 }
 
-/// What is averaged over epochs of what is read of other ranks.
+/// Which stale rows are smoothed with an EMA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Smooth {
-    /// Nothing.
+    /// None.
     None,
     /// Features.
     F,
@@ -119,67 +123,67 @@ pub enum Smooth {
     Gf,
 }
 
-/// How nodes are dealt out to ranks.
+/// How nodes are assigned to ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PartitionKind {
-    /// METIS, for the least rows on the wire.
+    /// METIS, for the least communication volume.
     Metis,
-    /// In one stream, each to the part that holds most of its neighbours.
+    /// A streaming partitioner: each node to the part with most of its neighbours.
     Stream,
-    /// By lot.
+    /// Uniformly at random.
     Random,
 }
 
-/// Whether something is computed while messages travel.
+/// Whether communication overlaps with computation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Overlap {
-    /// What needs no message is computed meanwhile.
+    /// Rows that need no message are computed while messages travel.
     On,
-    /// A rank waits for what it needs before it goes on: the baseline that overlap is measured against.
+    /// A rank waits for its messages first: the baseline that overlap is measured against.
     Off,
 }
 
-/// The training.
+/// Training.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainConfig {
-    /// How the work is spread.
+    /// How the work is spread over ranks.
     pub strategy: StrategyKind,
-    /// Ranks that share the work.
+    /// Number of ranks.
     pub ranks: usize,
-    /// How nodes are dealt out to them.
+    /// How nodes are assigned to ranks.
     pub partition: PartitionKind,
-    /// Whether something is computed while messages travel.
+    /// Whether communication overlaps with computation.
     pub overlap: Overlap,
-    /// How many epochs old the rows of others are (pipelined); 0 is `partition`.
-    // Runs from before there was `pipelined` have none of these keys.
-    #[serde(default = "one")]
+    /// Staleness of halo rows in epochs (pipelined); 0 is `partition`.
+    // Runs from before `pipelined` existed have none of these keys.
+    #[serde(default = "default_staleness")]
     pub staleness: u64,
-    /// First epochs that read fresh rows (pipelined).
-    #[serde(default = "twenty")]
+    /// Synchronous epochs at the beginning (pipelined).
+    #[serde(default = "default_warmup_epochs")]
     pub warmup_epochs: u64,
-    /// Last epochs that read fresh rows (pipelined).
+    /// Synchronous epochs at the end (pipelined).
     #[serde(default)]
     pub cooldown_epochs: u64,
-    /// What is averaged over epochs of what is read of others (pipelined).
+    /// Which stale rows are smoothed with an EMA (pipelined).
     #[serde(default)]
     pub smooth: Smooth,
-    /// What is left of an epoch in such an average when the next one comes.
-    #[serde(default = "gamma")]
+    /// Decay of the EMA.
+    #[serde(default = "default_gamma")]
     pub gamma: f64,
-    /// Whether the weights of the epochs in such an average add up to 1; if not, it begins near zero.
-    #[serde(default = "yes")]
+    /// Whether the EMA is bias-corrected; if not, it starts at zero as in the PipeGCN paper.
+    #[serde(default = "default_smooth_correction")]
     pub smooth_correction: bool,
-    /// Whether every epoch compares what it reads of others with what is fresh, and waits for that (pipelined).
+    /// Whether every epoch measures the relative error of stale rows, and waits for fresh ones to do so (pipelined).
     #[serde(default)]
     pub measure_staleness: bool,
-    /// Seconds of silence after which a rank is lost.
+    /// Timeout: seconds without a sign of a rank after which it counts as lost.
     pub deadline: f64,
-    /// Passes over the training nodes.
+    /// Number of epochs.
     pub epochs: u64,
-    /// Which optimiser.
+    /// The optimiser.
     pub optimizer: OptimizerKind,
     /// Learning rate.
     pub lr: f64,
@@ -187,51 +191,52 @@ pub struct TrainConfig {
     pub momentum: f64,
     /// Weight decay of every parameter that `weight_decay_for` does not name.
     pub weight_decay: f64,
-    /// Weight decay of parameters by the beginning of their names (`"convs.0"`); the longest that fits counts.
+    /// Weight decay by prefix of the parameter name (`"convs.0"`); the longest matching prefix counts.
     pub weight_decay_for: BTreeMap<String, f64>,
-    /// Largest norm of all gradients together; 0 for no limit.
+    /// Maximum norm of the gradient (gradient clipping); 0: off.
     pub clip: f64,
-    /// How the learning rate changes.
+    /// The learning-rate schedule.
     pub schedule: ScheduleKind,
-    /// Whether it changes between epochs or between optimiser steps.
+    /// When the schedule changes the learning rate.
     #[serde(default)]
     pub schedule_unit: ScheduleUnit,
-    /// Epochs between steps of the step schedule.
+    /// Period of the step schedule, in epochs.
     pub step_epochs: u64,
-    /// What a step multiplies the learning rate by.
+    /// Factor of the step schedule.
     pub step_factor: f64,
-    /// Epochs without a better validation score after which training stops; 0 for never.
+    /// Early stopping: epochs without a better validation score after which training stops; 0: off.
     pub patience: u64,
     /// Epochs between evaluations.
     pub eval_every: u64,
-    /// Seed of initial weights and of everything that is dropped.
+    /// Seed of initial weights and dropout.
     pub seed: u64,
-    /// In which numbers.
+    /// Floating-point type.
     pub precision: Precision,
-    /// Threads of each rank; 0 for all cores, shared among the ranks of a machine.
+    /// Threads per rank; 0: the cores of the host divided by its ranks.
     pub threads: usize,
-    /// Seconds between checkpoints; there is one at the end in any case.
+    /// Seconds between checkpoints; there is always one at the end.
     pub checkpoint_seconds: f64,
 }
 
-fn one() -> u64 {
-    1
+// Serde takes defaults from functions only.
+fn default_staleness() -> u64 {
+    DEFAULT_STALENESS
 }
 
-fn twenty() -> u64 {
-    20
+fn default_warmup_epochs() -> u64 {
+    DEFAULT_WARMUP_EPOCHS
 }
 
-fn gamma() -> f64 {
-    0.95
+fn default_gamma() -> f64 {
+    DEFAULT_GAMMA
 }
 
-fn yes() -> bool {
+fn default_smooth_correction() -> bool {
     true
 }
 
 impl Config {
-    /// What is done when nothing more than the kind of the model is said.
+    /// Returns the defaults for a kind of model.
     pub fn new(kind: Kind) -> Self {
         Config {
             data: DataConfig { normalize: Normalize::None, inductive: false },
@@ -241,12 +246,12 @@ impl Config {
                 ranks: 1,
                 partition: PartitionKind::Metis,
                 overlap: Overlap::On,
-                staleness: one(),
-                warmup_epochs: twenty(),
+                staleness: DEFAULT_STALENESS,
+                warmup_epochs: DEFAULT_WARMUP_EPOCHS,
                 cooldown_epochs: 0,
                 smooth: Smooth::default(),
-                gamma: gamma(),
-                smooth_correction: yes(),
+                gamma: DEFAULT_GAMMA,
+                smooth_correction: true,
                 measure_staleness: false,
                 deadline: 30.0,
                 epochs: 100,
@@ -270,7 +275,7 @@ impl Config {
         }
     }
 
-    /// Refuses values that make no sense, naming the key.
+    /// Refuses invalid values, naming the key.
     pub fn check(&self) -> Result<()> {
         self.model.check()?;
         let train = &self.train;
@@ -279,15 +284,15 @@ impl Config {
         {
             require(value > 0, key, value, "at least 1")?;
         }
-        require((1..=MOST_RANKS).contains(&train.ranks), "ranks", train.ranks, "from 1 to 4096")?;
+        require((1..=MAX_RANKS).contains(&train.ranks), "ranks", train.ranks, "from 1 to 4096")?;
         let alone = train.strategy == StrategyKind::Single;
         require(!alone || train.ranks == 1, "ranks", train.ranks, "1 with train.strategy = \"single\"")?;
-        require(train.staleness <= MOST_STALE, "staleness", train.staleness, "at most 100 epochs")?;
+        require(train.staleness <= MAX_STALENESS, "staleness", train.staleness, "at most 100 epochs")?;
         require((0.0..1.0).contains(&train.gamma), "gamma", train.gamma, "at least 0 and below 1")?;
         let deadline = train.deadline.is_finite() && train.deadline >= 1.0;
         require(deadline, "deadline", train.deadline, "at least 1 second")?;
-        // More threads than any machine has cores would only keep it busy making them.
-        require(train.threads <= MOST_THREADS, "threads", train.threads, "at most 1024; 0 for all cores")?;
+        // More threads than any host has cores would only take long to start.
+        require(train.threads <= MAX_THREADS, "threads", train.threads, "at most 1024; 0 for all cores")?;
         require(train.lr.is_finite() && train.lr > 0.0, "lr", train.lr, "a positive number")?;
         require((0.0..1.0).contains(&train.momentum), "momentum", train.momentum, "from 0 up to 1")?;
         let positive = train.step_factor.is_finite() && train.step_factor > 0.0;
@@ -305,6 +310,38 @@ impl Config {
             require(value.is_finite() && value >= 0.0, &key, value, "0 or more")?;
         }
         Ok(())
+    }
+
+    /// Returns what a dotted key requires to have an effect, if this configuration does not meet it.
+    pub fn requirement(&self, key: &str) -> Option<&'static str> {
+        let (kind, train) = (self.model.kind, &self.train);
+        let pipelined = train.ranks > 1 && train.strategy == StrategyKind::Pipelined;
+        let stale = pipelined && train.staleness > 0;
+        let (is_met, requires) = match key {
+            "model.heads" | "model.output_heads" | "model.attention_dropout" => {
+                (kind == Kind::Gat, "model gat")
+            }
+            "model.self_in_mean" => (matches!(kind, Kind::Sage | Kind::Resgcn), "model sage or resgcn"),
+            "model.alpha" | "model.theta" => (kind == Kind::Gcnii, "model gcnii"),
+            "model.project" => (!matches!(kind, Kind::Gat | Kind::Gcnii), "another model"),
+            "train.partition" | "train.overlap" | "train.deadline" => (train.ranks > 1, "several ranks"),
+            "train.staleness" => (pipelined, "strategy pipelined on several ranks"),
+            "train.warmup_epochs" | "train.cooldown_epochs" | "train.smooth" | "train.measure_staleness" => {
+                (stale, "strategy pipelined on several ranks with staleness 1 or more")
+            }
+            "train.gamma" | "train.smooth_correction" => (
+                stale && train.smooth != Smooth::None,
+                "strategy pipelined on several ranks with staleness 1 or more and smooth f, g or gf",
+            ),
+            "train.momentum" => (train.optimizer == OptimizerKind::Sgd, "optimizer sgd"),
+            "train.step_epochs" | "train.step_factor" => {
+                (train.schedule == ScheduleKind::Step, "schedule step")
+            }
+            // Every strategy of today has one optimiser step per epoch.
+            "train.schedule_unit" => (false, "a strategy with several optimiser steps per epoch"),
+            _ => (true, ""),
+        };
+        (!is_met).then_some(requires)
     }
 }
 

@@ -1,30 +1,37 @@
-//! Why a run could not begin or go on.
+//! Errors of training.
 
-/// What every fallible function here returns.
+use crate::event::Point;
+
+/// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a run could not begin or go on.
+/// Why a run could not start or continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Bad input, or the operating system refused.
     #[error(transparent)]
     Input(#[from] halograph_graph::Error),
-    /// The loss, the weights or the outputs left the real numbers.
+    /// The loss, the weights or the outputs are not finite.
     #[error(
-        "epoch {epoch}{}: weights or outputs are no longer finite numbers (loss {loss}); the run stops, its last \
-         checkpoint and the best weights so far are kept\n  help: lower train.lr, or limit gradients with train.clip",
-        step_text(.step)
+        "epoch {epoch}{}: weights or outputs are no longer finite numbers (loss {loss}); {}\n  help: lower train.lr, or \
+         limit gradients with train.clip",
+        step_text(.step),
+        kept_text(.checkpoint, .best)
     )]
     Diverged {
-        /// In this epoch.
+        /// Epoch, counted from 1.
         epoch: u64,
-        /// In this step of it, counted from 0, if it has several.
+        /// Step of the epoch, counted from 0, if it has several.
         step: Option<u64>,
-        /// The loss before its step.
+        /// Loss before the update of that step.
         loss: f64,
+        /// The last checkpoint, if there is one.
+        checkpoint: Option<Point>,
+        /// The epoch of the best weights, if they were saved.
+        best: Option<u64>,
     },
-    /// Weights that give no numbers.
+    /// Outputs that are not finite.
     #[error("{place}: the outputs of these weights are not finite numbers")]
     NotFinite {
         /// Where the weights come from.
@@ -33,16 +40,27 @@ pub enum Error {
     /// A rank was lost, failed, or does not fit the others.
     #[error(transparent)]
     Ranks(#[from] halograph_comm::Error),
-    /// The machine has not enough threads to give.
+    /// The system refused to start that many threads.
     #[error("cannot start {threads} threads: {cause}")]
     Threads {
-        /// How many were asked for.
+        /// Threads requested.
         threads: usize,
-        /// What the system said.
+        /// The system's message.
         cause: String,
     },
 }
 
 fn step_text(step: &Option<u64>) -> String {
     step.map_or(String::new(), |step| format!(", step {step}"))
+}
+
+fn kept_text(checkpoint: &Option<Point>, best: &Option<u64>) -> String {
+    match (checkpoint, best) {
+        (None, None) => "nothing was saved yet".into(),
+        (None, Some(best)) => format!("the best weights so far are kept (epoch {best})"),
+        (Some(at), None) => format!("the checkpoint of epoch {at} is kept"),
+        (Some(at), Some(best)) => {
+            format!("the checkpoint of epoch {at} and the best weights so far (epoch {best}) are kept")
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! What a run tells while it goes on: one typed stream, for a progress bar, a metrics file, a plot.
+//! Events of a run: one typed stream for the progress bar, the metrics file, plots.
 
 use std::fmt;
 
@@ -25,16 +25,19 @@ impl fmt::Display for Point {
 
 /// One epoch: a line of `metrics.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Epoch {
+pub struct EpochRecord {
     /// Counted from 1.
     pub epoch: u64,
-    /// Training loss, before the epoch's step and with dropout.
+    /// Training loss with dropout: the mean over the steps of the epoch, each before its update.
     pub loss: f64,
-    /// Learning rate of the step.
+    /// Learning rate of the last step.
     pub lr: f64,
-    /// Seconds of forward, backward and step; evaluation and checkpoints not counted.
+    /// Seconds of forward, backward and update; without evaluation and checkpoints.
     pub seconds: f64,
-    /// How far rows of other ranks were from fresh ones, in epochs that measured it.
+    /// Seconds of the evaluation, in epochs that evaluate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evaluation_seconds: Option<f64>,
+    /// Relative error of stale rows, in epochs that measured it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub staleness: Option<Staleness>,
     /// Scores after the step, in epochs that evaluate.
@@ -42,19 +45,20 @@ pub struct Epoch {
     pub scores: Option<Scores>,
 }
 
-/// How far what an epoch read of other ranks was from what it would have read a moment later: the norm of the difference
-/// by the norm of what was fresh, for each layer; nothing where a layer reads nothing of others.
+/// Relative error of the stale rows that an epoch read: ‖stale − fresh‖ / ‖fresh‖ for each layer; `None` where a layer
+/// reads no remote rows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Staleness {
-    /// Messages of halo rows.
+    /// Features of halo rows.
     pub features: Vec<Option<f64>>,
-    /// Gradients of own rows.
+    /// Gradients of owned rows, as far as other ranks contribute to them.
     pub gradients: Vec<Option<f64>>,
 }
 
-/// Scores of one evaluation; an absent one has no nodes.
+/// Scores of one evaluation. A score is `None` if there are no labelled nodes, or if the metric is undefined on them (AUC
+/// of a single class).
 ///
-/// In JSON it is `null`, but its name is there: this is what tells [`Epoch`]s that evaluate from others.
+/// JSON has `null` for a score that is `None`: the keys tell an [`EpochRecord`] with an evaluation from one without.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Scores {
     /// On training nodes.
@@ -71,35 +75,35 @@ pub struct Scores {
     pub val_loss: Option<f64>,
 }
 
-/// The evaluation whose weights are kept.
+/// The evaluation whose weights are kept: the best validation score.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Best {
-    /// After this epoch.
+    /// Epoch after which it was made.
     pub epoch: u64,
-    /// Its scores.
+    /// Scores on all subsets.
     pub scores: Scores,
-    /// Seconds of training up to it, evaluations and checkpoints not counted.
+    /// Seconds of training up to it, without evaluations and checkpoints.
     pub seconds: f64,
 }
 
-/// What happens.
+/// Something that happened in a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event<'a> {
     /// Everything is loaded; epoch `from` (counted from 1) is next.
     Started {
-        /// What is trained.
+        /// Kind of the model.
         model: Kind,
-        /// Numbers it learns.
+        /// Number of trainable parameters.
         parameters: u64,
-        /// First epoch to come.
+        /// First epoch of this process.
         from: u64,
-        /// Last epoch, unless it stops early.
+        /// Last epoch, unless training stops early.
         epochs: u64,
     },
-    /// An epoch is over.
+    /// An epoch ended.
     Epoch {
         /// Its record.
-        record: &'a Epoch,
+        record: &'a EpochRecord,
         /// The best evaluation so far.
         best: Option<&'a Best>,
     },
@@ -108,14 +112,17 @@ pub enum Event<'a> {
         /// Where it was taken.
         at: Point,
     },
+    /// The validation score is undefined although there are validation nodes, so early stopping is off and the newest
+    /// weights are kept. Sent once.
+    UndefinedValidationScore,
 }
 
-/// Watches a run and may ask it to stop.
+/// Receives the events of a run and may request to stop it.
 pub trait Observer: Send {
-    /// Something happened.
+    /// Handles an event.
     fn on(&mut self, event: &Event);
 
-    /// Whether the run should save its state and stop.
+    /// Returns whether the run should save its state and stop. Called after every optimiser step.
     fn interrupted(&self) -> bool {
         false
     }
@@ -127,8 +134,8 @@ pub trait Observer: Send {
 pub enum Ending {
     /// All epochs were trained.
     Finished,
-    /// The validation score did not get better for `patience` epochs.
+    /// The validation score did not improve for `patience` epochs.
     StoppedEarly,
-    /// The observer asked; the state is saved.
+    /// An observer requested it; the state is saved.
     Interrupted,
 }

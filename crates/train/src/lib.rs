@@ -43,4 +43,4 @@ pub use error::{Error, Result};
 pub use event::{Event, Observer};
 pub use launch::train;
 pub use summary::Summary;
-pub use trained::{Output, Trained, evaluate, predict};
+pub use trained::{Prediction, TrainedModel};

@@ -1,4 +1,4 @@
-//! What is said of a run when it is over.
+//! The summary of a finished run.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use halograph_nn::model::Kind;
 use serde::Serialize;
 
 use crate::config::{StrategyKind, TrainConfig};
-use crate::event::{Best, Ending, Epoch};
+use crate::event::{Best, Ending, EpochRecord};
 use crate::memory;
 
-/// How a training went.
+/// The result of a trainer.
 pub(crate) struct Outcome {
     pub ending: Ending,
     pub model: Kind,
@@ -18,7 +18,7 @@ pub(crate) struct Outcome {
     pub epochs: u64,
     /// Steps done of the next epoch.
     pub step: u64,
-    pub history: Vec<Epoch>,
+    pub history: Vec<EpochRecord>,
     pub best: Option<Best>,
     /// Seconds of the steps of this process.
     pub seconds: f64,
@@ -27,26 +27,26 @@ pub(crate) struct Outcome {
 /// A run in numbers: the line that `--json` prints. Scores are fractions, those of the best validation epoch.
 #[derive(Debug, Clone, Serialize)]
 pub struct Summary {
-    /// How it ended.
+    /// Why training ended.
     pub ending: Ending,
-    /// How the work was spread.
+    /// The strategy.
     pub strategy: StrategyKind,
-    /// How ranks talked.
+    /// The transport between ranks.
     pub transport: &'static str,
     /// Number of ranks.
     pub ranks: usize,
     /// Threads of each rank.
     pub threads: usize,
-    /// What was trained.
+    /// Kind of the model.
     pub model: Kind,
-    /// Numbers it learnt.
+    /// Number of trainable parameters.
     pub parameters: u64,
     /// Epochs trained.
     pub epochs: u64,
     /// Optimiser steps trained of the next epoch, if the run was stopped inside it.
     #[serde(skip_serializing_if = "is_zero")]
     pub step: u64,
-    /// What scores are.
+    /// The metric of the scores.
     pub metric: Metric,
     /// Training loss of the last epoch.
     pub loss: Option<f64>,
@@ -60,50 +60,52 @@ pub struct Summary {
     pub test: Option<f64>,
     /// The epoch whose weights are kept.
     pub best_epoch: Option<u64>,
-    /// Median seconds of an epoch; evaluation and checkpoints are not in it.
+    /// Median seconds of an epoch, without evaluation and checkpoints.
     pub epoch_seconds_median: f64,
     /// Seconds of every epoch.
     pub epoch_seconds: Vec<f64>,
-    /// Seconds of all epochs together in which something was computed: the mean of all ranks.
+    /// Seconds of all evaluations.
+    pub evaluation_seconds: f64,
+    /// Seconds of computation in all epochs: the mean over ranks.
     pub compute_seconds: f64,
-    /// Seconds of all epochs together in which a rank waited for others and did nothing else: the mean of all ranks.
+    /// Exposed communication time in all epochs: seconds in which a rank only waited; the mean over ranks.
     pub wait_seconds: f64,
-    /// Seconds of all epochs together in which boundary rows travelled while something was computed, and were then read:
-    /// the mean of all ranks. Rows that a later epoch reads are not counted: they travel all the time.
+    /// Seconds in all epochs in which boundary rows travelled during computation and were read in the same epoch: the
+    /// mean over ranks. Rows that a later epoch reads are not counted: they travel all the time.
     pub hidden_seconds: f64,
-    /// CPU seconds of all epochs together: of all threads of all ranks, those that carry messages too; nothing for one
+    /// CPU seconds of all epochs, over all threads of all ranks including those that carry messages; `None` for one
     /// process.
     pub cpu_seconds: Option<f64>,
-    /// Compute seconds of the rank that has most, by the mean.
+    /// Compute seconds of the slowest rank divided by the mean.
     pub balance: f64,
-    /// Payload sent in an epoch by all ranks.
+    /// Payload bytes sent per epoch by all ranks.
     pub bytes_per_epoch: u64,
-    /// The same by what it was for. Beside it, and not in the sum, what the whole run took for `evaluation` and `setup`.
+    /// The same by purpose; in addition the bytes of the whole run for `evaluation` and `setup`, which are not in the sum.
     pub bytes_by_tag: BTreeMap<String, u64>,
-    /// Messages sent in an epoch by all ranks.
+    /// Messages sent per epoch by all ranks.
     pub messages_per_epoch: u64,
-    /// Most memory that the process, or all processes together, had at once.
+    /// Peak resident memory of the process, or of all processes together.
     pub peak_rss_bytes: Option<u64>,
     /// Seconds of training up to the best epoch.
     pub seconds_to_best: Option<f64>,
-    /// The parts of the graph, one a rank.
+    /// The parts of the graph, one per rank.
     pub parts: Vec<PartFacts>,
 }
 
-/// The part of a graph that a rank has.
+/// The part of the graph of one rank.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PartFacts {
-    /// Nodes that it owns.
+    /// Owned nodes.
     pub nodes: u64,
-    /// Those among them that it trains on.
+    /// Owned training nodes.
     pub train: u64,
-    /// Edges into nodes that it owns.
+    /// In-edges of owned nodes.
     pub edges: u64,
-    /// Nodes of others that these come from.
+    /// Halo nodes: remote sources of these edges.
     pub halo: u64,
 }
 
-/// What ranks sent each other, and waited for.
+/// Communication of all ranks.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Traffic {
     pub transport: &'static str,
@@ -114,14 +116,14 @@ pub(crate) struct Traffic {
     pub bytes_per_epoch: u64,
     pub bytes_by_tag: BTreeMap<String, u64>,
     pub messages_per_epoch: u64,
-    /// Most memory of all ranks together.
+    /// Peak resident memory of all ranks together.
     pub peak_rss_bytes: Option<u64>,
     pub cpu_seconds: Option<f64>,
     pub parts: Vec<PartFacts>,
 }
 
 impl Traffic {
-    /// Of one process.
+    /// Returns the traffic of one process: none.
     pub(crate) fn none(outcome: &Outcome) -> Self {
         Traffic {
             transport: "none",
@@ -133,7 +135,7 @@ impl Traffic {
     }
 }
 
-/// What a [`Summary`] is made from.
+/// Input of [`Summary::new`].
 pub(crate) struct Facts<'a> {
     pub threads: usize,
     pub metric: Metric,
@@ -142,7 +144,7 @@ pub(crate) struct Facts<'a> {
 }
 
 impl Summary {
-    /// Of a run that went like this.
+    /// Combines outcome and traffic.
     pub(crate) fn new(Facts { threads, metric, outcome, train }: Facts, traffic: Traffic) -> Self {
         let epoch_seconds: Vec<f64> = outcome.history.iter().map(|e| e.seconds).collect();
         let scores = outcome.best.map(|best| best.scores);
@@ -164,6 +166,7 @@ impl Summary {
             test: scores.and_then(|s| s.test),
             best_epoch: outcome.best.map(|best| best.epoch),
             epoch_seconds_median: median(&epoch_seconds),
+            evaluation_seconds: outcome.history.iter().filter_map(|e| e.evaluation_seconds).sum(),
             epoch_seconds,
             compute_seconds: traffic.compute_seconds,
             wait_seconds: traffic.wait_seconds,
@@ -199,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_median_is_in_the_middle() {
+    fn median_of_odd_and_even_counts() {
         assert_eq!([median(&[]), median(&[3.0, 1.0, 2.0]), median(&[4.0, 1.0])], [0.0, 2.0, 2.5]);
     }
 }

@@ -1,9 +1,15 @@
-//! What every rank did when, as a file for Perfetto or Chrome (`about:tracing`): a process a rank, a thread for each of
-//! compute, send, receive and wait.
+//! Writes the trace of a run: what every rank did when, for Perfetto or Chrome (`about:tracing`).
+//!
+//! The file is in the JSON object format of Chrome's Trace Event Format. A rank is a process with four threads: compute,
+//! send, receive and wait. `otherData.run` identifies the run, so that `halograph report` can refuse the trace of another.
 
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::Path;
 
 use halograph_comm::{Comm, Message, Position, Span, Track};
+use halograph_graph::error::IoContext;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::error::Result;
@@ -13,16 +19,50 @@ use crate::tags::Control;
 const TRACKS: [(Track, &str); 4] =
     [(Track::Compute, "compute"), (Track::Send, "send"), (Track::Receive, "receive"), (Track::Wait, "wait")];
 
-/// What a trace begins with.
+/// The epochs of a run, one JSON object per line.
+pub(crate) const METRICS: &str = "metrics.jsonl";
+
+/// First bytes of every trace.
 const BEGINNING: &str = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
 
-/// Whether a trace may be written to `file`, in the place of another one if `overwrite`.
+/// Phases and purposes that belong to no layer: their spans have no `layer`.
+const WITHOUT_LAYER: [&str; 4] = ["start", "checkpoint", "setup", "control"];
+
+/// Identifies the run that a trace was recorded from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TracedRun {
+    /// Hash of the first line of `metrics.jsonl`, which contains the wall-clock time of the first epoch.
+    pub id: String,
+    /// Run directory when the trace was written; for messages only.
+    pub path: String,
+}
+
+impl TracedRun {
+    /// Identifies the run in `path`; `None` before its first epoch is complete. Reads `metrics.jsonl`.
+    ///
+    /// The identity stays the same when the run is resumed, because resuming keeps complete epochs.
+    pub fn of(path: &Path) -> halograph_graph::error::Result<Option<Self>> {
+        let file = path.join(METRICS);
+        let mut line = Vec::new();
+        match File::open(&file).and_then(|file| BufReader::new(file).read_until(b'\n', &mut line)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            read => read.at(&file, "read")?,
+        };
+        let complete = line.ends_with(b"\n");
+        let id = || blake3::hash(&line).to_hex()[..16].to_string();
+        Ok(complete.then(|| TracedRun { id: id(), path: path.display().to_string() }))
+    }
+}
+
+/// Checks that a trace may be written to `file`; an existing trace may be replaced if `overwrite`. Reads the file's
+/// beginning, writes nothing.
 pub fn may_write(file: &Path, overwrite: bool) -> halograph_graph::error::Result<()> {
     run::may_write(file, overwrite, "a trace", &[BEGINNING])
 }
 
-/// Puts what all ranks have recorded into one file, which rank 0 writes.
-pub(crate) fn gather(comm: &Comm, file: &Path) -> Result<()> {
+/// Gathers the spans of all ranks; rank 0 writes them to `file`, with the identity of the run in `run`. Collective;
+/// blocks.
+pub(crate) fn gather(comm: &Comm, file: &Path, run: Option<&Path>) -> Result<()> {
     let events = Value::from(events(comm.rank(), &comm.hosts()[comm.rank()], &comm.take_spans()));
     let text = events.to_string();
     let all = comm.all_gather(Control::Trace.tag(), Message::of(text.as_bytes()))?;
@@ -32,15 +72,15 @@ pub(crate) fn gather(comm: &Comm, file: &Path) -> Result<()> {
     let mut lists = Vec::new();
     for message in &all {
         let text = String::from_utf8_lossy(message.as_slice::<u8>()?);
-        // Without its brackets a list can be joined to others.
+        // Lists without brackets can be joined.
         lists.push(text.trim_start_matches('[').trim_end_matches(']').to_string());
     }
-    let joined = lists.join(",\n");
-    let text = format!("{BEGINNING}\n{joined}\n]}}\n");
+    let other_data = json!({"run": run.map(TracedRun::of).transpose()?.flatten()});
+    let text = format!("{BEGINNING}\n{}\n],\"otherData\":{other_data}}}\n", lists.join(",\n"));
     Ok(write_file(file, text.as_bytes())?)
 }
 
-/// The spans of a rank as trace events.
+/// Returns the trace events of a rank: its name, the names of its tracks, its spans.
 fn events(rank: usize, host: &str, spans: &[Span]) -> Vec<Value> {
     let name = |what: &str, thread: usize, name: String| json!({"ph": "M", "name": what, "pid": rank, "tid": thread, "args": {"name": name}});
     let mut events = vec![name("process_name", 0, format!("rank {rank} ({host})"))];
@@ -49,22 +89,31 @@ fn events(rank: usize, host: &str, spans: &[Span]) -> Vec<Value> {
     events.extend(spans.iter().map(|span| {
         let thread = TRACKS.iter().position(|(track, _)| *track == span.track);
         let (start, time) = (micros(span.start), micros(span.end.saturating_sub(span.start)));
-        let Position { epoch, step, layer, chunk, phase } = span.position;
-        let position = json!({"epoch": epoch, "step": step, "layer": layer, "chunk": chunk});
-        json!({"ph": "X", "cat": phase, "name": span.name, "pid": rank, "tid": thread, "ts": start, "dur": time, "args": position})
+        json!({"ph": "X", "cat": span.position.phase, "name": span.name, "pid": rank, "tid": thread, "ts": start, "dur": time, "args": arguments(span.position)})
     }));
     events
+}
+
+fn arguments(Position { epoch, step, layer, chunk, phase }: Position) -> Value {
+    let mut arguments = json!({"epoch": epoch, "step": step, "chunk": chunk});
+    if !WITHOUT_LAYER.contains(&phase) && layer != u16::MAX {
+        arguments["layer"] = layer.into();
+    }
+    arguments
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn span(position: Position) -> Span {
+        Span { track: Track::Wait, name: "features".into(), position, start: 1500, end: 4000 }
+    }
+
     #[test]
     fn spans_become_events_of_their_rank_and_track() {
         let position = Position::new("features").epoch(7).step(2).layer(1).chunk(4);
-        let span = Span { track: Track::Wait, name: "features".into(), position, start: 1500, end: 4000 };
-        let events = events(2, "node", &[span]);
+        let events = events(2, "node", &[span(position)]);
         assert_eq!(events.len(), 1 + TRACKS.len() + 1);
         assert_eq!(events[0]["args"]["name"], "rank 2 (node)");
         let last = events.last().unwrap();
@@ -74,5 +123,30 @@ mod tests {
         );
         let args = json!({"epoch": 7, "step": 2, "layer": 1, "chunk": 4});
         assert_eq!((&last["cat"], &last["args"]), (&"features".into(), &args));
+    }
+
+    #[test]
+    fn spans_outside_of_layers_have_no_layer() {
+        for position in
+            [Position::new("setup"), Position::new("control"), Position::new("forward").layer(u16::MAX)]
+        {
+            let events = events(0, "node", &[span(position)]);
+            assert_eq!(events.last().unwrap()["args"].get("layer"), None, "{position}");
+        }
+    }
+
+    #[test]
+    fn a_run_is_identified_by_its_first_complete_epoch() {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |text: &str| {
+            std::fs::write(folder.path().join(METRICS), text).unwrap();
+            TracedRun::of(folder.path()).unwrap().map(|run| run.id)
+        };
+        assert_eq!(TracedRun::of(&folder.path().join("missing")).unwrap(), None);
+        assert_eq!((of(""), of("{\"epoch\":1")), (None, None));
+        let one = of("{\"epoch\":1,\"seconds\":0.5}\n");
+        assert!(one.is_some());
+        assert_eq!(of("{\"epoch\":1,\"seconds\":0.5}\n{\"epoch\":2}\n"), one);
+        assert_ne!(of("{\"epoch\":1,\"seconds\":0.6}\n"), one);
     }
 }

@@ -1,4 +1,4 @@
-//! Trained models: scores and predictions of finished runs.
+//! Trained models: scores and predictions.
 
 use std::path::Path;
 
@@ -14,44 +14,57 @@ use crate::data::{Data, Scaling};
 use crate::error::Result;
 use crate::evaluation;
 use crate::event::Scores;
-use crate::launch::{Source, TrainedShards};
+use crate::launch::{DataSource, TrainedShards};
 use crate::pool::{in_pool, threads_among};
-use crate::run::{self, Header};
+use crate::run::{self, Header, MemoryRun, RunStore};
 use crate::setup::new_model;
 
-/// What [`predict`] gives.
+/// What [`TrainedModel::predict`] returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Output {
-    /// Nodes x classes, before softmax or sigmoid.
+pub enum Prediction {
+    /// Nodes × classes, before softmax or sigmoid.
     Logits,
-    /// Nodes x hidden: what the last layer reads.
+    /// Nodes × hidden size: the input of the last layer.
     Embeddings,
 }
 
-/// What a run has learnt.
-pub struct Trained {
-    /// What it was.
+/// A model with the weights of the best evaluation of a run.
+pub struct TrainedModel {
+    /// Data and configuration of the run.
     pub header: Header,
-    /// The kept weights.
-    pub weights: State,
-    /// What was done to features, if that has numbers.
-    pub scaling: Option<State>,
-    /// The run, as errors call it.
-    pub place: String,
+    weights: State,
+    /// Statistics by which features are scaled, if there are any.
+    scaling: Option<State>,
+    /// The run, as errors name it.
+    place: String,
 }
 
-impl Trained {
-    /// Reads the run in `path`.
+impl TrainedModel {
+    /// Reads the run directory `path`.
     pub fn open(path: &Path) -> Result<Self> {
         let header = run::read_header(path)?;
         let (weights, scaling) = (run::read_weights(path)?, run::read_scaling(path)?);
-        let trained = Trained { header, weights, scaling, place: path.display().to_string() };
+        let trained = TrainedModel { header, weights, scaling, place: path.display().to_string() };
         trained.header.config.check()?;
         trained.model::<f32>()?;
         Ok(trained)
     }
 
-    /// Its model, with the kept weights.
+    /// Copies the weights of a run that has no directory. Fails if nothing has been trained.
+    pub fn of(run: &MemoryRun) -> Result<Self> {
+        let place = "run without a directory".to_string();
+        let weights = run.weights().cloned();
+        let weights = weights.ok_or_else(|| Error::input(&place, "there are no weights yet"))?;
+        let header = run.header().clone();
+        Ok(TrainedModel { header, weights, scaling: run.scaling().cloned(), place })
+    }
+
+    /// Returns the weights under PyG's names.
+    pub fn weights(&self) -> &State {
+        &self.weights
+    }
+
+    /// Creates the model with its weights.
     fn model<T: Real>(&self) -> Result<Model<T>> {
         let mut model = new_model(&self.header.data, &self.header.config)?;
         model.load(&self.place, &self.weights)?;
@@ -70,7 +83,7 @@ impl Trained {
         }
     }
 
-    /// Refuses data with other features.
+    /// Refuses data with another number of features.
     fn check_features(&self, place: &str, manifest: &Manifest) -> Result<()> {
         let (own, other) = (self.header.data.features, manifest.features);
         if own == other {
@@ -82,7 +95,7 @@ impl Trained {
             .into())
     }
 
-    /// Refuses data whose labels do not mean what the run learnt.
+    /// Refuses data with other classes.
     fn check_classes(&self, place: &str, other: &Manifest) -> Result<()> {
         let own = &self.header.data;
         let refuse = |problem: String| {
@@ -108,69 +121,69 @@ impl Trained {
             None => Ok(()),
         }
     }
+
+    /// Scores the model on the data of `source`, exactly. Blocks.
+    pub fn evaluate<'a>(&self, source: impl Into<DataSource<'a>>) -> Result<Scores> {
+        let source = source.into();
+        let (place, manifest) = described(source)?;
+        self.check_features(&place, &manifest)?;
+        self.check_classes(&place, &manifest)?;
+        let train = &self.header.config.train;
+        in_pool(threads_among(train, 1), || match train.precision {
+            Precision::F32 => evaluate_in::<f32>(self, source),
+            Precision::F64 => evaluate_in::<f64>(self, source),
+        })
+    }
+
+    /// Returns one row per node of `source`, in dataset order. Uses all edges, inductive or not. Blocks.
+    pub fn predict<'a>(&self, source: impl Into<DataSource<'a>>, what: Prediction) -> Result<Matrix<f32>> {
+        let source = source.into();
+        let (place, manifest) = described(source)?;
+        self.check_features(&place, &manifest)?;
+        let train = &self.header.config.train;
+        in_pool(threads_among(train, 1), || match train.precision {
+            Precision::F32 => predict_in::<f32>(self, source, what),
+            Precision::F64 => predict_in::<f64>(self, source, what),
+        })
+    }
 }
 
-/// Scores of what a run has learnt on the data of `source`.
-pub fn evaluate<'a>(trained: &Trained, source: impl Into<Source<'a>>) -> Result<Scores> {
-    let source = source.into();
-    let (place, manifest) = described(source)?;
-    trained.check_features(&place, &manifest)?;
-    trained.check_classes(&place, &manifest)?;
-    let train = &trained.header.config.train;
-    in_pool(threads_among(train, 1), || match train.precision {
-        Precision::F32 => evaluate_in::<f32>(trained, source),
-        Precision::F64 => evaluate_in::<f64>(trained, source),
-    })
-}
-
-fn evaluate_in<T: Real>(trained: &Trained, source: Source) -> Result<Scores> {
+fn evaluate_in<T: Real>(trained: &TrainedModel, source: DataSource) -> Result<Scores> {
     let model = trained.model::<T>()?;
     // The order of rows that training had, for the same bits.
     let hops = Some(model.hops());
     let config = &trained.header.config;
     let scores = match source {
-        Source::Dataset(dataset) => evaluation::scores(
+        DataSource::Dataset(dataset) => evaluation::scores(
             &model,
             &Data::load(dataset, config.data.inductive, trained.scaling()?, hops)?,
         )?,
-        Source::Shards(shards) => {
+        DataSource::Shards(shards) => {
             TrainedShards { shards, config, scaling: trained.scaling()? }.scores(&model)?
         }
     };
     scores.ok_or_else(|| crate::Error::NotFinite { place: trained.place.clone() })
 }
 
-/// What a run has learnt to say of every node of the data of `source`, in their order; all edges are used, inductive or not.
-pub fn predict<'a>(trained: &Trained, source: impl Into<Source<'a>>, output: Output) -> Result<Matrix<f32>> {
-    let source = source.into();
-    let (place, manifest) = described(source)?;
-    trained.check_features(&place, &manifest)?;
-    let train = &trained.header.config.train;
-    in_pool(threads_among(train, 1), || match train.precision {
-        Precision::F32 => predict_in::<f32>(trained, source, output),
-        Precision::F64 => predict_in::<f64>(trained, source, output),
-    })
-}
-
-fn predict_in<T: Real>(trained: &Trained, source: Source, output: Output) -> Result<Matrix<f32>> {
+fn predict_in<T: Real>(trained: &TrainedModel, source: DataSource, what: Prediction) -> Result<Matrix<f32>> {
     let model = trained.model::<T>()?;
     let scaling = trained.scaling()?;
     let parts = match source {
-        Source::Dataset(dataset) => {
+        DataSource::Dataset(dataset) => {
             let view = Data::whole(dataset, scaling)?;
             let ids = (0..view.block.sources()).map(|row| view.block.id(row)).collect();
             vec![(ids, evaluation::outputs(&model, &view)?)]
         }
-        Source::Shards(shards) => {
+        DataSource::Shards(shards) => {
             TrainedShards { shards, config: &trained.header.config, scaling }.outputs(&model)?
         }
     };
     let nodes = parts.iter().map(|(ids, _): &(Vec<u32>, _)| ids.len()).sum();
     let mut narrow = None;
     for (ids, found) in &parts {
-        let values = match output {
-            Output::Logits => &found.logits,
-            Output::Embeddings => &*found.embeddings.full(),
+        let values = match what {
+            Prediction::Logits => &found.logits,
+            Prediction::Embeddings => &*found.embeddings.full(),
         };
         let all = narrow.get_or_insert_with(|| Matrix::unspecified(nodes, values.cols()));
         for (row, &id) in ids.iter().enumerate() {
@@ -181,10 +194,10 @@ fn predict_in<T: Real>(trained: &Trained, source: Source, output: Output) -> Res
     Ok(narrow.unwrap_or_default())
 }
 
-/// Where data are and what they say of themselves.
-fn described(source: Source) -> Result<(String, Manifest)> {
+/// Returns the place of the data, for errors, and their manifest.
+fn described(source: DataSource) -> Result<(String, Manifest)> {
     Ok(match source {
-        Source::Dataset(dataset) => (dataset.path.display().to_string(), dataset.manifest.clone()),
-        Source::Shards(path) => (path.display().to_string(), Shard::describe(path, 0)?.whole.dataset),
+        DataSource::Dataset(dataset) => (dataset.location(), dataset.manifest.clone()),
+        DataSource::Shards(path) => (path.display().to_string(), Shard::describe(path, 0)?.whole.dataset),
     })
 }

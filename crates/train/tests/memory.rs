@@ -4,9 +4,10 @@ use halograph_graph::Dataset;
 use halograph_graph::generate::{self, Spec, presets};
 use halograph_graph::progress::Silent;
 use halograph_nn::model::Kind;
+use halograph_train::launch::{Extras, Leader, train};
 use halograph_train::memory::{self, Counting};
 use halograph_train::run::{DataRef, Header, Run};
-use halograph_train::{Config, Event, Observer, train};
+use halograph_train::{Config, Event, Observer};
 use tempfile::TempDir;
 
 #[global_allocator]
@@ -36,12 +37,13 @@ fn memory_does_not_grow_with_epochs() {
     config.model.hidden = 8;
     config.train.epochs = EPOCHS;
     config.train.threads = 1;
-    let data = DataRef::new(&dataset, &dataset.path).unwrap();
+    let data = DataRef::new(&dataset).unwrap();
     let mut run = Run::create(&temp.path().join("run"), Header { data, config }, false).unwrap();
     let mut watch = Watch(Vec::with_capacity(EPOCHS as usize));
-    train(&dataset, &mut run, None, &mut watch).unwrap();
+    let leader = Leader { world: None, run: &mut run, from: None, observer: &mut watch };
+    train((&dataset).into(), leader, Extras::default()).unwrap();
     // What an epoch may leave is its record of the history, whose vector at most doubles.
     let (early, late) = (watch.0[9], watch.0[EPOCHS as usize - 1]);
-    let history = 2 * EPOCHS as usize * size_of::<halograph_train::event::Epoch>();
+    let history = 2 * EPOCHS as usize * size_of::<halograph_train::event::EpochRecord>();
     assert!(late <= early + history, "{early} bytes after 10 epochs, {late} after {EPOCHS}");
 }

@@ -1,7 +1,7 @@
 //! Ranks as processes started by an MPI launcher, on one or several hosts.
 //!
 //! The progress thread makes all MPI calls and never blocks in one: it posts sends and receives and tests them. MPI
-//! collectives and error handlers are not used, because those of this crate time out and name the rank that failed.
+//! collectives and error handlers are not used, because they neither time out nor name the rank that failed.
 
 mod raw;
 mod send_queue;
@@ -26,21 +26,22 @@ use crate::shared::Shared;
 use crate::tag::Kind;
 use crate::transport::{self, Link, Outgoing, SendStatus, Sender, Transport, TransportError};
 
-/// Sleep after a poll without result: the time since the last progress divided by this, within bounds. On a slow link,
-/// where a piece takes milliseconds, frequent polls would take a core from threads that compute.
+/// Sleep after a poll without progress: the time since the last progress divided by this, within bounds. On a slow
+/// link, where a piece takes milliseconds, frequent polls would take CPU time from compute threads.
 const SLEEP_DIVISOR: u32 = 8;
 const MIN_SLEEP: Duration = Duration::from_micros(20);
 const MAX_SLEEP: Duration = Duration::from_micros(500);
-/// Maximum while urgent messages are in flight: MPI transfers long messages only while it is called.
+/// Maximum while urgent messages are in flight: MPI progresses long messages only during calls.
 const MAX_SLEEP_WHILE_URGENT: Duration = Duration::from_micros(100);
 /// Maximum number of messages received in one poll.
 const MAX_PROBES: usize = 256;
 
-/// Joins the ranks that the launcher started; returns the world communicator. Collective; at most once per process.
+/// Initialises MPI and returns the world communicator of the ranks that the launcher started. Blocks until all ranks
+/// have connected; collective. Fails if called twice in a process.
 pub fn join(options: &Options) -> Result<Comm> {
     static JOINED: AtomicBool = AtomicBool::new(false);
     if JOINED.swap(true, Ordering::Relaxed) {
-        return Err(Error::Start { cause: "this process has joined its ranks before".to_string() });
+        return Err(Error::Start { cause: "MPI was already initialised in this process".to_string() });
     }
     let piece = options.piece;
     let comm = Comm::start(options, move || open(piece).map_err(|cause| Error::Start { cause }))?;
@@ -52,7 +53,7 @@ pub fn join(options: &Options) -> Result<Comm> {
     Ok(comm)
 }
 
-/// Identifies where process ids are comparable: the running kernel and its PID namespace.
+/// Returns an identifier of the running kernel and the PID namespace, within which process ids are comparable.
 fn machine() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let space = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
@@ -67,6 +68,7 @@ fn process(name: &str) -> Option<Pid> {
     (other && location == machine() && location.trim().len() > 1).then(|| Pid::from_raw(number)).flatten()
 }
 
+/// Initialises MPI and returns this rank's link.
 fn open(piece: usize) -> Result<Link, String> {
     let (rank, size) = raw::init()?;
     let inbox = Arc::new(Inbox::new(size));
@@ -107,11 +109,12 @@ impl Sender for OutboxSender {
     }
 }
 
+/// The MPI transport of a rank.
 struct Mpi {
     outbox: Arc<Outbox>,
     /// Messages being sent, by receiver.
     sending: Vec<SendQueue>,
-    /// Messages and pieces being received, by sender and queue, in the order in which they were sent.
+    /// Messages and pieces being received, by sender and queue, in the order of the sends.
     receiving: Vec<[VecDeque<PendingReceive>; QUEUES]>,
     /// Received pieces of an incomplete message, by sender and queue.
     pieces: Vec<[Vec<Buffer<u64>>; QUEUES]>,
@@ -122,7 +125,7 @@ struct Mpi {
 }
 
 impl Mpi {
-    /// Completes and posts sends. An error for one rank must not keep notices from the others.
+    /// Completes and posts sends. Continues after an error, so that notices reach the other ranks.
     fn send_pending(&mut self, shared: &Shared) -> Result<bool, TransportError> {
         let messages = std::mem::take(&mut *self.outbox.messages());
         messages.into_iter().for_each(|outgoing| self.sending[outgoing.to].push(outgoing));
@@ -150,7 +153,7 @@ impl Mpi {
         Ok(true)
     }
 
-    /// Delivers received messages, in the order in which they were sent.
+    /// Delivers received messages in the order of the sends.
     fn deliver(&mut self, shared: &Shared) -> Result<bool, TransportError> {
         let mut progressed = false;
         for (from, queue) in
@@ -174,7 +177,7 @@ impl Mpi {
         let mut words = received.into_words();
         let pieces = &mut self.pieces[from][lane.queue()];
         if lane.is_piece() {
-            // Long messages must not make their sender appear silent.
+            // The sender of a long message is not silent.
             shared.inbox.mark_alive(from);
             pieces.push(words);
             return Ok(());
@@ -183,8 +186,7 @@ impl Mpi {
             pieces.push(words);
             words = join_pieces(&std::mem::take(pieces));
         }
-        let (key, message) =
-            Message::unsealed(words).ok_or("it sent something that is no message of ours")?;
+        let (key, message) = Message::unsealed(words).ok_or("it sent a message that cannot be decoded")?;
         shared.inbox.deliver(from, key, message);
         Ok(())
     }
@@ -196,7 +198,7 @@ impl Mpi {
     }
 }
 
-/// Returns the message that was split into these pieces.
+/// Concatenates the pieces of a message.
 fn join_pieces(pieces: &[Buffer<u64>]) -> Buffer<u64> {
     let mut words = Buffer::unspecified(pieces.iter().map(|piece| piece.len()).sum());
     let mut rest = &mut words[..];
@@ -220,8 +222,8 @@ impl Transport for Mpi {
     }
 
     fn pending(&self, notices_only: bool) -> bool {
-        let matters = |outgoing: &Outgoing| !notices_only || Lane::of(outgoing) == Lane::Notice;
-        self.outbox.messages().iter().any(matters)
+        let counts = |outgoing: &Outgoing| !notices_only || Lane::of(outgoing) == Lane::Notice;
+        self.outbox.messages().iter().any(counts)
             || self.sending.iter().any(|queue| !queue.is_empty(notices_only))
     }
 
@@ -240,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_make_one_message() {
+    fn pieces_are_concatenated() {
         let pieces = [&[1u64, 2][..], &[3], &[], &[4, 5, 6]].map(Buffer::from);
         assert_eq!(&*join_pieces(&pieces), &[1, 2, 3, 4, 5, 6]);
     }

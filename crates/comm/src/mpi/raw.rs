@@ -14,12 +14,12 @@ use crate::transport::{Outgoing, Priority};
 
 type Result<T, E = String> = std::result::Result<T, E>;
 
-/// Queues of a sender: urgent messages, notices, background messages. Each keeps its order.
-pub const QUEUES: usize = 3;
+/// Number of queues per pair of ranks: urgent messages, notices, background messages. Each is in order.
+pub(super) const QUEUES: usize = 3;
 
 /// The MPI tag of a message. Notices overtake urgent messages, and these overtake background messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lane {
+pub(super) enum Lane {
     /// An urgent message, or its last piece.
     Urgent,
     /// A piece of an urgent message, except the last.
@@ -34,7 +34,7 @@ pub enum Lane {
 
 impl Lane {
     /// Returns the lane of a message, or of its last piece.
-    pub fn of(outgoing: &Outgoing) -> Self {
+    pub(super) fn of(outgoing: &Outgoing) -> Self {
         match (outgoing.key.kind, outgoing.priority) {
             (Kind::Heartbeat | Kind::Notice, _) => Lane::Notice,
             (_, Priority::Urgent) => Lane::Urgent,
@@ -47,17 +47,19 @@ impl Lane {
         if self == Lane::Background { Lane::BackgroundPiece } else { Lane::UrgentPiece }
     }
 
-    pub fn is_piece(self) -> bool {
+    /// Returns whether this is the lane of a piece that is not the last of its message.
+    pub(super) fn is_piece(self) -> bool {
         matches!(self, Lane::UrgentPiece | Lane::BackgroundPiece)
     }
 
+    /// Decodes an MPI tag; `None` if it is not that of a lane.
     fn from_tag(tag: c_int) -> Option<Self> {
         let all = [Lane::Urgent, Lane::UrgentPiece, Lane::Notice, Lane::Background, Lane::BackgroundPiece];
         all.into_iter().find(|&lane| lane as c_int == tag)
     }
 
-    /// Returns the index of its queue among the [`QUEUES`] of a sender.
-    pub fn queue(self) -> usize {
+    /// Returns the index of its queue, below [`QUEUES`].
+    pub(super) fn queue(self) -> usize {
         match self {
             Lane::Urgent | Lane::UrgentPiece => 0,
             Lane::Notice => 1,
@@ -66,22 +68,22 @@ impl Lane {
     }
 }
 
-/// Converts the return code of an MPI call.
+/// Converts the return code of an MPI call to a result.
 fn check(code: c_int) -> Result<()> {
-    // MPI_SUCCESS is 0 in every MPI.
+    // MPI_SUCCESS is 0 in every MPI library.
     if code == 0 {
         return Ok(());
     }
-    // Longer than MPI_MAX_ERROR_STRING of any MPI.
+    // Longer than MPI_MAX_ERROR_STRING of any MPI library.
     let (mut text, mut length) = ([0u8; 4096], 0);
     // SAFETY: the buffer is longer than the longest text, and MPI writes within it.
     unsafe { ffi::MPI_Error_string(code, text.as_mut_ptr().cast::<c_char>(), &mut length) };
     let length = usize::try_from(length).unwrap_or(0).min(text.len());
-    Err(format!("MPI says: {} (code {code})", String::from_utf8_lossy(&text[..length])))
+    Err(format!("MPI error: {} (code {code})", String::from_utf8_lossy(&text[..length])))
 }
 
 /// Initialises MPI. Returns the rank of this process and the number of ranks.
-pub fn init() -> Result<(usize, usize)> {
+pub(super) fn init() -> Result<(usize, usize)> {
     let (mut granted, mut rank, mut size) = (0, 0, 0);
     // SAFETY: called once per process; pointers are null where allowed, or to live integers; the constants are set
     // before `main`.
@@ -94,18 +96,18 @@ pub fn init() -> Result<(usize, usize)> {
         wanted
     };
     if granted < wanted {
-        return Err("this MPI library does not allow programs with threads".to_string());
+        return Err("the MPI library does not support thread level MPI_THREAD_FUNNELED".to_string());
     }
     Ok((rank as usize, size as usize))
 }
 
 /// Finalises MPI, which cannot be initialised again. Blocks until all ranks do.
-pub fn finalize() -> Result<()> {
+pub(super) fn finalize() -> Result<()> {
     // SAFETY: MPI was initialised by `init` on this thread, and no request is pending.
     check(unsafe { ffi::MPI_Finalize() })
 }
 
-/// Returns whether `request` is done. If so, MPI has freed it.
+/// Returns whether `request` is complete. If so, MPI has freed it. Does not block.
 fn test(request: &mut ffi::MPI_Request) -> Result<bool> {
     let mut done = 0;
     // SAFETY: the request was created by MPI and is pending, or is the null request that MPI replaces it by.
@@ -113,38 +115,40 @@ fn test(request: &mut ffi::MPI_Request) -> Result<bool> {
     Ok(done != 0)
 }
 
-/// A message being sent, piece by piece. MPI reads its memory until it is done.
-pub struct PendingSend {
+/// A message being sent, piece by piece. MPI reads its memory until all requests are complete.
+pub(super) struct PendingSend {
     /// `None` only while dropped.
     outgoing: Option<Outgoing>,
     /// Words that were posted to MPI.
     posted: usize,
-    /// Posted pieces that are not done, and their words.
+    /// Incomplete requests of posted pieces, and the words of each.
     requests: VecDeque<(ffi::MPI_Request, usize)>,
 }
 
 impl PendingSend {
-    /// Returns a message of which nothing was posted.
-    pub fn new(mut outgoing: Outgoing) -> Self {
+    /// Returns a message to be posted.
+    pub(super) fn new(mut outgoing: Outgoing) -> Self {
         outgoing.message.seal(outgoing.key);
         PendingSend { outgoing: Some(outgoing), posted: 0, requests: VecDeque::new() }
     }
 
-    pub fn outgoing(&self) -> &Outgoing {
+    /// Returns the message, its key and its receiver.
+    pub(super) fn outgoing(&self) -> &Outgoing {
         self.outgoing.as_ref().expect("taken only when dropped")
     }
 
-    pub fn is_posted(&self) -> bool {
+    /// Returns whether all pieces were posted.
+    pub(super) fn is_posted(&self) -> bool {
         self.posted >= self.outgoing().message.sealed().len()
     }
 
-    /// Returns the words of posted pieces that are not done.
-    pub fn in_flight(&self) -> usize {
+    /// Returns the number of words in posted pieces that are not complete.
+    pub(super) fn in_flight(&self) -> usize {
         self.requests.iter().map(|(_, words)| words).sum()
     }
 
     /// Posts the next piece, of at most `piece` words, and returns its length. After an error nothing more is posted.
-    pub fn post(&mut self, piece: usize) -> Result<usize> {
+    pub(super) fn post(&mut self, piece: usize) -> Result<usize> {
         let lane = Lane::of(self.outgoing());
         let Outgoing { to, message, .. } = self.outgoing();
         let rest = &message.sealed()[self.posted..];
@@ -156,8 +160,8 @@ impl PendingSend {
         Ok(words)
     }
 
-    /// Returns whether all of it was sent.
-    pub fn is_done(&mut self) -> Result<bool> {
+    /// Tests the requests and returns whether the whole message was sent. Does not block.
+    pub(super) fn is_done(&mut self) -> Result<bool> {
         while let Some((request, _)) = self.requests.front_mut() {
             if !test(request)? {
                 return Ok(false);
@@ -177,10 +181,10 @@ impl Drop for PendingSend {
     }
 }
 
-/// Posts a send. The words must be neither moved nor changed until the request is done.
+/// Posts a send. The words must be neither moved nor changed until the request is complete.
 ///
-/// Background pieces are sent synchronously, i.e. are done when the receiver has matched them: pieces that MPI only
-/// buffers may be in long queues, where nothing overtakes them.
+/// Background pieces use the synchronous mode (`MPI_Issend`), which completes when the receiver has matched the
+/// message. Otherwise MPI would buffer many pieces, which urgent messages cannot overtake.
 fn send(words: &[u64], to: usize, lane: Lane) -> Result<ffi::MPI_Request> {
     let count = c_int::try_from(words.len()).map_err(|_| "a piece is too long".to_string())?;
     // SAFETY: a copy of a constant.
@@ -203,15 +207,15 @@ fn send(words: &[u64], to: usize, lane: Lane) -> Result<ffi::MPI_Request> {
 }
 
 /// A message that was matched by a probe.
-pub struct Probed {
+pub(super) struct Probed {
     message: ffi::MPI_Message,
     words: usize,
     pub from: usize,
     pub lane: Lane,
 }
 
-/// Returns the next message of any sender, if there is one. Does not block.
-pub fn probe() -> Result<Option<Probed>> {
+/// Returns the next message from any sender, if one has arrived. Does not block.
+pub(super) fn probe() -> Result<Option<Probed>> {
     let (mut flag, mut count) = (0, 0);
     // SAFETY: a copy of a constant, and a plain struct of numbers.
     let (mut message, mut status) =
@@ -226,14 +230,14 @@ pub fn probe() -> Result<Option<Probed>> {
     }
     // SAFETY: the status was set by the successful probe.
     check(unsafe { ffi::MPI_Get_count(&status, ffi::RSMPI_UINT64_T, &mut count) })?;
-    let words = usize::try_from(count).map_err(|_| "a message is not of whole words".to_string())?;
-    let lane = Lane::from_tag(status.MPI_TAG).ok_or("a message has a tag that is not ours")?;
+    let words = usize::try_from(count).map_err(|_| "a received message has incomplete words".to_string())?;
+    let lane = Lane::from_tag(status.MPI_TAG).ok_or("a received message has an unknown MPI tag")?;
     Ok(Some(Probed { message, words, from: status.MPI_SOURCE as usize, lane }))
 }
 
 impl Probed {
-    /// Posts the receive.
-    pub fn receive(mut self) -> Result<PendingReceive> {
+    /// Allocates a buffer and posts the receive.
+    pub(super) fn receive(mut self) -> Result<PendingReceive> {
         let mut words = Buffer::<u64>::unspecified(self.words);
         // SAFETY: a copy of a constant.
         let mut request = unsafe { ffi::RSMPI_REQUEST_NULL };
@@ -247,16 +251,17 @@ impl Probed {
     }
 }
 
-/// A message or piece being received. MPI writes its memory until it is done.
-pub struct PendingReceive {
+/// A message or piece being received. MPI writes to its memory until the request is complete.
+pub(super) struct PendingReceive {
     words: Buffer<u64>,
-    /// `None` when done.
+    /// `None` when complete.
     request: Option<ffi::MPI_Request>,
     pub lane: Lane,
 }
 
 impl PendingReceive {
-    pub fn is_done(&mut self) -> Result<bool> {
+    /// Tests the request and returns whether it is complete. Does not block.
+    pub(super) fn is_done(&mut self) -> Result<bool> {
         if let Some(request) = &mut self.request {
             if !test(request)? {
                 return Ok(false);
@@ -269,9 +274,9 @@ impl PendingReceive {
     /// Returns the received words.
     ///
     /// # Panics
-    /// If it is not done.
-    pub fn into_words(mut self) -> Buffer<u64> {
-        assert!(self.request.is_none(), "it is done");
+    /// If the request is not complete.
+    pub(super) fn into_words(mut self) -> Buffer<u64> {
+        assert!(self.request.is_none(), "the request is complete");
         std::mem::take(&mut self.words)
     }
 }

@@ -1,7 +1,7 @@
 //! Messages to be sent to one rank.
 //!
-//! Messages that MPI has accepted are sent in order, so a heartbeat behind gigabytes would come too late. Therefore only
-//! a few pieces of messages are posted to MPI at a time; heartbeats and failure notices are posted at once.
+//! MPI sends posted messages in order, so a heartbeat posted after gigabytes of data would arrive too late. Therefore
+//! only a few pieces of messages are posted to MPI at a time; heartbeats and failure notices are posted at once.
 
 use std::collections::VecDeque;
 
@@ -9,44 +9,47 @@ use super::raw::{Lane, PendingSend, QUEUES};
 use crate::shared::Shared;
 use crate::transport::{Outgoing, TransportError};
 
-/// Pieces of urgent messages in flight: one is sent while another is prepared.
+/// Maximum pieces of urgent messages in flight: one is sent while another is prepared.
 const URGENT_PIECES: usize = 2;
-/// Pieces of background messages in flight, and how much smaller they are.
+/// Maximum pieces of background messages in flight.
 const BACKGROUND_PIECES: usize = 4;
+/// Size of an urgent piece divided by that of a background piece.
 const BACKGROUND_DIVISOR: usize = 64;
 
-/// Messages to be sent to one rank: one queue for each kind of lane, in the order of the calls.
+/// Messages to be sent to one rank, in one queue per priority, each in the order of the calls.
 #[derive(Default)]
 pub(super) struct SendQueue([VecDeque<PendingSend>; QUEUES]);
 
 impl SendQueue {
-    pub fn push(&mut self, outgoing: Outgoing) {
+    /// Adds a message to its queue.
+    pub(super) fn push(&mut self, outgoing: Outgoing) {
         self.0[Lane::of(&outgoing).queue()].push_back(PendingSend::new(outgoing));
     }
 
-    /// Posts to MPI what may be in flight, in pieces of at most `piece` words. Returns whether there was any.
-    pub fn post(&mut self, piece: usize) -> Result<bool, TransportError> {
+    /// Posts pieces of at most `piece` words to MPI, up to the limits in flight. Returns whether any were posted.
+    pub(super) fn post(&mut self, piece: usize) -> Result<bool, TransportError> {
         let [urgent, notices, background] = &mut self.0;
         let noticed = post(notices, usize::MAX, piece);
         let posted = post(urgent, piece.saturating_mul(URGENT_PIECES), piece);
-        // Posted pieces cannot be overtaken: few and small ones.
+        // Urgent messages cannot overtake posted pieces: post few and small ones.
         let small = (piece / BACKGROUND_DIVISOR).max(1);
         let limit = if urgent.is_empty() { small.saturating_mul(BACKGROUND_PIECES) } else { 0 };
         Ok(noticed? | posted? | post(background, limit, small)?)
     }
 
-    /// Removes messages that were sent or failed. Returns whether any piece was sent.
-    pub fn complete(&mut self, shared: &Shared) -> Result<bool, TransportError> {
+    /// Removes messages that were sent or failed. Returns whether any piece was completed.
+    pub(super) fn complete(&mut self, shared: &Shared) -> Result<bool, TransportError> {
         let completed = self.0.each_mut().map(|queue| complete(queue, shared));
         completed.into_iter().try_fold(false, |any, completed| Ok(any | completed?))
     }
 
     /// Returns whether urgent messages are pending.
-    pub fn has_urgent(&self) -> bool {
+    pub(super) fn has_urgent(&self) -> bool {
         !self.0[Lane::Urgent.queue()].is_empty()
     }
 
-    pub fn is_empty(&self, notices_only: bool) -> bool {
+    /// Returns whether no messages, or with `notices_only` no notices, are pending.
+    pub(super) fn is_empty(&self, notices_only: bool) -> bool {
         let [urgent, notices, background] = &self.0;
         notices.is_empty() && (notices_only || urgent.is_empty() && background.is_empty())
     }
@@ -69,6 +72,7 @@ fn post(queue: &mut VecDeque<PendingSend>, limit: usize, piece: usize) -> Result
     Ok(posted)
 }
 
+/// Removes messages of a queue that were sent or failed. Returns whether any piece was completed.
 fn complete(queue: &mut VecDeque<PendingSend>, shared: &Shared) -> Result<bool, TransportError> {
     let before: usize = queue.iter().map(PendingSend::in_flight).sum();
     let mut result = Ok(());

@@ -5,9 +5,9 @@ use halograph_kernels::buffer::Buffer;
 
 use super::{CONTROL, FEATURES, WEIGHTS, bits, expected_of, number};
 
-// Ids of the groups below. Groups of neighbours use all ids from `RING` on.
+// Ids of the groups below. Groups of neighbours use `RING` plus a rank.
 const PARITY: u16 = 1;
-const ALONE: u16 = 2;
+const SINGLE: u16 = 2;
 const REVERSED: u16 = 3;
 const NESTED: u16 = u16::MAX;
 const RING: u16 = 100;
@@ -15,15 +15,15 @@ const RING: u16 = 100;
 /// Runs all checks of subgroups, on any number of ranks.
 pub fn all(comm: &Comm) -> Result<()> {
     disjoint(comm)?;
-    alone(comm)?;
+    single(comm)?;
     reversed(comm)?;
     overlapping(comm)
 }
 
-/// Even and odd ranks use disjoint groups with one id at the same time, then groups nested in these.
+/// Checks disjoint groups with equal ids (even and odd ranks), in use at the same time, and groups nested in them.
 fn disjoint(comm: &Comm) -> Result<()> {
     let members: Vec<usize> = (comm.rank() % 2..comm.size()).step_by(2).collect();
-    let group = comm.subgroup(&members, PARITY);
+    let group = comm.subgroup(&members, PARITY)?;
     assert_members(comm, &group, &members);
     super::all(&group)?;
     handshake(&group, &[("parity", (comm.rank() % 2).to_string())])?;
@@ -31,7 +31,7 @@ fn disjoint(comm: &Comm) -> Result<()> {
     let (first, second): (Vec<usize>, Vec<usize>) = (0..members.len()).partition(|&rank| rank < half);
     let nested = if group.rank() < half { first } else { second };
     let members: Vec<usize> = nested.iter().map(|&rank| members[rank]).collect();
-    let nested = group.subgroup(&nested, NESTED);
+    let nested = group.subgroup(&nested, NESTED)?;
     assert_members(comm, &nested, &members);
     super::all(&nested)?;
     // Closing a subgroup only drops it.
@@ -46,9 +46,9 @@ fn assert_members(world: &Comm, group: &Comm, members: &[usize]) {
     assert!(group.hosts().iter().eq(hosts));
 }
 
-/// A group of one rank sends nothing.
-fn alone(comm: &Comm) -> Result<()> {
-    let group = comm.subgroup(&[comm.rank()], ALONE);
+/// Checks that a group of one rank sends nothing.
+fn single(comm: &Comm) -> Result<()> {
+    let group = comm.subgroup(&[comm.rank()], SINGLE)?;
     assert_eq!((group.rank(), group.size()), (0, 1));
     let before = comm.sent();
     super::all(&group)?;
@@ -56,10 +56,10 @@ fn alone(comm: &Comm) -> Result<()> {
     Ok(())
 }
 
-/// Ranks, and with them the order of additions, are those of the list of members.
+/// Checks that the order of ranks, and so of additions, is that of the list of members.
 fn reversed(comm: &Comm) -> Result<()> {
     let members: Vec<usize> = (0..comm.size()).rev().collect();
-    let group = comm.subgroup(&members, REVERSED);
+    let group = comm.subgroup(&members, REVERSED)?;
     assert_members(comm, &group, &members);
     super::all(&group)?;
     let mut numbers: Vec<f32> = (0..100).map(|i| number(comm.rank(), i)).collect();
@@ -68,16 +68,16 @@ fn reversed(comm: &Comm) -> Result<()> {
     Ok(())
 }
 
-/// Every rank is in the group with the next rank, in that with the previous one and in the world: all of them use one
-/// tag at once. On two ranks both groups have the same members.
+/// Checks overlapping groups: every rank is in a group with the next rank, in one with the previous rank and in the
+/// world, and all three use the same tag at the same time. On two ranks both groups have the same members.
 fn overlapping(comm: &Comm) -> Result<()> {
     let (me, size) = (comm.rank(), comm.size());
     if size == 1 {
         return Ok(());
     }
     let (next, previous) = super::neighbours(comm);
-    let with_next = comm.subgroup(&[me, next], RING + me as u16);
-    let with_previous = comm.subgroup(&[previous, me], RING + previous as u16);
+    let with_next = comm.subgroup(&[me, next], RING + me as u16)?;
+    let with_previous = comm.subgroup(&[previous, me], RING + previous as u16)?;
     let before = comm.sent();
     let world: Vec<usize> = (0..size).collect();
     let begin = |comm: &Comm, len: usize| {
@@ -107,7 +107,7 @@ fn overlapping(comm: &Comm) -> Result<()> {
     let sent = comm.sent().since(&before);
     assert_eq!(sent, with_next.sent().since(&before));
     assert_eq!(sent.bytes(FEATURES.purpose), 3 * 8);
-    // Of a pair both chunks: one as addend, the other as sum.
+    // In a pair, a rank sends one chunk as addend and the other as sum.
     let pairs = (33 + previous + 33 + me) * size_of::<f64>();
     let world = super::reduced_bytes::<f64>(32, me, size);
     assert_eq!(sent.bytes(WEIGHTS.purpose), (pairs + world) as u64);

@@ -15,25 +15,25 @@ pub fn all(comm: &Comm) -> Result<()> {
     exchange(comm, 11)?;
     exchange(comm, 1000)?;
     tags_in_any_order(comm)?;
-    several_under_one_tag(comm)?;
+    equal_tags_in_order(comm)?;
     background_messages(comm)?;
     gathers_and_broadcasts(comm)?;
     for len in [0, 1, 2, 3, 7, 64, 1001, 100_003] {
         sum::<f32>(comm, len)?;
         sum::<f64>(comm, len)?;
     }
-    sums_at_once(comm)?;
+    several_sums(comm)?;
     flags(comm)
 }
 
-/// Returns numbers whose sums depend on the order of additions by rounding.
+/// Returns a number; sums of these numbers depend on the order of additions, by rounding.
 fn number<T: Real>(rank: usize, i: usize) -> T {
     T::of(((rank * 31 + i * 17) % 101) as f64 * 0.1 + 1.0 / (rank + i + 1) as f64)
 }
 
-/// All-to-all with messages of different lengths, some of them empty.
-pub fn exchange(comm: &Comm, most: usize) -> Result<()> {
-    let len = |from: usize, to: usize| (from * 7 + to * 3) % most;
+/// Checks all-to-all with messages of different lengths, some of them empty.
+pub fn exchange(comm: &Comm, max_len: usize) -> Result<()> {
+    let len = |from: usize, to: usize| (from * 7 + to * 3) % max_len;
     let numbers = |from: usize, to: usize| -> Vec<u32> {
         (0..len(from, to)).map(|i| (from * 1000 + to * 10 + i) as u32).collect()
     };
@@ -53,7 +53,7 @@ pub fn exchange(comm: &Comm, most: usize) -> Result<()> {
     Ok(())
 }
 
-/// Receives in another order than that of the sends.
+/// Checks that messages can be received in another order than that of the sends.
 pub fn tags_in_any_order(comm: &Comm) -> Result<()> {
     let (next, previous) = neighbours(comm);
     for slot in 0..8 {
@@ -72,8 +72,8 @@ pub fn neighbours(comm: &Comm) -> (usize, usize) {
     ((me + 1) % size, (me + size - 1) % size)
 }
 
-/// Long and short messages with equal tags keep their order, although short ones are sent faster.
-pub fn several_under_one_tag(comm: &Comm) -> Result<()> {
+/// Checks that long and short messages with equal tags are received in order, although short ones are sent faster.
+pub fn equal_tags_in_order(comm: &Comm) -> Result<()> {
     let (next, previous) = neighbours(comm);
     let lengths = [200_000, 1, 50_000, 0, 3];
     for (i, &len) in lengths.iter().enumerate() {
@@ -86,7 +86,7 @@ pub fn several_under_one_tag(comm: &Comm) -> Result<()> {
     Ok(())
 }
 
-/// Long background messages arrive complete and in order, among urgent messages of the same lengths.
+/// Checks that long background messages arrive complete and in order, among urgent messages of the same lengths.
 pub fn background_messages(comm: &Comm) -> Result<()> {
     let (next, previous) = neighbours(comm);
     let (background, urgent) = (FEATURES.layer(8), FEATURES.layer(9));
@@ -104,7 +104,7 @@ pub fn background_messages(comm: &Comm) -> Result<()> {
     Ok(())
 }
 
-/// All-gather, broadcasts from every root, barrier.
+/// Checks all-gather, broadcasts from every root, and barrier.
 pub fn gathers_and_broadcasts(comm: &Comm) -> Result<()> {
     let me = comm.rank();
     let names = comm.all_gather(CONTROL, Message::of(&vec![me as u64; me]))?;
@@ -119,14 +119,14 @@ pub fn gathers_and_broadcasts(comm: &Comm) -> Result<()> {
     comm.barrier(CONTROL.slot(2))
 }
 
-/// All-reduce adds in the order of ranks, gives the same bits on every rank and sends the minimum of bytes.
+/// Checks that all-reduce adds in the order of ranks, gives the same bits on every rank and sends the minimum of bytes.
 pub fn sum<T: Real>(comm: &Comm, len: usize) -> Result<()> {
     let (me, size) = (comm.rank(), comm.size());
     let mut numbers: Vec<T> = (0..len).map(|i| number(me, i)).collect();
     let before = comm.sent();
     comm.all_reduce(WEIGHTS, &mut numbers)?;
     assert_eq!(bits(&numbers), bits(&expected::<T>(len, size)));
-    // Count when all ranks are done: this rank may still send sums to others.
+    // Until all ranks are done, this rank may still send sums to others.
     comm.barrier(CONTROL.slot(3))?;
     let sent = comm.sent().since(&before).bytes(Purpose::Weights);
     let all = comm.all_gather(CONTROL.slot(4), Message::of(&[sent]))?;
@@ -135,6 +135,7 @@ pub fn sum<T: Real>(comm: &Comm, len: usize) -> Result<()> {
     Ok(())
 }
 
+/// Returns the sums over ranks `0..size`.
 fn expected<T: Real>(len: usize, size: usize) -> Vec<T> {
     expected_of(len, &(0..size).collect::<Vec<_>>())
 }
@@ -155,8 +156,8 @@ fn bits<T: Real>(numbers: &[T]) -> &[u8] {
     bytemuck::cast_slice(numbers)
 }
 
-/// Several all-reduces in progress, two with equal tags, waited for in another order than started.
-pub fn sums_at_once(comm: &Comm) -> Result<()> {
+/// Checks several all-reduces in progress, two with equal tags, waited for in another order than started.
+pub fn several_sums(comm: &Comm) -> Result<()> {
     let begin = |(layer, len): (u16, usize)| {
         let numbers: Vec<f32> = (0..len).map(|i| number(comm.rank(), i)).collect();
         (len, comm.start_all_reduce(WEIGHTS.layer(layer), Buffer::from(&numbers[..])))
@@ -168,8 +169,8 @@ pub fn sums_at_once(comm: &Comm) -> Result<()> {
     Ok(())
 }
 
-/// All-reduces with flags, all in progress at once: every rank gets the flags of all, without further messages or bytes.
-/// Some vectors are empty or shorter than the number of ranks; two have equal tags.
+/// Checks that all-reduces with flags return the flags of all ranks and send no further messages or bytes. Several
+/// are in progress. Some vectors are empty or shorter than the number of ranks; two have equal tags.
 pub fn flags(comm: &Comm) -> Result<()> {
     const LENGTHS: [usize; 6] = [0, 1, 2, 3, 1000, 5];
     let (me, size) = (comm.rank(), comm.size());
@@ -194,9 +195,12 @@ pub fn flags(comm: &Comm) -> Result<()> {
     let bytes: usize = LENGTHS.iter().map(|&len| reduced_bytes::<f32>(len, me, size)).sum();
     assert_eq!(sent.bytes(WEIGHTS.purpose), bytes as u64);
     assert_eq!(sent.messages(WEIGHTS.purpose), (2 * (size - 1) * LENGTHS.len()) as u64);
-    // One rank alone returns its own flags; none are left over from other reductions.
-    let mine =
-        comm.subgroup(&[me], u16::MAX - 1).start_all_reduce_with_flags(WEIGHTS, Buffer::from(&[1f64][..]), 9);
+    // A single rank gets its own flags; flags of earlier reductions are not returned again.
+    let mine = comm.subgroup(&[me], u16::MAX - 1)?.start_all_reduce_with_flags(
+        WEIGHTS,
+        Buffer::from(&[1f64][..]),
+        9,
+    );
     assert_eq!(mine.wait_with_flags()?.1, 9);
     let none = comm.start_all_reduce(WEIGHTS, Buffer::from(&[1f64][..]));
     assert_eq!(none.wait_with_flags()?.1, 0);

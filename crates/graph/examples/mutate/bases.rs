@@ -50,7 +50,7 @@ pub fn prepare(reader: &str, data: &Path, folder: &Path) -> Result<Base, String>
         "npy" => {
             karate()?;
             (
-                Target::Import(Format::Npy { split_index: 0 }),
+                Target::Import(Format::Npy { split_index: None }),
                 copy(&folder.join("karate"), &base).map(|()| base.clone()),
             )
         }
@@ -59,7 +59,7 @@ pub fn prepare(reader: &str, data: &Path, folder: &Path) -> Result<Base, String>
             (Target::Dataset, copy(&folder.join("karate"), &base).map(|()| base.clone()))
         }
         "shard" => (Target::Shards, shards(&karate()?, &base)),
-        "npz" => (Target::Import(Format::Npz { split_index: 0 }), npz(&karate()?, &base)),
+        "npz" => (Target::Import(Format::Npz { split_index: None }), npz(&karate()?, &base)),
         "ogb-binary" => (Target::Import(Format::Ogb { scheme: None }), ogb_binary(&karate()?, &base)),
         "csv" => {
             (Target::Import(Format::Csv(TableSpec::default(), Dialect::default())), csv(&karate()?, &base))

@@ -51,24 +51,49 @@ pub fn check(path: &Path, progress: &dyn Progress) -> Result<(Manifest, Vec<Faul
         open_array(path, MANIFEST, file, &shape, types).map_err(|e| faults.push(open_fault(file, e))).ok()
     };
     let [indptr, indices, feat, label, split] = [INDPTR, INDICES, FEAT, LABEL, SPLIT].map(&mut open);
-    if let Some(indptr) = indptr {
-        let broken = row_starts(view(&indptr), manifest.edges);
-        if let (Some(indices), true) = (&indices, broken.is_empty()) {
-            let graph = CsrView { indptr: view(&indptr), indices: view(indices) };
-            let signed = indices.header.dtype == DType::I32;
-            faults.extend(rows(graph, signed, &manifest, progress)?);
-        }
-        faults.extend(broken);
-    }
-    if let Some(feat) = &feat {
-        faults.extend(features(feat, progress)?);
-    }
-    faults.extend(label.as_ref().and_then(|label| labels(label, &manifest)));
-    if let Some(split) = &split {
-        faults.extend(parts(view(split), label.as_ref(), &manifest));
-    }
+    let arrays = Arrays {
+        indptr: indptr.as_ref(),
+        indices: indices.as_ref(),
+        feat: feat.as_ref(),
+        label: label.as_ref(),
+        split: split.as_ref(),
+    };
+    faults.extend(arrays.faults(&manifest, progress)?);
     faults.extend(ids(path, &manifest)?);
     Ok((manifest, faults))
+}
+
+/// The arrays of a dataset, as far as their types and shapes are those that the manifest asks for.
+pub(super) struct Arrays<'a> {
+    pub indptr: Option<&'a Array>,
+    pub indices: Option<&'a Array>,
+    pub feat: Option<&'a Array>,
+    pub label: Option<&'a Array>,
+    pub split: Option<&'a Array>,
+}
+
+impl Arrays<'_> {
+    /// Looks at every element; returns all faults.
+    pub(super) fn faults(&self, manifest: &Manifest, progress: &dyn Progress) -> Result<Vec<Fault>> {
+        let mut faults = Vec::new();
+        if let Some(indptr) = self.indptr {
+            let broken = row_starts(view(indptr), manifest.edges);
+            if let (Some(indices), true) = (self.indices, broken.is_empty()) {
+                let graph = CsrView { indptr: view(indptr), indices: view(indices) };
+                let signed = indices.header.dtype == DType::I32;
+                faults.extend(rows(graph, signed, manifest, progress)?);
+            }
+            faults.extend(broken);
+        }
+        if let Some(feat) = self.feat {
+            faults.extend(features(feat, progress)?);
+        }
+        faults.extend(self.label.and_then(|label| labels(label, manifest)));
+        if let Some(split) = self.split {
+            faults.extend(parts(view(split), self.label, manifest));
+        }
+        Ok(faults)
+    }
 }
 
 fn whole_file(file: &str, problem: impl Into<String>) -> Fault {

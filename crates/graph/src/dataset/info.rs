@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::{Dataset, LabelView, Part};
+use super::{Dataset, LabelView, Manifest, Part};
 use crate::csr::CsrView;
 use crate::io::npy::DType;
 
@@ -47,6 +47,8 @@ pub struct LabelCounts {
     pub labelled: u64,
     /// Nodes in each class.
     pub per_class: Vec<u64>,
+    /// Training nodes in each class.
+    pub training_per_class: Vec<u64>,
 }
 
 /// Describes `dataset`. Ids and labels must be in range ([`super::check()`]); those that are not are left out.
@@ -56,7 +58,7 @@ pub fn info(dataset: &Dataset) -> Info {
         degrees: degrees(dataset.graph(), dataset.manifest.directed),
         feature_type: if dataset.features().header.dtype == DType::F16 { "f16" } else { "f32" },
         homophily: homophily(dataset.graph(), labels),
-        labels: label_counts(labels, dataset.manifest.classes as usize),
+        labels: LabelCounts::of(dataset),
         split: split_counts(dataset.split()),
         bytes: dataset.manifest.bytes(),
     }
@@ -114,27 +116,78 @@ pub fn homophily(graph: CsrView, labels: LabelView) -> Option<f64> {
     (count > 0).then(|| sum / count as f64)
 }
 
-fn label_counts(labels: LabelView, classes: usize) -> LabelCounts {
-    let mut per_class = vec![0; classes];
-    let mut labelled = 0;
-    match labels {
-        LabelView::Single(y) => {
-            for &class in y {
-                if let Some(count) = usize::try_from(class).ok().and_then(|class| per_class.get_mut(class)) {
-                    *count += 1;
-                    labelled += 1;
-                }
-            }
-        }
-        LabelView::Multi { classes, flags } => {
-            for row in flags.chunks_exact(classes.max(1)) {
-                row.iter().zip(&mut per_class).for_each(|(&flag, count)| *count += u64::from(flag != 0));
-                labelled += u64::from(row.iter().any(|&flag| flag != 0));
-            }
-        }
+impl LabelCounts {
+    /// Counts the labels of `dataset`; those out of range are left out.
+    pub fn of(dataset: &Dataset) -> Self {
+        Self::count(dataset.labels(), dataset.split(), dataset.manifest.classes as usize)
     }
-    LabelCounts { labelled, per_class }
+
+    fn count(labels: LabelView, split: &[u8], classes: usize) -> Self {
+        let (mut all, mut training) = (vec![0; classes], vec![0; classes]);
+        let mut labelled = 0;
+        let mut add = |class: usize, is_training: bool| {
+            if class < classes {
+                all[class] += 1;
+                training[class] += u64::from(is_training);
+            }
+        };
+        for (v, &part) in split.iter().enumerate() {
+            let is_training = part == Part::Train as u8;
+            let is_labelled = match labels {
+                LabelView::Single(y) => {
+                    let class = usize::try_from(y[v]).ok().filter(|&class| class < classes);
+                    class.into_iter().for_each(|class| add(class, is_training));
+                    class.is_some()
+                }
+                LabelView::Multi { classes, flags } => {
+                    let row = &flags[v * classes..][..classes];
+                    let set = row.iter().enumerate().filter(|&(_, &flag)| flag != 0);
+                    set.for_each(|(class, _)| add(class, is_training));
+                    row.iter().any(|&flag| flag != 0)
+                }
+            };
+            labelled += u64::from(is_labelled);
+        }
+        LabelCounts { labelled, per_class: all, training_per_class: training }
+    }
+
+    /// Classes that have nodes, but no training node: a model cannot learn them.
+    pub fn untrained_classes(&self) -> Vec<usize> {
+        let counts = self.per_class.iter().zip(&self.training_per_class);
+        counts
+            .enumerate()
+            .filter(|(_, (all, training))| **all > 0 && **training == 0)
+            .map(|(k, _)| k)
+            .collect()
+    }
+
+    /// Says in one line each what keeps a model from learning these labels; empty if nothing does.
+    pub fn warnings(&self, manifest: &Manifest) -> Vec<String> {
+        if self.labelled == 0 {
+            return vec!["no node has a label: the dataset can be predicted on, not trained on".into()];
+        }
+        if self.training_per_class.iter().all(|&count| count == 0) {
+            return vec!["no training node has a label: the dataset cannot be trained on".into()];
+        }
+        let untrained = self.untrained_classes();
+        if untrained.is_empty() {
+            return Vec::new();
+        }
+        let name = |&class: &usize| match manifest.class_names.get(class) {
+            Some(name) => format!("{class} ({name})"),
+            None => class.to_string(),
+        };
+        let names: Vec<String> = untrained.iter().take(NAMED_CLASSES).map(name).collect();
+        let more = untrained.len() - names.len();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let (count, classes) = (untrained.len(), manifest.classes);
+        let verb = if count == 1 { "has" } else { "have" };
+        vec![format!("{count} of {classes} classes {verb} no training node: {}{more}", names.join(", "))]
+    }
 }
+
+/// Classes that a warning names.
+const NAMED_CLASSES: usize = 8;
 
 fn split_counts(split: &[u8]) -> [u64; 4] {
     let mut counts = [0; 4];
@@ -145,6 +198,7 @@ fn split_counts(split: &[u8]) -> [u64; 4] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dataset::{Metric, Task};
 
     /// 0 — 1 — 2, and 3 alone.
     const PATH: CsrView = CsrView { indptr: &[0, 1, 3, 4, 4], indices: &[1, 0, 2, 1] };
@@ -177,9 +231,35 @@ mod tests {
     }
 
     #[test]
-    fn labels_and_parts_are_counted() {
-        let counts = label_counts(LabelView::Single(&[0, 2, -1, 2]), 3);
-        assert_eq!(counts, LabelCounts { labelled: 3, per_class: vec![1, 0, 2] });
+    fn labels_and_split_are_counted() {
+        let counts = LabelCounts::count(LabelView::Single(&[0, 2, -1, 2, 9]), &[1, 1, 1, 2, 1], 3);
+        let expected =
+            LabelCounts { labelled: 3, per_class: vec![1, 0, 2], training_per_class: vec![1, 0, 1] };
+        assert_eq!(counts, expected);
+        let flags = [1, 0, 1, 1, 0, 0];
+        let counts = LabelCounts::count(LabelView::Multi { classes: 2, flags: &flags }, &[2, 1, 1], 2);
+        let expected = LabelCounts { labelled: 2, per_class: vec![2, 1], training_per_class: vec![1, 1] };
+        assert_eq!(counts, expected);
         assert_eq!(split_counts(&[0, 1, 1, 3]), [1, 2, 0, 1]);
+    }
+
+    #[test]
+    fn classes_without_training_nodes_are_named() {
+        let mut manifest = Manifest::new("x".into(), Task::SingleLabel, Metric::Accuracy);
+        let warnings = |labels: &[i64], split: &[u8], manifest: &Manifest| {
+            let classes = manifest.classes as usize;
+            LabelCounts::count(LabelView::Single(labels), split, classes).warnings(manifest)
+        };
+        manifest.classes = 4;
+        // Class 2 has no node at all, which costs no accuracy.
+        assert!(warnings(&[0, 1, 3], &[1, 1, 1], &manifest).is_empty());
+        manifest.class_names = vec!["a".into(), "b".into()];
+        let found = warnings(&[0, 1, 3, 1], &[1, 2, 0, 3], &manifest);
+        assert_eq!(found, ["2 of 4 classes have no training node: 1 (b), 3"]);
+        let found = warnings(&[0, 1], &[2, 3], &manifest);
+        assert_eq!(found, ["no training node has a label: the dataset cannot be trained on"]);
+        manifest.classes = 0;
+        let found = warnings(&[-1, -1], &[0, 0], &manifest);
+        assert_eq!(found, ["no node has a label: the dataset can be predicted on, not trained on"]);
     }
 }

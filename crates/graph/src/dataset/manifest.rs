@@ -56,6 +56,24 @@ pub enum Metric {
     Auc,
 }
 
+impl Metric {
+    /// Returns the metric of a dataset: `wanted` if it is defined for the task, by default accuracy, or micro-F1 for
+    /// multi-label data. The error says why `wanted` is not defined.
+    pub fn choose(wanted: Option<Metric>, task: Task, classes: usize) -> Result<Metric, String> {
+        match (wanted, task) {
+            (None, Task::SingleLabel) => Ok(Metric::Accuracy),
+            (None, Task::MultiLabel) => Ok(Metric::MicroF1),
+            (Some(Metric::Auc), Task::SingleLabel) if classes != 2 => {
+                Err(format!("auc needs two classes or multi-label data; there are {classes} classes"))
+            }
+            (Some(Metric::Accuracy), Task::MultiLabel) => {
+                Err("accuracy is not defined for multi-label data".into())
+            }
+            (Some(metric), _) => Ok(metric),
+        }
+    }
+}
+
 impl std::fmt::Display for Task {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         f.write_str(match self {
@@ -167,6 +185,9 @@ impl Manifest {
                 self.classes, self.nodes
             ));
         }
+        if self.task == Task::MultiLabel && self.classes == 0 {
+            return Err("multi-label data without a class".into());
+        }
         let recorded = |file: &str| FILES.contains(&file) && file != ORDER;
         match self.files.keys().find(|file| !recorded(file)) {
             Some(file) => Err(format!("names the file {file:?}, which is no part of a dataset")),
@@ -203,7 +224,8 @@ mod tests {
 
     #[test]
     fn round_trips() {
-        let manifest = Manifest::new("x".into(), Task::MultiLabel, Metric::MicroF1);
+        let mut manifest = Manifest::new("x".into(), Task::MultiLabel, Metric::MicroF1);
+        manifest.classes = 2;
         let text = serde_json::to_string(&manifest).unwrap();
         assert_eq!(Manifest::parse(Path::new("m"), &text).unwrap(), manifest);
     }
@@ -217,6 +239,16 @@ mod tests {
         assert!(parse(r#"{"format": "zarr", "version": 1}"#).contains("\"zarr\""));
         assert!(parse("{").contains("not a dataset manifest"));
         assert!(parse(r#"{"format": "halograph-dataset", "version": 1}"#).contains("missing field"));
+    }
+
+    #[test]
+    fn counts_that_no_dataset_can_have_are_refused() {
+        let manifest = Manifest::new("x".into(), Task::MultiLabel, Metric::MicroF1);
+        assert!(
+            parse(&serde_json::to_string(&manifest).unwrap()).contains("multi-label data without a class")
+        );
+        let manifest = Manifest { nodes: u64::MAX, task: Task::SingleLabel, ..manifest };
+        assert!(parse(&serde_json::to_string(&manifest).unwrap()).contains("more than the"));
     }
 
     #[test]

@@ -1,4 +1,7 @@
-//! A dataset directory: plain files numpy can open, memory-mapped.
+//! Datasets: a directory of plain files that numpy can open, memory-mapped, or arrays in memory
+//! ([`Dataset::from_arrays`]).
+//!
+//! A dataset directory holds:
 //!
 //! | file | type | meaning |
 //! |---|---|---|
@@ -15,7 +18,9 @@
 //! [`Dataset::open`] checks types, shapes and lengths; [`check()`] looks at every number. Do not write into a
 //! directory while it is open.
 
+pub mod arrays;
 pub mod check;
+mod hint;
 pub mod info;
 pub mod manifest;
 mod order;
@@ -23,11 +28,14 @@ pub mod write;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use rayon::prelude::*;
 
+pub use arrays::{DatasetArrays, FeatureArray, GraphArrays};
 pub use check::check;
 pub use manifest::{MANIFEST, Manifest, Metric, Task};
+pub use write::Labels;
 
 use crate::csr::CsrView;
 use crate::error::{Error, IoContext, Result};
@@ -74,17 +82,22 @@ pub enum Part {
 /// What to do about a dataset that is not whole.
 const AGAIN: &str = "copy the dataset again from where it is whole, or make it again with `halograph data`";
 
-/// An open dataset. Arrays are mapped, not read: opening a large one is instant.
+/// A dataset: a directory whose arrays are mapped, not read ([`Dataset::open`]; opening a large one is instant), or arrays
+/// in memory ([`Dataset::from_arrays`]).
 pub struct Dataset {
-    /// Where it is.
-    pub path: PathBuf,
-    /// What it says of itself.
+    /// Name, counts, task, metric and fingerprint.
     pub manifest: Manifest,
+    /// The directory; `None`: arrays in memory.
+    pub(crate) path: Option<PathBuf>,
     indptr: Array,
     indices: Array,
     feat: Array,
     label: Array,
     split: Array,
+    /// The user's own ids of a dataset in memory.
+    ids: Option<Vec<String>>,
+    /// The locality order of a dataset in memory, empty if none is worth it, once it was needed.
+    order: OnceLock<Vec<u32>>,
 }
 
 impl Dataset {
@@ -97,17 +110,37 @@ impl Dataset {
         };
         let [indptr, indices, feat] = [open(INDPTR)?, open(INDICES)?, open(FEAT)?];
         let [label, split] = [open(LABEL)?, open(SPLIT)?];
-        let dataset = Dataset { path: path.to_path_buf(), manifest, indptr, indices, feat, label, split };
+        let (path, ids, order) = (Some(path.to_path_buf()), None, OnceLock::new());
+        let dataset = Dataset { manifest, path, indptr, indices, feat, label, split, ids, order };
         dataset.check_row_starts()?;
         Ok(dataset)
     }
 
     /// Row starts must be sound before any row is read.
     fn check_row_starts(&self) -> Result<()> {
-        let starts: &[u64] = view(&self.indptr);
-        let fault = check::row_starts(starts, self.manifest.edges).into_iter().next();
-        fault
-            .map_or(Ok(()), |f| Err(Error::input(format!("{}, {}", self.indptr.name, f.position), f.problem)))
+        let fault = check::row_starts(view(&self.indptr), self.manifest.edges).into_iter().next();
+        fault.map_or(Ok(()), |fault| Err(self.refuse(fault)))
+    }
+
+    /// The directory; `None` for arrays in memory.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// How messages name the dataset: its directory or, in memory, its name.
+    pub fn location(&self) -> String {
+        match &self.path {
+            Some(path) => path.display().to_string(),
+            None => format!("dataset {:?}", self.manifest.name),
+        }
+    }
+
+    /// How messages name what `file` holds: the file or, in memory, the array.
+    pub fn place(&self, file: &str) -> String {
+        match &self.path {
+            Some(path) => path.join(file).display().to_string(),
+            None => memory_place(&self.manifest.name, file),
+        }
     }
 
     /// The graph.
@@ -147,18 +180,34 @@ impl Dataset {
         let Some(edge) = graph.indices.par_iter().position_any(|&u| u as usize >= nodes) else {
             return Ok(());
         };
-        let place = format!("{}, element {edge}", self.path.join(INDICES).display());
+        let place = format!("{}, element {edge}", self.place(INDICES));
         let problem = format!("{} is not one of {nodes} nodes", graph.indices[edge]);
         Err(Error::input(place, problem).help("`halograph data check` lists every fault of a dataset"))
     }
 
     /// The user's own ids, if the nodes came with any.
     pub fn ids(&self) -> Result<Option<Vec<String>>> {
-        if !self.manifest.files.contains_key(IDS) {
-            return Ok(None);
+        match &self.path {
+            Some(path) if self.manifest.files.contains_key(IDS) => {
+                read_ids(path, self.manifest.nodes as usize).map(Some)
+            }
+            _ => Ok(self.ids.clone()),
         }
-        read_ids(&self.path, self.manifest.nodes as usize).map(Some)
     }
+}
+
+/// How messages name an array of a dataset in memory: that which a directory would keep in `file`.
+fn memory_place(dataset: &str, file: &str) -> String {
+    let array = match file {
+        INDPTR => "indptr",
+        INDICES => "indices",
+        FEAT => "features",
+        LABEL => "labels",
+        SPLIT => "split",
+        IDS => "ids",
+        other => other,
+    };
+    format!("dataset {dataset:?}, {array}")
 }
 
 /// Borrowed labels.
@@ -178,10 +227,14 @@ pub enum LabelView<'a> {
 /// Reads `dataset.json` of the directory `path`.
 pub fn read_manifest(path: &Path) -> Result<Manifest> {
     let file = path.join(MANIFEST);
+    if path.is_file() {
+        let error = Error::input(path.display(), "is a file, not a dataset directory");
+        return Err(error.help(hint::for_file(path)));
+    }
     if path.is_dir() && !file.exists() {
         refuse_parts(path)?;
-        return Err(Error::input(path.display(), format!("no {MANIFEST}: this is not a dataset directory"))
-            .help("plain arrays become one with `halograph data import npy`"));
+        let error = Error::input(path.display(), format!("no {MANIFEST}: this is not a dataset directory"));
+        return Err(error.help(hint::for_folder(path)));
     }
     let text = fs::read_to_string(&file).at(&file, "read")?;
     Manifest::parse(&file, &text)

@@ -12,24 +12,37 @@ use crate::io::npy::{Array, Writer};
 use crate::order;
 
 impl Dataset {
-    /// An order of the nodes in which neighbours stand near each other, if sums over neighbours gain by it.
+    /// Returns an order of the nodes in which neighbours are near each other, if aggregation gains by it.
     ///
-    /// Taken from `order.npy`; made if that is missing or is no order of these nodes, and saved if that is possible.
+    /// Reads `order.npy`. If that is missing, or is no order of these nodes, computes the order and writes the file if
+    /// possible. A dataset in memory keeps the order in memory.
     pub fn order(&self) -> Result<Option<Vec<u32>>> {
         if order::too_small(self.manifest.nodes as usize) {
             return Ok(None);
         }
-        let kept = read(&self.path.join(ORDER), self.manifest.nodes as usize);
-        let order = match kept {
-            Some(order) => order,
-            None => {
-                let order = self.make_order()?;
-                // Without it the next run takes a little longer: no reason to fail.
-                let _ = save(&self.path, &order);
-                order
-            }
+        let order = match &self.path {
+            Some(path) => self.order_in(path)?,
+            None => self.order_in_memory()?,
         };
         Ok((!order.is_empty()).then_some(order))
+    }
+
+    fn order_in(&self, folder: &Path) -> Result<Vec<u32>> {
+        if let Some(order) = read(&folder.join(ORDER), self.manifest.nodes as usize) {
+            return Ok(order);
+        }
+        let order = self.make_order()?;
+        // Without the file the next run takes a little longer: no reason to fail.
+        let _ = save(folder, &order);
+        Ok(order)
+    }
+
+    fn order_in_memory(&self) -> Result<Vec<u32>> {
+        if let Some(order) = self.order.get() {
+            return Ok(order.clone());
+        }
+        let order = self.make_order()?;
+        Ok(self.order.get_or_init(|| order).clone())
     }
 
     /// A new order, empty if it does not pay.

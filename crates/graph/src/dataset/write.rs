@@ -226,7 +226,8 @@ fn labels(staging: &Staging, contents: &Contents) -> Result<FileRecord> {
     }
 }
 
-fn lines(ids: &[String]) -> String {
+/// The contents of `ids.txt`.
+pub(super) fn lines(ids: &[String]) -> String {
     let mut out = ids.join("\n");
     out.push('\n');
     out

@@ -289,12 +289,17 @@ pub(super) fn parts(array: &Array) -> Result<Vec<u8>> {
     array.to_i64()?.iter().enumerate().map(part).collect()
 }
 
-/// A split out of three masks: N each, or K×N (or N×K) of which number `index` is taken. All three, or none. A mask of
+/// A split out of three masks: N each, or K×N (or N×K) of which number `index` (by default 0) is taken. All three, or none. A mask of
 /// N beside others of K×N holds for every index: WikiCS has one test set and twenty ways to train.
-pub(super) fn masks(masks: &[Option<Array>; 3], nodes: usize, index: usize) -> Result<Option<Vec<u8>>> {
+pub(super) fn masks(
+    masks: &[Option<Array>; 3],
+    nodes: usize,
+    index: Option<usize>,
+) -> Result<Option<Vec<u8>>> {
     if masks.iter().all(Option::is_none) {
         return Ok(None);
     }
+    let index = index.unwrap_or(0);
     let several = masks.iter().flatten().any(|mask| mask.header.shape.len() > 1);
     // Made only once a mask of that length was seen: until then the number of nodes may be a mere claim.
     let mut split = Vec::new();

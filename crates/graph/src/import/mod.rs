@@ -26,7 +26,7 @@ pub use table::panic_expected;
 use crate::build::{self, EdgeCounts, EdgeInput, EdgeOptions};
 use crate::csr::Csr;
 use crate::dataset::Part;
-use crate::dataset::manifest::{Manifest, Metric, Task, class_limit};
+use crate::dataset::manifest::{Manifest, Metric, class_limit};
 use crate::dataset::write::{self, Contents, FeatureSource, FeatureType, Labels};
 use crate::error::{Error, Result};
 use crate::progress::Progress;
@@ -37,15 +37,15 @@ use crate::subgraph;
 pub enum Format {
     /// A folder of plain arrays.
     Npy {
-        /// Which of several splits in the files to take.
-        split_index: usize,
+        /// Number of the split to take where masks hold several; by default the first.
+        split_index: Option<usize>,
     },
     /// The eight files of a Planetoid graph.
     Planetoid,
     /// One archive of arrays.
     Npz {
-        /// Which of several splits in the file to take.
-        split_index: usize,
+        /// Number of the split to take where masks hold several; by default the first.
+        split_index: Option<usize>,
     },
     /// A GraphSAINT folder.
     GraphSaint,
@@ -73,6 +73,17 @@ impl Format {
             Format::Csv(..) => "csv",
             #[cfg(feature = "parquet")]
             Format::Parquet(_) => "parquet",
+        }
+    }
+
+    /// The flag that chooses one of several splits in the files, if it was given.
+    fn split_flag(&self) -> Option<String> {
+        match self {
+            Format::Npy { split_index } | Format::Npz { split_index } => {
+                split_index.map(|index| format!("--split-index {index}"))
+            }
+            Format::Ogb { scheme } => scheme.as_ref().map(|scheme| format!("--scheme {scheme}")),
+            _ => None,
         }
     }
 
@@ -180,9 +191,24 @@ pub fn import(
 ) -> Result<Report> {
     write::may_write(target, options.overwrite)?;
     let raw = format.read(source, progress)?;
+    check_split_flag(format, &raw, options.split)?;
     let manifest = if matches!(format, Format::Npy { .. }) { npy::manifest(source)? } else { None };
     let options = manifest.map_or_else(|| options.clone(), |manifest| options.following(&manifest));
     finish(format, raw, target, &options, progress)
+}
+
+/// Refuses to ignore a flag that chooses one of several splits in the files.
+fn check_split_flag(format: &Format, raw: &RawGraph, rule: SplitRule) -> Result<()> {
+    let Some(flag) = format.split_flag() else { return Ok(()) };
+    if raw.split.is_none() {
+        return Err(Error::input(flag, "the files hold no split to choose")
+            .help("leave the flag out; --split per-class or --split fraction draws a split"));
+    }
+    if !matches!(rule, SplitRule::Auto | SplitRule::Given) {
+        return Err(Error::input(flag, "--split draws a new split instead of taking one from the files")
+            .help("leave out one of the two flags"));
+    }
+    Ok(())
 }
 
 impl Options {
@@ -217,7 +243,8 @@ fn finish(
         return Err(Error::input(raw.features.place(0, 0), "features without a column")
             .help("there is nothing to learn from"));
     }
-    let metric = choose_metric(options.metric, raw.labels.task(), classes)?;
+    let metric = Metric::choose(options.metric, raw.labels.task(), classes)
+        .map_err(|problem| Error::input("--metric", problem))?;
     let (csr, mut edges) = build::build(raw.nodes, raw.edges, options.edges, progress)?;
     let mut kept = Kept { csr, features: raw.features, labels: raw.labels, split: raw.split, ids: raw.ids };
     if options.largest_component {
@@ -242,10 +269,16 @@ fn finish(
         split: &split,
         ids: kept.ids.as_deref(),
         metric,
-        source: format!("import {}{}; split: {split_from}", format.name(), options.flags()),
+        source: format!("{}; split: {split_from}", command(format, options)),
     };
     let manifest = write::write(target, options.overwrite, &contents, progress)?;
     Ok(Report { manifest, edges, nodes_dropped: raw.nodes - nodes, split: split_from, notes })
+}
+
+/// The command that makes this dataset, without the paths.
+fn command(format: &Format, options: &Options) -> String {
+    let split = format.split_flag().map_or(String::new(), |flag| format!(" {flag}"));
+    format!("import {}{split}{}", format.name(), options.flags())
 }
 
 /// Takes nodes without a label out of the split: nothing can be learnt or tested on them. Says so.
@@ -303,21 +336,6 @@ fn count_classes(raw: &RawGraph) -> Result<usize> {
         }
     };
     Ok(classes.max(raw.class_names.len()))
-}
-
-fn choose_metric(wanted: Option<Metric>, task: Task, classes: usize) -> Result<Metric> {
-    let refuse = |why: String| Err(Error::input("--metric", why));
-    match (wanted, task) {
-        (None, Task::SingleLabel) => Ok(Metric::Accuracy),
-        (None, Task::MultiLabel) => Ok(Metric::MicroF1),
-        (Some(Metric::Auc), Task::SingleLabel) if classes != 2 => {
-            refuse(format!("auc needs two classes or multi-label data; there are {classes} classes"))
-        }
-        (Some(Metric::Accuracy), Task::MultiLabel) => {
-            refuse("accuracy is not defined for multi-label data".into())
-        }
-        (Some(metric), _) => Ok(metric),
-    }
 }
 
 /// What is left of the raw graph once its edges are built.

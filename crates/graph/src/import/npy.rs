@@ -20,7 +20,7 @@ use crate::error::{Error, IoContext, Result};
 use crate::io::npy::Array;
 
 /// Reads the folder `source`.
-pub(super) fn read(source: &Path, split_index: usize) -> Result<RawGraph> {
+pub(super) fn read(source: &Path, split_index: Option<usize>) -> Result<RawGraph> {
     std::fs::read_dir(source).at(source, "open")?;
     let find = |names: &[&str]| first_of(source, names);
     let need = |names: &[&str], what: &str| {
@@ -41,9 +41,16 @@ pub(super) fn read(source: &Path, split_index: usize) -> Result<RawGraph> {
     let label = need(&["label.npy", "y.npy", "labels.npy"], "labels")?;
     let masks =
         [find(&["train_mask.npy"])?, find(&["val_mask.npy", "valid_mask.npy"])?, find(&["test_mask.npy"])?];
-    let split = match find(&["split.npy"])? {
-        Some(split) => Some(arrays::parts(&split)?),
-        None => arrays::masks(&masks, nodes, split_index)?,
+    let split = match (find(&["split.npy"])?, split_index) {
+        (Some(split), Some(_)) => {
+            return Err(Error::input(
+                &split.name,
+                "holds one split: there is none to choose by --split-index",
+            )
+            .help("leave the flag out, or remove split.npy to use the masks"));
+        }
+        (Some(split), None) => Some(arrays::parts(&split)?),
+        (None, _) => arrays::masks(&masks, nodes, split_index)?,
     };
     let manifest = manifest(source)?;
     let multi = manifest.as_ref().is_some_and(|m| m.task == Task::MultiLabel);

@@ -25,7 +25,7 @@ use crate::io::npz::Npz;
 use crate::io::strings;
 
 /// Reads the archive `source`.
-pub(super) fn read(source: &Path, split_index: usize) -> Result<RawGraph> {
+pub(super) fn read(source: &Path, split_index: Option<usize>) -> Result<RawGraph> {
     let npz = Npz::open(source)?;
     let has = |member: &str| npz.names().any(|name| name == member);
     let mut raw = if has("adj_indptr") {
@@ -68,7 +68,7 @@ fn benchmark(npz: &Npz, adj: &str) -> Result<RawGraph> {
     })
 }
 
-fn heterophilous(npz: &Npz, split_index: usize) -> Result<RawGraph> {
+fn heterophilous(npz: &Npz, split_index: Option<usize>) -> Result<RawGraph> {
     let label = npz.need("node_labels")?;
     let labels = arrays::labels(&label)?;
     let nodes = label.rows();
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
     use crate::Dataset;
     use crate::dataset::{LabelView, Metric};
-    use crate::import::{Format, Options, Report, import};
+    use crate::import::{Format, Options, Report, SplitRule, import};
     use crate::io::npz::tests::{archive, list, matrix, npy};
     use crate::progress::Silent;
 
@@ -171,20 +171,21 @@ mod tests {
     fn imported(
         members: &[(&str, Vec<u8>)],
         method: CompressionMethod,
-        split_index: usize,
+        split_index: impl Into<Option<usize>>,
         options: Options,
     ) -> Result<(Report, Dataset, tempfile::TempDir)> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("toy.npz");
         std::fs::write(&path, archive(members, method)).unwrap();
         let out = dir.path().join("out");
-        let report = import(&Format::Npz { split_index }, &path, &out, &options, &Silent)?;
+        let report =
+            import(&Format::Npz { split_index: split_index.into() }, &path, &out, &options, &Silent)?;
         let dataset = Dataset::open(&out)?;
         Ok((report, dataset, dir))
     }
 
     fn fails(members: &[(&str, Vec<u8>)]) -> String {
-        imported(members, CompressionMethod::Stored, 0, Options::default()).err().unwrap().to_string()
+        imported(members, CompressionMethod::Stored, None, Options::default()).err().unwrap().to_string()
     }
 
     fn with(mut members: Members, name: &'static str, data: Vec<u8>) -> Members {
@@ -216,7 +217,7 @@ mod tests {
     fn the_benchmark_layout_is_read() {
         for method in [CompressionMethod::Stored, CompressionMethod::Deflated] {
             let (report, dataset, _dir) =
-                imported(&benchmark_members(), method, 0, Options::default()).unwrap();
+                imported(&benchmark_members(), method, None, Options::default()).unwrap();
             assert_eq!(dataset.graph().indices, [1, 2, 0, 0]);
             assert_eq!(features(&dataset), [0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 2.5, 0.0, 0.0]);
             assert!(matches!(dataset.labels(), LabelView::Single([1, 0, 1])));
@@ -230,7 +231,7 @@ mod tests {
         let edges = crate::build::EdgeOptions { directed: true, keep_self_loops: false };
         let options = Options { edges, ..Options::default() };
         let (_, dataset, _dir) =
-            imported(&benchmark_members(), CompressionMethod::Stored, 0, options).unwrap();
+            imported(&benchmark_members(), CompressionMethod::Stored, None, options).unwrap();
         assert_eq!(dataset.graph().indptr, [0, 0, 1, 2]);
         assert_eq!(dataset.graph().indices, [0, 0]);
     }
@@ -249,7 +250,7 @@ mod tests {
         };
         let members: Members = benchmark_members().into_iter().map(|(n, d)| (old(n), d)).collect();
         let (_, dataset, _dir) =
-            imported(&members, CompressionMethod::Stored, 0, Options::default()).unwrap();
+            imported(&members, CompressionMethod::Stored, None, Options::default()).unwrap();
         assert_eq!(features(&dataset)[6], 2.5);
     }
 
@@ -259,7 +260,7 @@ mod tests {
         let dense = npy("<f8", true, "(3, 2)", bytemuck::cast_slice(&numbers));
         let members = with(benchmark_members(), "attr_matrix", dense);
         let (_, dataset, _dir) =
-            imported(&members, CompressionMethod::Deflated, 0, Options::default()).unwrap();
+            imported(&members, CompressionMethod::Deflated, None, Options::default()).unwrap();
         assert_eq!(features(&dataset), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     }
 
@@ -268,7 +269,7 @@ mod tests {
         let utf32: Vec<u8> = "abxy".chars().flat_map(|c| (c as u32).to_le_bytes()).collect();
         let run = |descr: &str, shape: &str, data: &[u8]| {
             let members = with(benchmark_members(), "class_names", npy(descr, false, shape, data));
-            imported(&members, CompressionMethod::Stored, 0, Options::default()).unwrap().0
+            imported(&members, CompressionMethod::Stored, None, Options::default()).unwrap().0
         };
         let report = run("<U2", "(2,)", &utf32);
         assert_eq!(report.manifest.class_names, ["ab", "xy"]);
@@ -332,6 +333,29 @@ mod tests {
     }
 
     #[test]
+    fn the_number_of_the_split_is_recorded() {
+        let source = |index: Option<usize>| {
+            let members = heterophilous_members();
+            let made = imported(&members, CompressionMethod::Stored, index, Options::default()).unwrap();
+            made.1.manifest.source
+        };
+        assert_eq!(source(Some(1)), "import npz --split-index 1; split: as given");
+        assert_eq!(source(None), "import npz; split: as given");
+    }
+
+    #[test]
+    fn a_number_of_a_split_that_would_be_ignored_is_refused() {
+        let refused = |members: &Members, split: SplitRule| {
+            let options = Options { split, ..Options::default() };
+            imported(members, CompressionMethod::Stored, 1, options).err().unwrap().to_string()
+        };
+        let without_masks = refused(&benchmark_members(), SplitRule::Auto);
+        assert!(without_masks.starts_with("--split-index 1: the files hold no split"), "{without_masks}");
+        let drawn = refused(&heterophilous_members(), SplitRule::Fraction { train: 0.5, val: 0.25 });
+        assert!(drawn.starts_with("--split-index 1: --split draws a new split"), "{drawn}");
+    }
+
+    #[test]
     fn one_test_mask_may_serve_several_splits() {
         let masks = |name: &'static str, shape: &str, data: &[u8]| (name, npy("|b1", false, shape, data));
         let mut members = heterophilous_members();
@@ -358,7 +382,7 @@ mod tests {
     fn two_edges_are_two_edges() {
         let members = with(heterophilous_members(), "edges", matrix(2, 2, &[0i32, 1, 2, 3]));
         let (_, dataset, _dir) =
-            imported(&members, CompressionMethod::Stored, 0, Options::default()).unwrap();
+            imported(&members, CompressionMethod::Stored, None, Options::default()).unwrap();
         assert_eq!(dataset.graph().indices, [1, 0, 3, 2]);
     }
 
@@ -374,10 +398,10 @@ mod tests {
     fn auc_is_for_two_classes() {
         let options = || Options { metric: Some(Metric::Auc), ..Options::default() };
         let two = heterophilous_members();
-        let (report, ..) = imported(&two, CompressionMethod::Stored, 0, options()).unwrap();
+        let (report, ..) = imported(&two, CompressionMethod::Stored, None, options()).unwrap();
         assert_eq!(report.manifest.metric, Metric::Auc);
         let three = with(two, "node_labels", list(&[0i64, 1, 2, 1]));
-        let error = imported(&three, CompressionMethod::Stored, 0, options()).err().unwrap().to_string();
+        let error = imported(&three, CompressionMethod::Stored, None, options()).err().unwrap().to_string();
         assert!(error.contains("auc needs two classes"), "{error}");
     }
 

@@ -46,11 +46,11 @@ pub fn assignment_for(dataset: &Dataset, recipe: &Recipe, progress: &dyn Progres
     Ok(made)
 }
 
-/// Keeps what `recipe` made of `dataset` beside it, if that is worth it and possible.
+/// Writes what `recipe` made of `dataset` beside it, if that is worth it and possible. A dataset in memory keeps nothing.
 pub fn keep(dataset: &Dataset, recipe: &Recipe, assignment: &Assignment) {
-    if recipe.method != Method::Random {
+    if let (Some(folder), true) = (dataset.path(), recipe.method != Method::Random) {
         // Without it the next run takes longer: no reason to fail.
-        let _ = save(dataset, recipe, assignment);
+        let _ = save(folder, dataset, recipe, assignment);
     }
 }
 
@@ -73,7 +73,8 @@ fn stem(recipe: &Recipe) -> String {
 
 /// The assignment kept beside `dataset` for just this recipe, if there is one.
 pub fn kept(dataset: &Dataset, recipe: &Recipe) -> Option<Assignment> {
-    let path = |kind: &str| dataset.path.join(format!("{}.{kind}", stem(recipe)));
+    let folder = dataset.path()?;
+    let path = |kind: &str| folder.join(format!("{}.{kind}", stem(recipe)));
     let found: Note = serde_json::from_str(&fs::read_to_string(path("json")).ok()?).ok()?;
     let digest = blake3::hash(&npy::map(&path("npy")).ok()?).to_hex();
     if found.file.blake3 != digest.as_str() || note(dataset, recipe, found.file.clone()) != found {
@@ -84,21 +85,21 @@ pub fn kept(dataset: &Dataset, recipe: &Recipe) -> Option<Assignment> {
     Assignment::new(recipe.parts, of.to_vec()).ok()
 }
 
-/// Puts `assignment` and its note into the dataset's folder, each whole or not at all. A note that belongs to another
-/// array is told by its digest.
-fn save(dataset: &Dataset, recipe: &Recipe, assignment: &Assignment) -> io::Result<()> {
+/// Writes `assignment` and its note into the dataset's folder, each whole or not at all. The digest in the note tells a
+/// note that belongs to another array.
+fn save(folder: &Path, dataset: &Dataset, recipe: &Recipe, assignment: &Assignment) -> io::Result<()> {
     let stem = stem(recipe);
     let of = assignment.of();
     let create = |path: &Path| Writer::create(path, &[of.len()]).map_err(io::Error::other);
-    let file = partial().make_in(&dataset.path, create)?;
+    let file = partial().make_in(folder, create)?;
     let (mut writer, path) = file.into_parts();
     let record = writer.write(of).and_then(|()| writer.finish()).map_err(io::Error::other)?;
-    path.persist(dataset.path.join(format!("{stem}.npy"))).map_err(|e| e.error)?;
+    path.persist(folder.join(format!("{stem}.npy"))).map_err(|e| e.error)?;
     let text = serde_json::to_string_pretty(&note(dataset, recipe, record))? + "\n";
-    let file = partial().tempfile_in(&dataset.path)?;
+    let file = partial().tempfile_in(folder)?;
     fs::write(file.path(), text)?;
     file.as_file().sync_all()?;
-    file.persist(dataset.path.join(format!("{stem}.json"))).map_err(|e| e.error)?;
+    file.persist(folder.join(format!("{stem}.json"))).map_err(|e| e.error)?;
     Ok(())
 }
 
@@ -140,15 +141,16 @@ mod tests {
     fn an_assignment_is_made_once_and_kept() {
         let (_folder, dataset) = communities(600, 6000);
         let made = get(&dataset, &recipe(0));
-        let path = dataset.path.join("partition-metis-cut-3.npy");
+        let folder = dataset.path().unwrap();
+        let path = folder.join("partition-metis-cut-3.npy");
         assert_eq!(Array::open(&path).unwrap().as_slice::<u32>().unwrap(), made.of());
         // What is there is taken: another one under a true note.
         let other = Assignment::new(3, vec![1; 600]).unwrap();
-        save(&dataset, &recipe(0), &other).unwrap();
+        keep(&dataset, &recipe(0), &other);
         assert_eq!(get(&dataset, &recipe(0)), other);
         // Dataset and folder are none the worse.
-        assert!(check(&dataset.path, &Silent).unwrap().1.is_empty());
-        assert!(may_write(&dataset.path, true).is_ok());
+        assert!(check(folder, &Silent).unwrap().1.is_empty());
+        assert!(may_write(folder, true).is_ok());
     }
 
     #[test]
@@ -156,12 +158,12 @@ mod tests {
         let (_folder, mut dataset) = communities(600, 6000);
         let wrong = Assignment::new(3, vec![1; 600]).unwrap();
         let right = get(&dataset, &recipe(0));
-        save(&dataset, &recipe(0), &wrong).unwrap();
+        keep(&dataset, &recipe(0), &wrong);
         assert_ne!(get(&dataset, &recipe(1)), wrong, "another seed");
-        save(&dataset, &recipe(0), &wrong).unwrap();
+        keep(&dataset, &recipe(0), &wrong);
         let balanced = Recipe { balance: Balance { edges: true, train: false }, ..recipe(0) };
         assert_ne!(get(&dataset, &balanced), wrong, "another balance");
-        save(&dataset, &recipe(0), &wrong).unwrap();
+        keep(&dataset, &recipe(0), &wrong);
         dataset.manifest.fingerprint = "another".into();
         assert_eq!(get(&dataset, &recipe(0)), right, "another dataset");
     }
@@ -171,7 +173,7 @@ mod tests {
         let (_folder, dataset) = communities(600, 6000);
         let right = get(&dataset, &recipe(0));
         let [array, note] =
-            ["npy", "json"].map(|kind| dataset.path.join(format!("partition-metis-cut-3.{kind}")));
+            ["npy", "json"].map(|kind| dataset.path().unwrap().join(format!("partition-metis-cut-3.{kind}")));
         for damage in [&b""[..], b"nothing", b"{}"] {
             for path in [&array, &note] {
                 fs::write(path, damage).unwrap();
@@ -188,7 +190,7 @@ mod tests {
     fn a_folder_that_cannot_be_written_to_is_no_reason_to_fail() {
         let (_folder, mut dataset) = communities(600, 6000);
         let right = get(&dataset, &recipe(0));
-        dataset.path = dataset.path.join("gone");
+        dataset.path = dataset.path().map(|path| path.join("gone"));
         assert_eq!(get(&dataset, &recipe(0)), right);
     }
 

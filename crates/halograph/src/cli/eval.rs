@@ -3,30 +3,35 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use halograph::train;
+use halograph::job::open_trained;
 
-use super::engine::plain;
-use super::{print, trained};
+use super::{note, print};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The run whose kept weights are scored.
+    /// Run directory; the weights of the best validation epoch are scored
     run: PathBuf,
-    /// Score on this dataset [default: the one it was trained on].
+    /// Dataset directory or folder of shards [default: the data of the run]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Threads; with parts, of each of them [default: as in training].
+    /// Threads; with shards, per shard [default: as in training]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Print the scores as one line of JSON.
+    /// Print the scores as one line of JSON
     #[arg(long)]
     json: bool,
+    /// Print no notes
+    #[arg(short, long)]
+    quiet: bool,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let (trained, source) = trained::open(&args.run, args.data.as_deref(), args.threads)?;
-    let scores = train::evaluate(&trained, source.for_ranks()).map_err(plain)?;
-    let manifest = source.manifest();
+    let (model, data, notes) = open_trained(&args.run, args.data.as_deref(), args.threads)?;
+    if !args.quiet {
+        notes.iter().for_each(note);
+    }
+    let scores = model.evaluate(data.source())?;
+    let manifest = data.manifest();
     if args.json {
         let mut line = serde_json::to_value(scores)?;
         line["run"] = args.run.display().to_string().into();
@@ -35,11 +40,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         print(&line.to_string())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let parts = [("train", scores.train), ("validation", scores.val), ("test", scores.test)];
-    for (part, score) in parts {
-        let score = score.map_or("nothing to score".into(), |s| format!("{s:.4}"));
-        print(&format!("{:<12} {score}", part))?;
+    let subsets = [("train", scores.train), ("validation", scores.val), ("test", scores.test)];
+    for (subset, score) in subsets {
+        let score = score.map_or("no labelled nodes, or undefined".into(), |s| format!("{s:.4}"));
+        print(&format!("{subset:<12} {score}"))?;
     }
-    print(&format!("{:<12} {}", "scored by", manifest.metric))?;
+    print(&format!("{:<12} {}", "metric", manifest.metric))?;
     Ok(ExitCode::SUCCESS)
 }

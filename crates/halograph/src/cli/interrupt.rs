@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: the first asks the work to stop; training ends at once at the second.
+//! Ctrl-C and SIGTERM: the first signal requests to stop; a second one ends training at once.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,17 +15,17 @@ static AT_ONCE: AtomicBool = AtomicBool::new(false);
 static TRAINING: AtomicBool = AtomicBool::new(false);
 static FIRST: Mutex<Option<Instant>> = Mutex::new(None);
 
-/// Signals so close together are one: a launcher and a terminal may both send theirs.
+/// Signals within this time count as one: a launcher and a terminal may both send one.
 const ONE: Duration = Duration::from_millis(500);
 
-/// How long one of several ranks waits before it speaks of a signal: a launcher sends one when another rank has failed,
-/// and then that is what is to be said.
+/// How long one of several ranks waits before it reports a signal: a launcher also sends one when another rank has failed,
+/// and then that failure is reported instead.
 const HESITATION: Duration = Duration::from_millis(300);
 
 /// The exit code of an interrupted command.
 pub const EXIT_CODE: u8 = 130;
 
-/// Lets [`asked`] tell of signals from now on, instead of dying of them.
+/// Installs the signal handler: signals no longer end the process, and [`asked`] reports them.
 pub fn watch() {
     // Fails only where a handler is already set, which is this one.
     let _ = ctrlc::set_handler(|| {
@@ -33,7 +33,7 @@ pub fn watch() {
             say("error: ended by a signal before all ranks had come together");
             std::process::exit(EXIT_CODE.into());
         }
-        // One of several ranks has others to tell, and a launcher that ends it.
+        // One of several ranks must notify the others; its launcher ends it.
         if AT_ONCE.load(Ordering::Relaxed) && !RANK.load(Ordering::Relaxed) {
             say("\ninterrupted; nothing was written");
             std::process::exit(EXIT_CODE.into());
@@ -59,45 +59,33 @@ pub fn watch() {
     });
 }
 
-/// Lets a second signal end the process on the spot: for work whose files are whole at any moment.
+/// Lets a second signal end the process at once: for work whose files are complete at any moment.
 pub fn end_at_second() {
     IMPATIENT.store(true, Ordering::Relaxed);
 }
 
-/// Whether this process still waits for the other ranks: then a signal ends it on the spot, and it says so.
-#[cfg(feature = "mpi")]
+/// Sets whether this process still waits for the other ranks to join: then a signal ends it at once.
 pub fn end_at_first(alone: bool) {
     watch();
     ALONE.store(alone, Ordering::Relaxed);
 }
 
-/// Lets a signal end the process on the spot for as long as this lives: for work that does not ask whether to stop, when
-/// nothing is on disk.
-pub struct AtOnce;
-
-/// See [`AtOnce`].
-pub fn at_once() -> AtOnce {
-    AT_ONCE.store(true, Ordering::Relaxed);
-    AtOnce
+/// Sets whether a signal ends the process at once: during work that cannot be cancelled, while nothing is on disk.
+pub fn end_at_once(active: bool) {
+    AT_ONCE.store(active, Ordering::Relaxed);
 }
 
-impl Drop for AtOnce {
-    fn drop(&mut self) {
-        AT_ONCE.store(false, Ordering::Relaxed);
-    }
-}
-
-/// Says from now on that it is an epoch that is interrupted.
+/// Marks the start of the first epoch, for the message about a signal.
 pub fn training() {
     TRAINING.store(true, Ordering::Relaxed);
 }
 
-/// Says from now on that there was a signal only if nothing else is wrong.
+/// Delays the message about a signal, because the launcher may have sent it after a failure of another rank.
 pub fn hesitate() {
     RANK.store(true, Ordering::Relaxed);
 }
 
-/// Says nothing about signals from now on: for one of several processes that get the same.
+/// Prints nothing about signals from now on: for all ranks but one.
 pub fn be_silent() {
     SILENT.store(true, Ordering::Relaxed);
 }
@@ -108,7 +96,7 @@ fn tell(line: &str) {
     }
 }
 
-/// Whether there was a signal.
+/// Returns whether there was a signal.
 pub fn asked() -> bool {
     ASKED.load(Ordering::Relaxed)
 }

@@ -1,29 +1,29 @@
-//! The command line: one file a command, one `match` here.
+//! The command line: one file per command, one `match` here.
 
-mod assign;
 mod bench;
 mod data;
-mod engine;
 mod eval;
+mod generate;
 mod interrupt;
 mod partition;
 mod predict;
 mod progress;
 mod report;
-mod source;
 mod train;
-mod trained;
+mod version;
 
 use std::io::{ErrorKind, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use halograph::{comm, train as training};
-use halograph_graph::Error;
+use halograph::job::Note;
+use halograph::{Error, comm};
+use halograph_graph::Error as InputError;
 
 /// Train graph neural networks on graphs that outgrow one process, on ordinary CPUs.
 #[derive(Parser)]
-#[command(version, about, arg_required_else_help = true, max_term_width = 110)]
+#[command(version = version::text(), about, arg_required_else_help = true, max_term_width = 110)]
 pub struct Args {
     #[command(subcommand)]
     command: Command,
@@ -31,26 +31,30 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Make, import, describe and check datasets.
+    /// Make, import, describe and check datasets
     #[command(subcommand)]
     Data(data::Command),
-    /// Cut a dataset into parts, one folder a rank.
+    /// Partition a dataset into shards, one per rank
     Partition(partition::Args),
-    /// Train a model.
+    /// Train a model
     Train(train::Args),
-    /// Show where the time of an epoch goes, and how close that is to what this machine can do.
+    /// Measure an epoch phase by phase against the roofline of this machine
     Bench(bench::Args),
-    /// Score a trained model.
+    /// Score a trained model
     Eval(eval::Args),
-    /// Write what a trained model says of every node.
+    /// Write the logits or embeddings of a trained model for every node
     Predict(predict::Args),
-    /// Show how runs went, as one page of HTML.
+    /// Compare runs on one HTML page
     Report(report::Args),
+    /// Print a completion script for a shell
+    Completions(generate::CompletionArgs),
+    /// Write man pages
+    Man(generate::ManArgs),
 }
 
-/// Runs one command to its end.
+/// Runs one command.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    // Said here, so that no environment variable decides behind the user's back.
+    // Explicit, so that no environment variable changes the number of threads.
     rayon::ThreadPoolBuilder::new().num_threads(cores()).build_global()?;
     match args.command {
         Command::Data(command) => data::run(command),
@@ -60,34 +64,63 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Eval(args) => eval::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Report(args) => report::run(&args),
+        Command::Completions(args) => generate::completions(&args),
+        Command::Man(args) => generate::man(&args),
     }
 }
 
-/// Exit codes: 2 usage or bad input, 3 a rank was lost, 1 anything else (a full disk, a broken device), 130 interrupted.
+/// Prints an error and returns its exit code: 2 usage or bad input, 3 a rank was lost, 130 interrupted, 1 anything else
+/// (a full disk, a broken device).
 pub fn fail(error: &anyhow::Error) -> ExitCode {
-    say(&format!("error: {error}"));
-    code(error)
+    print_error(error);
+    match (error.downcast_ref::<Error>(), error.downcast_ref::<InputError>()) {
+        (Some(error), _) => exit_code(error),
+        (None, Some(error)) => input_exit_code(error),
+        (None, None) => ExitCode::from(1),
+    }
 }
 
-/// The exit code of an error.
-pub fn code(error: &anyhow::Error) -> ExitCode {
-    if let Some(training::Error::Ranks(error)) = error.downcast_ref() {
-        return ExitCode::from(if matches!(error, comm::Error::Mismatch { .. }) { 2 } else { 3 });
-    }
-    match error.downcast_ref::<Error>() {
-        Some(Error::Cancelled) => ExitCode::from(interrupt::EXIT_CODE),
-        Some(e) if !e.is_environment() => ExitCode::from(2),
+/// Returns the exit code of an error of a job.
+pub fn exit_code(error: &Error) -> ExitCode {
+    match error {
+        Error::Ranks(comm::Error::Mismatch { .. }) => ExitCode::from(2),
+        Error::Ranks(_) => ExitCode::from(3),
+        Error::Input(error) => input_exit_code(error),
         _ => ExitCode::from(1),
     }
 }
 
-/// Prints a line for the user to standard error. That nobody reads it any more must not end the work.
+fn input_exit_code(error: &InputError) -> ExitCode {
+    match error {
+        InputError::Cancelled => ExitCode::from(interrupt::EXIT_CODE),
+        error if error.is_environment() => ExitCode::from(1),
+        _ => ExitCode::from(2),
+    }
+}
+
+/// Prints the message of an error.
+pub fn print_error(error: &impl std::fmt::Display) {
+    say(&format!("error: {error}"));
+}
+
+/// Prints a note.
+pub fn note(note: &Note) {
+    say(&format!("note: {note}"));
+}
+
+/// Prints a line to standard error; a closed standard error is ignored.
 pub fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// `path` as a word of a shell command.
-pub fn quoted(path: &std::path::Path) -> String {
+/// Returns how this program was called, for suggested commands: `cargo run` puts it on no path.
+pub fn program() -> String {
+    let name = std::env::args().next().unwrap_or_default();
+    if name.contains('/') { quoted(Path::new(&name)) } else { "halograph".into() }
+}
+
+/// Quotes `path` for a shell.
+pub fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_alphanumeric() || "-_./+=:,@%".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
@@ -97,23 +130,17 @@ pub fn quoted(path: &std::path::Path) -> String {
     }
 }
 
-/// Prints a result to standard output. A reader that has seen enough (`| head`) is no error.
-pub fn print(text: &str) -> anyhow::Result<()> {
+/// Prints a result to standard output. A reader that closed the pipe (`| head`) is not an error.
+pub fn print(text: &str) -> Result<(), InputError> {
     match writeln!(std::io::stdout(), "{text}") {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
-            Err(Error::Io { path: "standard output".into(), action: "write", source: e }.into())
+            Err(InputError::Io { path: "standard output".into(), action: "write", source: e })
         }
         _ => Ok(()),
     }
 }
 
-/// So many of something, in words: `1 part`, `2 parts`.
-pub fn many(n: impl TryInto<u64>, what: &str) -> String {
-    let n = n.try_into().unwrap_or(u64::MAX);
-    format!("{} {what}{}", indicatif::HumanCount(n), if n == 1 { "" } else { "s" })
-}
-
-/// Cores this process may use.
+/// Returns the number of cores that this process may use.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())
 }

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
+use halograph::job::assignment;
 use halograph::nn::model::{Kind, Spec};
 use halograph::train::cost::PartitionTraffic;
+use halograph::words::count;
 use halograph_graph::partition::folder::{self, Partition};
 use halograph_graph::partition::report::{Report, Size};
 use halograph_graph::partition::{
@@ -14,8 +16,8 @@ use halograph_graph::partition::{
 use halograph_graph::{Dataset, Error, Progress};
 use indicatif::{HumanBytes, HumanCount};
 
+use crate::cli::print;
 use crate::cli::progress::Bar;
-use crate::cli::{assign, many, print};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -122,7 +124,7 @@ impl Args {
             return Ok(Found { assignment, origin: Origin::imported(), new: None });
         }
         let recipe = self.recipe()?;
-        let (assignment, is_new) = assign::find(dataset, &recipe, "--method stream", self.force, progress)?;
+        let (assignment, is_new) = assignment(dataset, &recipe, "--method stream", self.force, progress)?;
         Ok(Found { assignment, origin: Origin::from(&recipe), new: is_new.then_some(recipe) })
     }
 }
@@ -176,7 +178,7 @@ fn lines(args: &Args, partition: &Partition, traffic: &PartitionTraffic) -> Vec<
         format!(
             "{}: {nodes} nodes, {edges} edges in {} ({}{how})",
             dataset.name,
-            many(partition.parts, "part"),
+            count(partition.parts, "part"),
             origin.method
         ),
         table_row(["part", "nodes", "edges", "training", "halo", "send"].map(String::from)),
@@ -191,7 +193,7 @@ fn lines(args: &Args, partition: &Partition, traffic: &PartitionTraffic) -> Vec<
     ));
     lines.push(format!(
         "traffic  {}, {} wide: {} of features once, then {} an epoch{}",
-        many(args.layers, "layer"),
+        count(args.layers, "layer"),
         args.hidden,
         HumanBytes(traffic.setup_bytes),
         HumanBytes(traffic.bytes_per_epoch),

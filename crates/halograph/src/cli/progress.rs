@@ -1,36 +1,25 @@
-//! Progress on the terminal: a bar where there is one, a line a stage where there is not, silence if asked.
+//! Progress of a command: a bar on a terminal, one line per stage elsewhere, nothing if quiet.
 
 use std::io::IsTerminal;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use halograph_graph::error::Result;
 use halograph_graph::progress::{Progress, Unit};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::cli::{interrupt, say};
 
-/// Shows stages as they pass.
+/// Shows the current stage.
 pub struct Bar {
     quiet: bool,
     current: Mutex<ProgressBar>,
 }
 
 impl Bar {
-    /// A bar that also stops the work on Ctrl-C or SIGTERM. The work looks often enough to end within seconds, and
-    /// must: ended otherwise, it would leave its hidden folder behind.
+    /// Creates a bar that also cancels the work on Ctrl-C or SIGTERM, so that it can remove its hidden folder.
     pub fn new(quiet: bool) -> Self {
         interrupt::watch();
         Bar { quiet, current: Mutex::new(ProgressBar::hidden()) }
-    }
-
-    /// Shows a short stage, which a log can do without; fails if there was a signal.
-    pub fn glance(&self, stage: &str) -> Result<()> {
-        if std::io::stderr().is_terminal() {
-            self.begin(stage, None, Unit::Items);
-        }
-        let progress: &dyn Progress = self;
-        progress.tick(0)
     }
 
     fn bar(&self) -> std::sync::MutexGuard<'_, ProgressBar> {
@@ -59,12 +48,22 @@ impl Progress for Bar {
         bar.set_style(style.progress_chars("=> "));
         bar.set_message(stage.to_string());
         if total.is_none() {
-            // What it waits for may never report.
+            // The stage may never report progress.
             bar.enable_steady_tick(Duration::from_millis(200));
         }
         let mut current = self.bar();
         current.finish_and_clear();
         *current = bar;
+    }
+
+    fn brief(&self, stage: &str) {
+        if std::io::stderr().is_terminal() {
+            self.begin(stage, None, Unit::Items);
+        }
+    }
+
+    fn uninterruptible(&self, active: bool) {
+        interrupt::end_at_once(active);
     }
 
     fn advance(&self, n: u64) {

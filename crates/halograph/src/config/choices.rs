@@ -1,4 +1,4 @@
-//! The words a key may have, asked of the types themselves, so that there is no second list.
+//! The values of enumerated keys, derived from the types themselves.
 
 use std::fmt::Display;
 
@@ -10,7 +10,7 @@ use halograph_train::config::{
 };
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
-/// What the key, dotted, may be, if it is one of a few words; nothing otherwise.
+/// Returns the valid values of a dotted key with a fixed set of names; empty for other keys.
 pub fn choices(key: &str) -> &'static [&'static str] {
     match key {
         "data.normalize" => variants::<Normalize>(),
@@ -30,12 +30,12 @@ pub fn choices(key: &str) -> &'static [&'static str] {
     }
 }
 
-/// The names of an enumeration, as it is written.
+/// Returns the serialised names of an enumeration.
 fn variants<'de, T: Deserialize<'de>>() -> &'static [&'static str] {
     T::deserialize(Probe).err().map_or(&[], |names| names.0)
 }
 
-/// Gives no value, but answers with the names it was asked for.
+/// A deserializer that fails with the variant names it is asked for.
 struct Probe;
 
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! One thing a user said about a run, and where.
+//! One setting, and where it was set.
 
 use std::path::Path;
 
@@ -6,20 +6,20 @@ use halograph_graph::error::{Error, IoContext, Result};
 use toml::Value;
 use toml::de::DeTable;
 
-/// A key, its value, and where it was said.
+/// A key, its value, and where it was set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Setting {
-    /// The key's words: tables, then the name.
+    /// Components of the key: tables, then the name.
     pub key: Vec<String>,
-    /// The value, as TOML understands it.
+    /// The value.
     pub value: Value,
     /// File and line, or flag.
     pub place: String,
 }
 
 impl Setting {
-    /// `text` under `key`, as a flag says it. A word that is no TOML value is a string, unless it is a number that begins
-    /// or ends with its point.
+    /// Parses the value of a flag. Text that is not a TOML value is a string, except numbers that begin or end with the
+    /// decimal point.
     pub fn new(place: &str, key: &str, text: &str) -> Self {
         let short = |text: &str| text.contains('.').then(|| text.parse().ok().map(Value::Float)).flatten();
         let value = text.trim().parse().ok().or_else(|| short(text.trim()));
@@ -27,7 +27,7 @@ impl Setting {
         Setting { key: key.split('.').map(String::from).collect(), value, place: place.into() }
     }
 
-    /// The words of `key=value`, as `--set` says it.
+    /// Parses `key=value`, the argument of `--set`.
     pub fn parse(place: &str, text: &str) -> Result<Self> {
         let malformed = || {
             Error::input(place, format!("{text:?} is not key=value"))
@@ -44,7 +44,7 @@ impl Setting {
         }
     }
 
-    /// The same as settings of single values: a table says several at once.
+    /// Splits a setting of a table into settings of single values.
     pub fn parts(self) -> Vec<Setting> {
         match self.value {
             Value::Table(table) if !table.is_empty() => table
@@ -58,19 +58,19 @@ impl Setting {
         }
     }
 
-    /// The key as a dotted name.
+    /// Returns the dotted key.
     pub fn name(&self) -> String {
         self.key.join(".")
     }
 }
 
-/// All settings of a TOML file.
+/// Reads all settings of a TOML file.
 pub fn read_file(path: &Path) -> Result<Vec<Setting>> {
     let text = std::fs::read_to_string(path).at(path, "read")?;
     flatten(&text, &path.display().to_string())
 }
 
-/// The settings of a TOML text, each placed by its line.
+/// Returns the settings of a TOML text, each with its line.
 fn flatten(text: &str, place: &str) -> Result<Vec<Setting>> {
     let table = DeTable::parse(text).map_err(|e| {
         let line = e.span().map_or(1, |span| line_of(text, span.start));
@@ -106,7 +106,7 @@ fn collect(
     Ok(())
 }
 
-/// The value of a piece of TOML.
+/// Parses a TOML value.
 fn leaf(text: &str, place: &str) -> Result<Value> {
     text.parse().map_err(|e: toml::de::Error| Error::input(place, format!("{text}: {}", e.message())))
 }

@@ -105,18 +105,14 @@ fn differences_are_named() {
 }
 
 #[test]
-fn settings_of_another_model_are_told() {
-    let said = set(&["model.kind=gcn", "model.heads=8", "train.step_epochs=3", "model.layers=2"]);
-    let notes = idle(&said, &resolve(&said).unwrap());
-    assert_eq!(
-        notes,
-        [
-            "--set: model.heads changes nothing here: it needs model gat",
-            "--set: train.step_epochs changes nothing here: it needs schedule step"
-        ]
-    );
-    let said = set(&["model.kind=gat", "model.heads=8", "train.schedule=step", "train.step_epochs=3"]);
-    assert!(idle(&said, &resolve(&said).unwrap()).is_empty());
+fn settings_without_effect_are_noted() {
+    let settings = set(&["model.kind=gcn", "model.heads=8", "train.step_epochs=3", "model.layers=2"]);
+    let notes = unused(&settings, &resolve(&settings).unwrap());
+    let note = |key: &str, requires| Note::Unused { place: "--set".into(), key: key.into(), requires };
+    assert_eq!(notes, [note("model.heads", "model gat"), note("train.step_epochs", "schedule step")]);
+    assert_eq!(notes[0].to_string(), "--set: model.heads has no effect here: it requires model gat");
+    let settings = set(&["model.kind=gat", "model.heads=8", "train.schedule=step", "train.step_epochs=3"]);
+    assert!(unused(&settings, &resolve(&settings).unwrap()).is_empty());
 }
 
 #[test]

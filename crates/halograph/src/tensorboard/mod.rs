@@ -1,8 +1,8 @@
-//! Scalars for TensorBoard: an event file that grows by a few records an epoch.
+//! Writes scalars for TensorBoard: an event file to which every epoch appends a few records.
 //!
-//! A file is a list of framed records (`record.rs`), each a protocol buffer `Event` (`proto.rs`). The first says which
-//! version of the format follows, the second that recording starts at a step: whatever an earlier file of the same
-//! folder holds from that step on is what a killed run had not yet saved, and TensorBoard drops it.
+//! A file is a sequence of framed records (`record.rs`); each holds a protocol buffer `Event` (`proto.rs`). The first
+//! event has the format version. The second marks the first epoch of the file: TensorBoard drops that epoch and later
+//! ones from earlier files of the folder, which a killed run wrote after its last checkpoint.
 
 mod proto;
 mod record;
@@ -13,19 +13,19 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use halograph_graph::error::{IoContext, Result};
-use halograph_train::event::Epoch;
+use halograph_train::event::EpochRecord;
 
-/// How the names of event files begin.
+/// Prefix of the names of event files.
 const PREFIX: &str = "events.out.tfevents.";
 
-/// Writes one event file.
+/// Appends to one event file.
 pub struct Writer {
     path: PathBuf,
     file: File,
 }
 
 impl Writer {
-    /// A new event file in `folder`, which is made if need be, for epochs from `from` on.
+    /// Creates an event file in `folder` for epochs from `from` on. Creates the folder if it does not exist.
     pub fn create(folder: &Path, from: u64) -> Result<Self> {
         fs::create_dir_all(folder).at(folder, "create")?;
         let name = format!("{PREFIX}{:010}.{}", seconds() as u64, std::process::id());
@@ -36,8 +36,8 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Adds the scalars of an epoch and hands them to the operating system in one piece.
-    pub fn epoch(&mut self, epoch: &Epoch) -> Result<()> {
+    /// Appends the scalars of an epoch, in a single write.
+    pub fn epoch(&mut self, epoch: &EpochRecord) -> Result<()> {
         let events: Vec<Vec<u8>> = scalars(epoch)
             .map(|(tag, value)| proto::scalar(seconds(), epoch.epoch, tag, value as f32))
             .collect();
@@ -50,8 +50,8 @@ impl Writer {
     }
 }
 
-/// What is plotted of an epoch.
-fn scalars(epoch: &Epoch) -> impl Iterator<Item = (&'static str, f64)> {
+/// Returns tags and values of an epoch; scores only if it was evaluated.
+fn scalars(epoch: &EpochRecord) -> impl Iterator<Item = (&'static str, f64)> {
     let scores = epoch.scores.as_ref();
     [
         ("loss/train", Some(epoch.loss)),
@@ -66,6 +66,7 @@ fn scalars(epoch: &Epoch) -> impl Iterator<Item = (&'static str, f64)> {
     .filter_map(|(tag, value)| Some((tag, value?)))
 }
 
+/// Returns the current time in seconds since 1970.
 fn seconds() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
@@ -76,21 +77,29 @@ mod tests {
 
     use super::*;
 
-    fn epoch(epoch: u64, scores: Option<Scores>) -> Epoch {
-        Epoch { epoch, loss: 0.5, lr: 0.01, seconds: 0.25, staleness: None, scores }
+    fn epoch(epoch: u64, scores: Option<Scores>) -> EpochRecord {
+        EpochRecord {
+            epoch,
+            loss: 0.5,
+            lr: 0.01,
+            seconds: 0.25,
+            staleness: None,
+            evaluation_seconds: None,
+            scores,
+        }
     }
 
     #[test]
-    fn epochs_come_back_whole_and_in_order() {
+    fn epochs_are_written_completely_and_in_order() {
         let folder = tempfile::tempdir().unwrap();
         let inside = folder.path().join("tensorboard");
         let mut writer = Writer::create(&inside, 3).unwrap();
         let scores = Scores { train: Some(0.75), val: Some(0.5), test: None, val_loss: Some(1.5) };
         writer.epoch(&epoch(3, None)).unwrap();
         writer.epoch(&epoch(4, Some(scores))).unwrap();
-        // Read while it is still open: a reader, or a killed run, misses nothing.
+        // Read while the writer is open: nothing is buffered that a killed run would lose.
         let bytes = fs::read(&writer.path).unwrap();
-        let events = record::unframe(&bytes).expect("lengths and checksums hold");
+        let events = record::unframe(&bytes).expect("valid lengths and checksums");
         assert_eq!(proto::decode(events[0]).version.as_deref(), Some("brain.Event:2"));
         let start = proto::decode(events[1]);
         assert_eq!((start.step, start.starts), (3, true));

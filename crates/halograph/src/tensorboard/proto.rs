@@ -1,4 +1,4 @@
-//! The few messages of TensorBoard's protocol buffers that scalars need.
+//! Encodes the protocol buffers of TensorBoard that scalars need.
 //!
 //! | message | fields |
 //! |---|---|
@@ -12,14 +12,14 @@ const FIXED64: u64 = 1;
 const BYTES: u64 = 2;
 const FIXED32: u64 = 5;
 
-/// The first event of a file.
+/// Encodes the first event of a file: the format version.
 pub fn version(wall_time: f64) -> Vec<u8> {
     let mut event = event(wall_time, 0);
     put_bytes(&mut event, 3, b"brain.Event:2");
     event
 }
 
-/// The mark that recording starts at `step`: what was written for it and later ones before does not count.
+/// Encodes the start of a session at `step`: TensorBoard drops this and later steps from earlier files.
 pub fn session_start(wall_time: f64, step: u64) -> Vec<u8> {
     let mut log = Vec::new();
     put_varint_field(&mut log, 1, 1);
@@ -28,7 +28,7 @@ pub fn session_start(wall_time: f64, step: u64) -> Vec<u8> {
     event
 }
 
-/// One number under `tag`.
+/// Encodes one value of the scalar `tag`.
 pub fn scalar(wall_time: f64, step: u64, tag: &str, value: f32) -> Vec<u8> {
     let mut entry = Vec::new();
     put_bytes(&mut entry, 1, tag.as_bytes());
@@ -60,7 +60,7 @@ fn put_bytes(out: &mut Vec<u8>, field: u64, bytes: &[u8]) {
     out.extend(bytes);
 }
 
-/// Seven bits a byte, the lowest first; the top bit says that more follow.
+/// Writes seven bits per byte, the lowest first; the top bit marks that more bytes follow.
 fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -85,7 +85,7 @@ mod decode {
         pub value: Option<f32>,
     }
 
-    /// Number and contents of each field; a varint's contents are its eight bytes.
+    /// Returns number and contents of each field; a varint as eight bytes.
     fn fields(mut bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
         let mut fields = Vec::new();
         while !bytes.is_empty() {
@@ -136,7 +136,7 @@ mod decode {
     }
 
     #[test]
-    fn long_varints_come_back() {
+    fn varints_of_any_length_are_decoded() {
         for step in [0, 127, 128, 300, u64::MAX] {
             assert_eq!(decode(&session_start(2e9, step)).step, step);
         }

@@ -1,11 +1,11 @@
-//! The frame of a record: length, checksum of the length, bytes, checksum of the bytes; all little-endian.
+//! Frames records (TFRecord): length, checksum of the length, bytes, checksum of the bytes; all little-endian.
 
 /// CRC-32C (Castagnoli), reflected.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
-/// What a checksum is shifted by, so that one of bytes that contain checksums stays sound.
+/// Offset of masked checksums. TFRecord masks them because a CRC of data that contains CRCs is weak.
 const MASK: u32 = 0xa282_ead8;
 
-/// `bytes` as a record.
+/// Returns `bytes` as a record.
 pub fn frame(bytes: &[u8]) -> Vec<u8> {
     let length = (bytes.len() as u64).to_le_bytes();
     let mut record = Vec::with_capacity(bytes.len() + 16);
@@ -16,12 +16,12 @@ pub fn frame(bytes: &[u8]) -> Vec<u8> {
     record
 }
 
-/// The masked checksum that records carry.
+/// Returns the masked checksum of a record.
 fn checksum(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(MASK)
 }
 
-/// Bit by bit: records are a few dozen bytes.
+/// Computes the CRC bit by bit, which is fast enough for records of a few dozen bytes.
 fn crc32c(bytes: &[u8]) -> u32 {
     let byte = |crc: u32, &b: &u8| {
         (0..8).fold(crc ^ u32::from(b), |crc, _| (crc >> 1) ^ (POLYNOMIAL & (crc & 1).wrapping_neg()))
@@ -29,7 +29,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, byte)
 }
 
-/// The records of a file, if every length and checksum holds.
+/// Returns the records of a file; `None` if a length or checksum is wrong.
 #[cfg(test)]
 pub fn unframe(mut bytes: &[u8]) -> Option<Vec<&[u8]>> {
     let mut records = Vec::new();
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checksums_are_those_of_the_standard() {
+    fn checksums_match_published_test_vectors() {
         // The check value of CRC-32C, and two vectors of RFC 3720, appendix B.4.
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
         assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_shows() {
+    fn damage_is_detected() {
         let mut bytes = [frame(b"one"), frame(b"")].concat();
         assert_eq!(unframe(&bytes), Some(vec![&b"one"[..], b""]));
         bytes[13] ^= 1;

@@ -1,8 +1,9 @@
-//! Single precision at the speed of memory.
+//! Vectorised implementation for `f32`.
 //!
-//! Sums stay in registers over all entries of a row, a block of columns at a time, while rows of the entries ahead are
-//! asked for. Tasks are runs of rows with about equally many entries; rows longer than a task's share are cut into
-//! segments of their own. Both follow from the pattern and the width alone: bits do not depend on threads.
+//! A row is summed in blocks of columns. The sums of a block stay in registers over all entries of the row, and the
+//! rows of later entries are prefetched. A task is a run of rows with about equally many entries; rows longer than a
+//! segment are split into segments. Tasks and segments depend only on the pattern and the width, so the number of
+//! threads does not change the result.
 
 use std::ops::Range;
 
@@ -11,42 +12,43 @@ use rayon::prelude::*;
 use super::lanes::{Lanes, Stored};
 use super::{Own, Weights, naive};
 use crate::simd::{Level, dispatch, prefetch};
-use crate::sparse::{Pattern, cut};
+use crate::sparse::{Pattern, split_by_task};
 
-/// Additions of single numbers in a task.
+/// Scalar additions per task.
 const TASK: usize = 1 << 19;
-/// Entries in a segment of a long row; also the most entries and rows of a task.
+/// Entries per segment of a long row; also the maximum of entries and rows per task.
 const SEGMENT: usize = 1 << 14;
-/// How many entries ahead rows are asked for.
+/// Prefetch distance, in entries.
 const AHEAD: usize = 12;
 
-/// One aggregation of rows stored as `S`, without its output.
+/// Operands of an aggregation of rows stored as `S`.
 #[derive(Clone, Copy)]
 pub struct Aggregation<'a, S> {
-    /// The instruction set; this CPU must have it.
+    /// Instruction set; must be available on this CPU.
     pub level: Level,
-    /// Which rows are summed.
+    /// Rows that are summed.
     pub pattern: Pattern<'a>,
-    /// What multiplies them.
+    /// Weights.
     pub weights: Weights<'a, f32>,
-    /// The rows.
+    /// Input: columns of the pattern x `width`.
     pub x: &'a [S],
-    /// Columns of a row.
+    /// Width of a row.
     pub width: usize,
-    /// Whether sums are added to the content of the output.
-    pub keep: bool,
+    /// Whether sums are added to the output instead of replacing it.
+    pub accumulate: bool,
 }
 
-/// As [`super::aggregate`] or, with `keep`, [`super::add_aggregate`].
+/// As [`super::aggregate`] or, with `accumulate`, [`super::add_aggregate`].
 pub fn aggregate(job: Aggregation<f32>, out: &mut [f32]) {
     run(job, out);
 }
 
-/// As [`super::aggregate_half`] or, with `keep`, [`super::add_aggregate_half`].
+/// As [`super::aggregate_half`] or, with `accumulate`, [`super::add_aggregate_half`].
 pub fn aggregate_half(job: Aggregation<half::f16>, out: &mut [f32]) {
     run(job, out);
 }
 
+/// Aggregates on all threads.
 fn run<S: Stored>(job: Aggregation<S>, out: &mut [f32]) {
     job.weights.check(job.pattern, job.x.len(), job.width, out.len());
     if job.width == 0 {
@@ -56,27 +58,27 @@ fn run<S: Stored>(job: Aggregation<S>, out: &mut [f32]) {
     if let [rows] = &tasks[..] {
         return sum_task(job, rows.clone(), out);
     }
-    let shares = cut(&tasks, job.width, out);
+    let shares = split_by_task(&tasks, job.width, out);
     tasks.into_par_iter().zip(shares).with_max_len(1).for_each(|(rows, out)| sum_task(job, rows, out));
 }
 
-/// A task: the sums of some rows.
+/// Computes the sums of the rows of a task.
 fn sum_task<S: Stored>(job: Aggregation<S>, rows: Range<usize>, out: &mut [f32]) {
-    // Only the last row of a task can be longer than a segment: the next row would be in the next task.
+    // Only the last row of a task can be longer than a segment: a task ends after it.
     let long = rows.end.checked_sub(1).filter(|&r| job.pattern.row(r).len() > SEGMENT);
     let Some(long) = long else { return sums(job.level, &job, rows, out) };
     let (out, last) = out.split_at_mut((long - rows.start) * job.width);
     rayon::join(|| sum_long_row(job, long, last), || sums(job.level, &job, rows.start..long, out));
 }
 
-/// A row cut into segments that are summed side by side and added up in their order.
+/// Computes the sum of a long row: segments in parallel, then their sums in order.
 fn sum_long_row<S: Stored>(job: Aggregation<S>, r: usize, out: &mut [f32]) {
     let row = job.pattern.row(r);
     let starts: Vec<u64> = row.clone().step_by(SEGMENT).map(|e| e as u64).collect();
     let ends: Vec<u64> = starts.iter().map(|&e| row.end.min(e as usize + SEGMENT) as u64).collect();
     let pattern = Pattern { starts: &starts, ends: &ends, ..job.pattern };
     let weights = Weights { destination: None, own: None, ..job.weights };
-    let segments = Aggregation { pattern, weights, keep: false, ..job };
+    let segments = Aggregation { pattern, weights, accumulate: false, ..job };
     let mut parts = vec![0.0; starts.len() * job.width];
     parts
         .par_chunks_mut(job.width)
@@ -91,7 +93,7 @@ fn sum_long_row<S: Stored>(job: Aggregation<S>, r: usize, out: &mut [f32]) {
         let own = &job.x[from * job.width..(from + 1) * job.width];
         total.iter_mut().zip(own).for_each(|(o, x)| *o += weight * x.single());
     }
-    if job.keep {
+    if job.accumulate {
         naive::add(1.0, total, out);
     } else {
         out.copy_from_slice(total);
@@ -109,11 +111,11 @@ fn sums_body<I: Lanes, S: Stored>(job: &Aggregation<S>, rows: Range<usize>, out:
     }
 }
 
-/// A row about to be summed.
+/// Operands of the sum of one row.
 struct Row<'a, S> {
-    /// Its entries.
+    /// Columns of its entries.
     columns: &'a [u32],
-    /// The entries that follow.
+    /// Columns of the entries after it, for prefetching.
     following: &'a [u32],
     source: &'a [f32],
     x: &'a [S],
@@ -121,9 +123,9 @@ struct Row<'a, S> {
     /// Number of rows of `x`.
     sources: usize,
     scale: Option<f32>,
-    /// Weight and row of `x`.
+    /// Weight and row of `x` of its self-loop.
     own: Option<(f32, usize)>,
-    keep: bool,
+    accumulate: bool,
 }
 
 #[inline(always)]
@@ -132,7 +134,7 @@ fn rows_body<I: Lanes, S: Stored, const WEIGHTED: bool>(
     rows: Range<usize>,
     out: &mut [f32],
 ) {
-    let Aggregation { pattern, weights, x, width, keep, .. } = *job;
+    let Aggregation { pattern, weights, x, width, accumulate, .. } = *job;
     let vectors = width.div_ceil(I::LANES);
     let blocks = vectors.div_ceil(I::SUMS);
     let sources = x.len() / width;
@@ -147,26 +149,26 @@ fn rows_body<I: Lanes, S: Stored, const WEIGHTED: bool>(
             sources,
             scale: weights.destination.map(|d| d[r]),
             own: weights.own.and_then(|own: Own<f32>| own.of(r)),
-            keep,
+            accumulate,
         };
-        // Nothing to add: of a part of the edges, most rows may have none.
-        if keep && row.columns.is_empty() && row.own.is_none() {
+        // If the pattern holds only halo edges, most rows have no entries.
+        if accumulate && row.columns.is_empty() && row.own.is_none() {
             continue;
         }
         let mut first = 0;
         for i in 0..blocks {
-            // Blocks of equal sizes, as near as can be.
+            // Blocks differ by at most one vector.
             let count = vectors * (i + 1) / blocks - vectors * i / blocks;
             let columns = first..width.min(first + count * I::LANES);
-            block_of::<I, S, WEIGHTED>(count, &row, columns.clone(), out);
+            select_block::<I, S, WEIGHTED>(count, &row, columns.clone(), out);
             first = columns.end;
         }
     }
 }
 
-/// Calls the block of `count` vectors.
+/// Calls [`block`] with `N = count`.
 #[inline(always)]
-fn block_of<I: Lanes, S: Stored, const WEIGHTED: bool>(
+fn select_block<I: Lanes, S: Stored, const WEIGHTED: bool>(
     count: usize,
     row: &Row<S>,
     columns: Range<usize>,
@@ -183,7 +185,7 @@ fn block_of<I: Lanes, S: Stored, const WEIGHTED: bool>(
     choose!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
 }
 
-/// Sums of `columns`, which fill `N` vectors, the last one perhaps in part.
+/// Computes the sums of `columns`, which fill `N` vectors; the last vector may be partial.
 #[inline(always)]
 fn block<I: Lanes, S: Stored, const WEIGHTED: bool, const N: usize>(
     row: &Row<S>,
@@ -192,20 +194,20 @@ fn block<I: Lanes, S: Stored, const WEIGHTED: bool, const N: usize>(
 ) {
     let last = columns.len() - (N - 1) * I::LANES;
     assert!((1..=I::LANES).contains(&last) && columns.end <= row.width && columns.end <= out.len());
-    // What is read after this block: the next block of the same entries, or the first of those that follow.
+    // Read after this block: the next block of the same entries, or the first block of the following entries.
     let (next, after) = if columns.end < row.width { (columns.end, row.columns) } else { (0, row.following) };
-    // SAFETY: `dispatch!` compiles this for the instruction set of `I` and calls it where that is there. Vectors lie
+    // SAFETY: `dispatch!` compiles this for the instruction set of `I` and calls it only if the CPU has it. Vectors lie
     // within `columns`, hence within a row of `x` and within `out`, by the assertion.
     unsafe {
         let mut sums = [I::splat(0.0); N];
         for (e, &c) in row.columns.iter().enumerate() {
             let ahead = e + AHEAD;
-            let (first, then) = match ahead.checked_sub(row.columns.len()) {
+            let (first, later) = match ahead.checked_sub(row.columns.len()) {
                 None => (columns.start, row.columns.get(ahead)),
                 Some(ahead) => (next, after.get(ahead)),
             };
-            if let Some(&then) = then {
-                ask::<I, S, N>(row, then as usize, first);
+            if let Some(&later) = later {
+                prefetch_block::<I, S, N>(row, later as usize, first);
             }
             let weight = if WEIGHTED { row.source[c as usize] } else { 1.0 };
             add::<I, S, WEIGHTED, N>(row, c as usize, columns.start, last, weight, &mut sums);
@@ -219,12 +221,12 @@ fn block<I: Lanes, S: Stored, const WEIGHTED: bool, const N: usize>(
             add::<I, S, true, N>(row, from, columns.start, last, weight, &mut sums);
         }
         let at = out.as_mut_ptr().add(columns.start);
-        if row.keep {
+        if row.accumulate {
             for (i, sum) in sums[..N - 1].iter_mut().enumerate() {
                 *sum = I::add(I::load(at.add(i * I::LANES)), *sum);
             }
-            let there = I::load_first(at.add((N - 1) * I::LANES), last);
-            sums[N - 1] = I::add(there, sums[N - 1]);
+            let before = I::load_first(at.add((N - 1) * I::LANES), last);
+            sums[N - 1] = I::add(before, sums[N - 1]);
         }
         for (i, &sum) in sums[..N - 1].iter().enumerate() {
             I::store(sum, at.add(i * I::LANES));
@@ -233,19 +235,19 @@ fn block<I: Lanes, S: Stored, const WEIGHTED: bool, const N: usize>(
     }
 }
 
-/// Asks for the part of row `c` of `x` that a block reads.
+/// Prefetches the part of row `c` of `x` that a block reads.
 #[inline(always)]
-fn ask<I: Lanes, S: Stored, const N: usize>(row: &Row<S>, c: usize, first: usize) {
+fn prefetch_block<I: Lanes, S: Stored, const N: usize>(row: &Row<S>, c: usize, first: usize) {
     for line in (0..N * I::LANES).step_by(64 / size_of::<S>()) {
         prefetch(row.x, c * row.width + first + line);
     }
 }
 
-/// Adds columns from `first` on of row `c` of `x`, under `weight` if `WEIGHTED`, to sums; `last` of them in the last
-/// vector.
+/// Adds the columns from `first` on of row `c` of `x` to `sums`, times `weight` if `WEIGHTED`. The last vector has
+/// `last` columns.
 ///
 /// # Safety
-/// As [`Lanes`]; the columns are there.
+/// As [`Lanes`]; the columns must exist.
 #[inline(always)]
 unsafe fn add<I: Lanes, S: Stored, const WEIGHTED: bool, const N: usize>(
     row: &Row<S>,
@@ -255,8 +257,8 @@ unsafe fn add<I: Lanes, S: Stored, const WEIGHTED: bool, const N: usize>(
     weight: f32,
     sums: &mut [I::Vector; N],
 ) {
-    assert!(c < row.sources, "column {c} of a pattern, where there are {} rows", row.sources);
-    // SAFETY: the row is there, as just asserted, and the caller promises the columns and the instruction set.
+    assert!(c < row.sources, "column {c} of the pattern is out of range for {} rows", row.sources);
+    // SAFETY: the row exists by the assertion; the caller guarantees the columns and the instruction set.
     unsafe {
         let at = row.x.as_ptr().add(c * row.width + first);
         let weight = I::splat(weight);

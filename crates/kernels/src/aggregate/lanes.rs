@@ -1,61 +1,74 @@
-//! Vectors of the instruction sets, behind one face.
+//! Vector registers of the instruction sets behind one trait.
 //!
-//! Arrays of fixed size would do for whole vectors of `f32`; halves of 16 bits and the last, partly filled vector of a
-//! row need instructions that compilers do not find by themselves.
+//! Fixed-size arrays would suffice for whole vectors of `f32`. Half precision, and the partial last vector of a row,
+//! need instructions that compilers do not generate from arrays.
 
 use half::f16;
 
-use crate::simd::{Isa, Plain};
+use crate::simd::{Isa, PortableIsa};
 
-/// Vector registers of an instruction set.
+/// Operations on the vector registers of an instruction set.
 ///
 /// # Safety
-/// All functions: the CPU has the instruction set, and the caller is compiled for it (all is inlined into bodies of
-/// `dispatch!`). Those with a pointer: that many elements there may be read or written, whatever their alignment; a
-/// `count` is from 1 to [`Lanes::LANES`], and elements past it are neither read nor written, and 0 in the vector.
+/// The CPU must have the instruction set, and the caller must be compiled for it (all functions are inlined into bodies
+/// of `dispatch!`). Pointers must be valid for the elements that are read or written; any alignment is allowed. `count`
+/// must be from 1 to [`Lanes::LANES`]; elements after it are neither read nor written, and are 0 in the vector.
 pub(super) trait Lanes {
     /// A register.
     type Vector: Copy;
     /// Elements of a register.
     const LANES: usize;
-    /// Registers that can hold sums while others hold weights and what is read.
+    /// Registers available for sums, beside those for weights and loaded values.
     const SUMS: usize;
 
+    /// Returns a vector with all elements equal to `x`.
     unsafe fn splat(x: f32) -> Self::Vector;
+    /// Returns `a + b`.
     unsafe fn add(a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// Returns `a * b`.
     unsafe fn mul(a: Self::Vector, b: Self::Vector) -> Self::Vector;
-    /// `a * b + c`.
+    /// Returns `a * b + c`.
     unsafe fn mul_add(a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector;
+    /// Loads a whole vector.
     unsafe fn load(at: *const f32) -> Self::Vector;
+    /// Loads the first `count` elements.
     unsafe fn load_first(at: *const f32, count: usize) -> Self::Vector;
+    /// Loads a whole vector and converts it to `f32`.
     unsafe fn load_half(at: *const f16) -> Self::Vector;
+    /// Loads the first `count` elements and converts them to `f32`.
     unsafe fn load_half_first(at: *const f16, count: usize) -> Self::Vector;
+    /// Stores a whole vector.
     unsafe fn store(x: Self::Vector, at: *mut f32);
+    /// Stores the first `count` elements.
     unsafe fn store_first(x: Self::Vector, at: *mut f32, count: usize);
 }
 
-/// How the rows that are read are stored.
+/// Storage type of input rows.
 pub(super) trait Stored: Copy + Send + Sync {
+    /// Loads a whole vector.
+    ///
     /// # Safety
     /// As [`Lanes`].
     unsafe fn load<I: Lanes>(at: *const Self) -> I::Vector;
+    /// Loads the first `count` elements.
+    ///
     /// # Safety
     /// As [`Lanes`].
     unsafe fn load_first<I: Lanes>(at: *const Self, count: usize) -> I::Vector;
-    /// The value in single precision.
+    /// Returns the value as `f32`.
     fn single(self) -> f32;
 }
 
 impl Stored for f32 {
     #[inline(always)]
     unsafe fn load<I: Lanes>(at: *const Self) -> I::Vector {
-        // SAFETY: the caller's promise is the one asked for.
+        // SAFETY: the requirements are those of this function.
         unsafe { I::load(at) }
     }
 
     #[inline(always)]
     unsafe fn load_first<I: Lanes>(at: *const Self, count: usize) -> I::Vector {
-        // SAFETY: the caller's promise is the one asked for.
+        // SAFETY: the requirements are those of this function.
         unsafe { I::load_first(at, count) }
     }
 
@@ -68,13 +81,13 @@ impl Stored for f32 {
 impl Stored for f16 {
     #[inline(always)]
     unsafe fn load<I: Lanes>(at: *const Self) -> I::Vector {
-        // SAFETY: the caller's promise is the one asked for.
+        // SAFETY: the requirements are those of this function.
         unsafe { I::load_half(at) }
     }
 
     #[inline(always)]
     unsafe fn load_first<I: Lanes>(at: *const Self, count: usize) -> I::Vector {
-        // SAFETY: the caller's promise is the one asked for.
+        // SAFETY: the requirements are those of this function.
         unsafe { I::load_half_first(at, count) }
     }
 
@@ -84,16 +97,17 @@ impl Stored for f16 {
     }
 }
 
-const PLAIN: usize = 8;
+/// Elements of a portable vector.
+const PORTABLE_LANES: usize = 8;
 
-impl Lanes for Plain {
-    type Vector = [f32; PLAIN];
-    const LANES: usize = PLAIN;
+impl Lanes for PortableIsa {
+    type Vector = [f32; PORTABLE_LANES];
+    const LANES: usize = PORTABLE_LANES;
     const SUMS: usize = 4;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> Self::Vector {
-        [x; PLAIN]
+        [x; PORTABLE_LANES]
     }
 
     #[inline(always)]
@@ -108,20 +122,20 @@ impl Lanes for Plain {
 
     #[inline(always)]
     unsafe fn mul_add(a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector {
-        std::array::from_fn(|i| <Plain as Isa>::mul_add(a[i], b[i], c[i]))
+        std::array::from_fn(|i| <PortableIsa as Isa>::mul_add(a[i], b[i], c[i]))
     }
 
     #[inline(always)]
     unsafe fn load(at: *const f32) -> Self::Vector {
-        // SAFETY: the caller lets these elements be read.
+        // SAFETY: the caller guarantees that these elements may be read.
         unsafe { at.cast::<Self::Vector>().read_unaligned() }
     }
 
     #[inline(always)]
     unsafe fn load_first(at: *const f32, count: usize) -> Self::Vector {
-        let mut vector = [0.0; PLAIN];
+        let mut vector = [0.0; PORTABLE_LANES];
         for (i, v) in vector.iter_mut().take(count).enumerate() {
-            // SAFETY: the caller lets these elements be read.
+            // SAFETY: the caller guarantees that these elements may be read.
             *v = unsafe { at.add(i).read() };
         }
         vector
@@ -129,15 +143,15 @@ impl Lanes for Plain {
 
     #[inline(always)]
     unsafe fn load_half(at: *const f16) -> Self::Vector {
-        // SAFETY: the caller lets these elements be read.
-        unsafe { Self::load_half_first(at, PLAIN) }
+        // SAFETY: the caller guarantees that these elements may be read.
+        unsafe { Self::load_half_first(at, PORTABLE_LANES) }
     }
 
     #[inline(always)]
     unsafe fn load_half_first(at: *const f16, count: usize) -> Self::Vector {
-        let mut vector = [0.0; PLAIN];
+        let mut vector = [0.0; PORTABLE_LANES];
         for (i, v) in vector.iter_mut().take(count).enumerate() {
-            // SAFETY: the caller lets these elements be read.
+            // SAFETY: the caller guarantees that these elements may be read.
             *v = unsafe { at.add(i).read() }.to_f32();
         }
         vector
@@ -145,13 +159,13 @@ impl Lanes for Plain {
 
     #[inline(always)]
     unsafe fn store(x: Self::Vector, at: *mut f32) {
-        // SAFETY: the caller lets these elements be written.
+        // SAFETY: the caller guarantees that these elements may be written.
         unsafe { at.cast::<Self::Vector>().write_unaligned(x) }
     }
 
     #[inline(always)]
     unsafe fn store_first(x: Self::Vector, at: *mut f32, count: usize) {
-        // SAFETY: the caller lets these elements be written.
+        // SAFETY: the caller guarantees that these elements may be written.
         x.iter().take(count).enumerate().for_each(|(i, &x)| unsafe { at.add(i).write(x) });
     }
 }
@@ -161,28 +175,28 @@ mod x86 {
     use std::arch::x86_64::*;
 
     use super::*;
-    use crate::simd::{Fused, Wide};
+    use crate::simd::{Avx2Isa, Avx512Isa};
 
-    /// All bits set in the first `count` of 8 lanes.
+    /// Returns a mask of 8 lanes with all bits set in the first `count`.
     #[inline(always)]
     unsafe fn lanes(count: usize) -> __m256i {
-        // SAFETY: as the trait's.
+        // SAFETY: as the trait.
         unsafe {
             _mm256_cmpgt_epi32(_mm256_set1_epi32(count as i32), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7))
         }
     }
 
-    /// The first `count` of 8 halves. AVX2 has no masked loads of 16 bits; overlapping loads of 4, 2 or 1 read nothing
-    /// else.
+    /// Loads the first `count` of 8 half-precision numbers. AVX2 has no masked loads of 16 bits, so loads of 4, 2 or 1
+    /// elements overlap.
     #[inline(always)]
-    unsafe fn halves(at: *const f16, count: usize) -> __m128i {
-        // SAFETY: every read begins and ends within the first `count` elements, by the condition before it; intrinsics
-        // as the trait's.
+    unsafe fn load_first_halves(at: *const f16, count: usize) -> __m128i {
+        // SAFETY: every read lies within the first `count` elements, by the condition before it; intrinsics as the
+        // trait.
         unsafe {
             if count >= 4 {
                 let low = at.cast::<u64>().read_unaligned();
                 let last = at.add(count - 4).cast::<u64>().read_unaligned();
-                // What of the last four is not in the first four: count - 4 of them, none of which need a shift of 64.
+                // The `count - 4` elements of the last four that are not among the first four.
                 let high = if count > 4 { last >> (16 * (8 - count)) } else { 0 };
                 _mm_set_epi64x(high as i64, low as i64)
             } else if count >= 2 {
@@ -195,8 +209,8 @@ mod x86 {
         }
     }
 
-    // SAFETY of all that follows: as the trait's, which asks for the instruction set and for the memory.
-    impl Lanes for Fused {
+    // SAFETY of all functions below: as the trait, which requires the instruction set and valid pointers.
+    impl Lanes for Avx2Isa {
         type Vector = __m256;
         const LANES: usize = 8;
         const SUMS: usize = 12;
@@ -246,7 +260,7 @@ mod x86 {
         #[inline(always)]
         unsafe fn load_half_first(at: *const f16, count: usize) -> __m256 {
             // SAFETY: see above.
-            unsafe { _mm256_cvtph_ps(halves(at, count)) }
+            unsafe { _mm256_cvtph_ps(load_first_halves(at, count)) }
         }
 
         #[inline(always)]
@@ -262,13 +276,13 @@ mod x86 {
         }
     }
 
-    /// Bits of the first `count` of 16 lanes.
+    /// Returns a mask of 16 lanes with the bits of the first `count` set.
     #[inline(always)]
     fn mask(count: usize) -> __mmask16 {
         ((1u32 << count) - 1) as u16
     }
 
-    impl Lanes for Wide {
+    impl Lanes for Avx512Isa {
         type Vector = __m512;
         const LANES: usize = 16;
         const SUMS: usize = 16;

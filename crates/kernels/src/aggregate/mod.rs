@@ -1,11 +1,14 @@
-//! Weighted sums of rows along a sparse pattern: the heart of message passing.
+//! Sparse aggregation (SpMM): weighted sums of rows along a sparse pattern.
 //!
-//! `out[r] = d[r] * Σ_{e in row r} s[c_e] * x[c_e] + w[i] * x[own.x_first + i]`, where any of the weights may be absent
-//! and the last term, of self-loops that the pattern does not hold, is that of rows `r = own.out_first + i`.
-//! The backward with respect to `x` is the same sum over the transposed pattern with `s` and `d` exchanged:
-//! a gather as well, hence without races and in a fixed order.
+//! ```text
+//! out[r] = d[r] * Σ_{e in row r} s[c_e] * x[c_e]  +  w[i] * x[own.x_first + i]      for r = own.out_first + i
+//! ```
 //!
-//! [`naive`] is the sum as it is written here, [`fast`] what single precision uses.
+//! The last term is that of self-loops, which the pattern does not contain. Each of the weights `s`, `d` and `w` is
+//! optional. The backward with respect to `x` is the same sum over the transposed pattern with `s` and `d` swapped.
+//! Both directions are gathers, so they need no atomics and add in a fixed order.
+//!
+//! [`fast`] is the implementation for `f32`; [`naive`] is the reference, also used for `f64`.
 
 use std::any::TypeId;
 
@@ -23,30 +26,30 @@ pub mod naive;
 #[cfg(test)]
 mod tests;
 
-/// What multiplies the terms of a sum; absent means 1, or for `own` no such term.
+/// Weights of an aggregation.
 #[derive(Debug, Clone, Copy)]
 pub struct Weights<'a, T> {
-    /// By column, `s`.
+    /// `s`, one per column; `None`: 1.
     pub source: Option<&'a [T]>,
-    /// By row, `d`.
+    /// `d`, one per row; `None`: 1.
     pub destination: Option<&'a [T]>,
-    /// Of the rows' own terms, `w`.
+    /// Self-loops; `None`: none.
     pub own: Option<Own<'a, T>>,
 }
 
-/// Self-loops that are not stored, the last terms of a run of rows. `destination` does not multiply them.
+/// Self-loops of consecutive rows, not stored in the pattern. [`Weights::destination`] does not scale them.
 #[derive(Debug, Clone, Copy)]
 pub struct Own<'a, T> {
-    /// A weight for each row of the run.
+    /// `w`, one per row with a self-loop.
     pub weight: &'a [T],
-    /// First row of the run.
+    /// First row with a self-loop.
     pub out_first: usize,
-    /// The row of `x` that is the first one's own; the others follow.
+    /// Row of `x` that belongs to row `out_first`; the following rows correspond in order.
     pub x_first: usize,
 }
 
 impl<T: Copy> Own<'_, T> {
-    /// Weight and row of `x` of the own term of row `r`.
+    /// Returns the weight and the row of `x` of the self-loop of row `r`, if there is one.
     #[inline]
     pub(crate) fn of(self, r: usize) -> Option<(T, usize)> {
         let i = r.checked_sub(self.out_first)?;
@@ -61,39 +64,39 @@ impl<T> Default for Weights<'_, T> {
 }
 
 impl<T> Weights<'_, T> {
-    /// The weights of the transposed sum.
+    /// Returns the weights of the transposed aggregation.
     #[must_use]
     pub fn transposed(self) -> Self {
         let own = self.own.map(|own| Own { out_first: own.x_first, x_first: own.out_first, ..own });
         Weights { source: self.destination, destination: self.source, own }
     }
 
-    /// Panics unless these weights, `x` and `out` numbers fit a pattern.
+    /// Panics unless the weights, `x` numbers of input and `out` numbers of output match the pattern.
     fn check(&self, pattern: Pattern, x: usize, width: usize, out: usize) {
-        assert_eq!(out, pattern.rows() * width, "one sum a row of the pattern");
+        assert_eq!(out, pattern.rows() * width, "length of the output");
         let sources = x.checked_div(width).unwrap_or(0);
-        assert_eq!(x, sources * width, "whole rows of {width}");
-        assert_eq!(pattern.starts.len(), pattern.ends.len(), "rows that begin also end");
-        assert!(width == 0 || self.source.is_none_or(|s| s.len() == sources), "a weight for every column");
-        assert!(self.destination.is_none_or(|d| d.len() == pattern.rows()), "a weight for every row");
+        assert_eq!(x, sources * width, "length of the input: whole rows of {width}");
+        assert_eq!(pattern.starts.len(), pattern.ends.len(), "length of the row bounds");
+        assert!(width == 0 || self.source.is_none_or(|s| s.len() == sources), "one source weight per column");
+        assert!(self.destination.is_none_or(|d| d.len() == pattern.rows()), "one destination weight per row");
         if let Some(own) = &self.own {
-            assert!(own.out_first + own.weight.len() <= pattern.rows(), "own terms are of rows there are");
-            assert!(width == 0 || own.x_first + own.weight.len() <= sources, "own rows are there");
+            assert!(own.out_first + own.weight.len() <= pattern.rows(), "self-loops within the rows");
+            assert!(width == 0 || own.x_first + own.weight.len() <= sources, "self-loops within the columns");
         }
     }
 }
 
-/// Fills `out` (pattern rows x `width`) with weighted sums of the rows of `x` (columns x `width`).
+/// Writes the weighted sums of rows of `x` (columns x `width`) to `out` (pattern rows x `width`).
 pub fn aggregate<T: Real>(pattern: Pattern, weights: Weights<T>, x: &[T], width: usize, out: &mut [T]) {
     sum(pattern, weights, x, width, false, out);
 }
 
-/// As [`aggregate`], adding to what `out` holds: the terms of other columns that were summed before.
+/// As [`aggregate`], but adds to `out`, e.g. to the sums over other columns.
 pub fn add_aggregate<T: Real>(pattern: Pattern, weights: Weights<T>, x: &[T], width: usize, out: &mut [T]) {
     sum(pattern, weights, x, width, true, out);
 }
 
-/// As [`aggregate`], of rows stored in half precision.
+/// As [`aggregate`], with rows stored in half precision.
 pub fn aggregate_half<T: Real>(
     pattern: Pattern,
     weights: Weights<T>,
@@ -104,7 +107,7 @@ pub fn aggregate_half<T: Real>(
     sum_half(pattern, weights, x, width, false, out);
 }
 
-/// As [`add_aggregate`], of rows stored in half precision.
+/// As [`add_aggregate`], with rows stored in half precision.
 pub fn add_aggregate_half<T: Real>(
     pattern: Pattern,
     weights: Weights<T>,
@@ -115,15 +118,22 @@ pub fn add_aggregate_half<T: Real>(
     sum_half(pattern, weights, x, width, true, out);
 }
 
-fn sum<T: Real>(pattern: Pattern, weights: Weights<T>, x: &[T], width: usize, keep: bool, out: &mut [T]) {
+fn sum<T: Real>(
+    pattern: Pattern,
+    weights: Weights<T>,
+    x: &[T],
+    width: usize,
+    accumulate: bool,
+    out: &mut [T],
+) {
     let _work =
         work::begin("aggregation", || cost(pattern, &weights, width * size_of::<T>(), size_of_val(x), out));
     if let (Some(x), Some(weights)) = (real::single(x), single(weights)) {
         let out = bytemuck::cast_slice_mut(out);
         let level = Level::best();
-        return fast::aggregate(Aggregation { level, pattern, weights, x, width, keep }, out);
+        return fast::aggregate(Aggregation { level, pattern, weights, x, width, accumulate }, out);
     }
-    naive::aggregate(pattern, weights, x, width, keep, out);
+    naive::aggregate(pattern, weights, x, width, accumulate, out);
 }
 
 fn sum_half<T: Real>(
@@ -131,7 +141,7 @@ fn sum_half<T: Real>(
     weights: Weights<T>,
     x: &[f16],
     width: usize,
-    keep: bool,
+    accumulate: bool,
     out: &mut [T],
 ) {
     let _work =
@@ -139,19 +149,19 @@ fn sum_half<T: Real>(
     if let Some(weights) = single(weights) {
         let out = bytemuck::cast_slice_mut(out);
         let level = Level::best();
-        return fast::aggregate_half(Aggregation { level, pattern, weights, x, width, keep }, out);
+        return fast::aggregate_half(Aggregation { level, pattern, weights, x, width, accumulate }, out);
     }
-    naive::aggregate_half(pattern, weights, x, width, keep, out);
+    naive::aggregate_half(pattern, weights, x, width, accumulate, out);
 }
 
-/// What a sum of rows of `row_bytes` costs.
+/// Returns the cost of an aggregation of rows of `row_bytes`.
 fn cost<T>(pattern: Pattern, weights: &Weights<T>, row_bytes: usize, set_bytes: usize, out: &[T]) -> Cost {
     let lists = [weights.source, weights.destination].into_iter().flatten().map(size_of_val);
     let own = weights.own.as_ref().map_or(0, |own| own.weight.len() * (row_bytes + size_of::<T>()));
     Cost::gather(pattern, row_bytes, set_bytes, lists.sum::<usize>() + own + size_of_val(out))
 }
 
-/// The weights in single precision, if that is what they are in.
+/// Casts the weights to `f32`, if `T` is `f32`.
 fn single<T: Real>(weights: Weights<'_, T>) -> Option<Weights<'_, f32>> {
     (TypeId::of::<T>() == TypeId::of::<f32>()).then(|| Weights {
         source: weights.source.and_then(real::single),

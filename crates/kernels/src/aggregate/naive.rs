@@ -1,4 +1,4 @@
-//! The sums as they are written down: any precision, no tricks. What the fast path is held to.
+//! Reference implementation for any precision; tests compare the fast one with it.
 
 use half::f16;
 use rayon::prelude::*;
@@ -7,13 +7,13 @@ use super::Weights;
 use crate::Real;
 use crate::sparse::Pattern;
 
-/// As [`super::aggregate`] or, with `keep`, [`super::add_aggregate`], row by row and entry by entry.
+/// As [`super::aggregate`] or, with `accumulate`, [`super::add_aggregate`], row by row and entry by entry.
 pub fn aggregate<T: Real>(
     pattern: Pattern,
     weights: Weights<T>,
     x: &[T],
     width: usize,
-    keep: bool,
+    accumulate: bool,
     out: &mut [T],
 ) {
     weights.check(pattern, x.len(), width, out.len());
@@ -21,7 +21,7 @@ pub fn aggregate<T: Real>(
         return;
     }
     out.par_chunks_mut(width).enumerate().for_each(|(r, out)| {
-        let there = keep.then(|| out.to_vec());
+        let before = accumulate.then(|| out.to_vec());
         out.fill(T::zero());
         for e in pattern.row(r) {
             let c = pattern.columns[e] as usize;
@@ -34,25 +34,25 @@ pub fn aggregate<T: Real>(
         if let Some((weight, from)) = weights.own.and_then(|own| own.of(r)) {
             add(weight, &x[from * width..(from + 1) * width], out);
         }
-        there.iter().for_each(|there| add(T::one(), there, out));
+        before.iter().for_each(|before| add(T::one(), before, out));
     });
 }
 
-/// As [`super::aggregate_half`]: converts, then aggregates.
+/// As [`super::aggregate_half`] or, with `accumulate`, [`super::add_aggregate_half`]. Allocates a copy of `x` in `T`.
 pub fn aggregate_half<T: Real>(
     pattern: Pattern,
     weights: Weights<T>,
     x: &[f16],
     width: usize,
-    keep: bool,
+    accumulate: bool,
     out: &mut [T],
 ) {
     let mut wide = vec![T::zero(); x.len()];
     T::widen(x, &mut wide);
-    aggregate(pattern, weights, &wide, width, keep, out);
+    aggregate(pattern, weights, &wide, width, accumulate, out);
 }
 
-/// `out += weight * x`.
+/// Computes `out += weight * x`.
 pub(super) fn add<T: Real>(weight: T, x: &[T], out: &mut [T]) {
     out.iter_mut().zip(x).for_each(|(o, &x)| *o += weight * x);
 }

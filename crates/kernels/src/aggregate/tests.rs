@@ -12,7 +12,7 @@ const COLS: usize = 9;
 const WIDTH: usize = 3;
 const OWN: (usize, usize, usize) = (4, 2, 5);
 
-/// All choices of weights: bit 0 source, bit 1 destination, bit 2 own; bit 3: added to what is there.
+/// Selects weights by the bits of `choice`: 0 source, 1 destination, 2 self-loops. (Bit 3: accumulate.)
 fn choose<'a, T>(choice: usize, s: &'a [T], d: &'a [T], own: Own<'a, T>) -> Weights<'a, T> {
     Weights {
         source: (choice & 1 > 0).then_some(s),
@@ -21,7 +21,7 @@ fn choose<'a, T>(choice: usize, s: &'a [T], d: &'a [T], own: Own<'a, T>) -> Weig
     }
 }
 
-/// The same sum as a dense matrix times a vector, column by column.
+/// Computes the aggregation as a product with a dense matrix.
 fn dense(pattern: Pattern, weights: Weights<f64>, x: &[f64]) -> Vec<f64> {
     let mut matrix = vec![0.0; ROWS * COLS];
     for r in 0..ROWS {
@@ -44,7 +44,7 @@ fn dense(pattern: Pattern, weights: Weights<f64>, x: &[f64]) -> Vec<f64> {
 }
 
 #[test]
-fn every_choice_of_weights_agrees_with_a_dense_product_and_its_gradient() {
+fn all_weights_match_a_dense_product_and_its_gradient() {
     let (starts, columns) = pattern(3, ROWS, COLS);
     let forward = Pattern::new(&starts, &columns);
     let transpose = Transpose::of(forward, COLS);
@@ -70,12 +70,12 @@ fn rows_without_entries_are_zero() {
 }
 
 #[test]
-#[should_panic(expected = "column 3 of a pattern")]
-fn a_column_that_is_not_there_is_refused() {
+#[should_panic(expected = "column 3 of the pattern is out of range for 3 rows")]
+fn a_column_out_of_range_panics() {
     aggregate(Pattern::new(&[0, 1], &[3]), Weights::default(), &[0.0f32; 30], 10, &mut [0.0; 10]);
 }
 
-/// A sum to be made in single precision, in memory of any alignment.
+/// An aggregation in single precision, with operands of any alignment.
 #[derive(Debug, Clone)]
 struct Case {
     starts: Vec<u64>,
@@ -83,25 +83,25 @@ struct Case {
     columns: Vec<u32>,
     sources: usize,
     width: usize,
-    /// How far into their buffers `x` and `out` begin.
+    /// Offsets of `x` and `out` in their buffers.
     offsets: [usize; 2],
     seed: u64,
 }
 
-/// What `out` holds before.
-const THERE: f32 = 77.0;
-/// What stands around `x` and `out`.
-const OUTSIDE: usize = 8;
+/// Value of `out`, and of the memory around it, before the aggregation.
+const BEFORE: f32 = 77.0;
+/// Elements after `x` and `out` in their buffers.
+const PADDING: usize = 8;
 
 impl Case {
-    /// Rows with `gaps` of entries after them that are not theirs.
+    /// Returns a case with `gaps[i]` unused entries after row `i`.
     fn new(rows: &[Vec<u32>], gaps: &[usize], sources: usize, width: usize, seed: u64) -> Self {
         let (mut starts, mut ends, mut columns) = (Vec::new(), Vec::new(), Vec::new());
         for (i, row) in rows.iter().enumerate() {
             starts.push(columns.len() as u64);
             columns.extend(row);
             ends.push(columns.len() as u64);
-            // Not theirs, and nowhere: to follow one would be noticed.
+            // Out of range, so that reading an unused entry panics.
             columns.extend((0..gaps.get(i).map_or(0, |&g| g)).map(|_| u32::MAX));
         }
         Case { starts, ends, columns, sources, width, offsets: [0, 0], seed }
@@ -111,12 +111,12 @@ impl Case {
         Pattern { starts: &self.starts, ends: &self.ends, columns: &self.columns }
     }
 
-    /// Values of `x` that are the same in half precision.
+    /// Returns values of `x` that are exact in half precision.
     fn x(&self) -> Vec<f16> {
         noise::<f32>(self.seed, self.sources * self.width).into_iter().map(f16::from_f32).collect()
     }
 
-    /// Weights of columns, of rows and of own terms.
+    /// Returns the weights of columns, of rows and of self-loops.
     fn weights(&self) -> [Vec<f32>; 3] {
         let own = self.starts.len().min(self.sources) / 2;
         [
@@ -127,47 +127,48 @@ impl Case {
     }
 
     fn own<'a, T>(&self, weight: &'a [T]) -> Own<'a, T> {
-        let seat = |rows: usize| (rows - weight.len()) * (self.seed % 3) as usize / 2;
-        Own { weight, out_first: seat(self.starts.len()), x_first: seat(self.sources) }
+        let first = |rows: usize| (rows - weight.len()) * (self.seed % 3) as usize / 2;
+        Own { weight, out_first: first(self.starts.len()), x_first: first(self.sources) }
     }
 
-    /// The sum in double precision, and the sum of the sizes of its terms.
+    /// Returns the sums, and the sums of absolute values, in double precision.
     fn expected(&self, choice: usize, x: &[f16]) -> [Vec<f64>; 2] {
         [|x: f32| x as f64, |x: f32| x.abs() as f64].map(|of| {
             let [s, d, w] = self.weights().map(|w| w.into_iter().map(of).collect::<Vec<f64>>());
             let x: Vec<f64> = x.iter().map(|x| of(x.to_f32())).collect();
-            let mut out = vec![THERE as f64; self.starts.len() * self.width];
+            let mut out = vec![BEFORE as f64; self.starts.len() * self.width];
             let weights = choose(choice, &s, &d, self.own(&w));
             naive::aggregate(self.pattern(), weights, &x, self.width, choice & 8 > 0, &mut out);
             out
         })
     }
 
-    /// The sum by the fast path, and that nothing beside `out` was written nor anything beside `x` read.
+    /// Returns the sums of the fast implementation. Checks that memory around `out` is unchanged; memory around `x`
+    /// is NaN.
     fn fast(&self, level: Level, choice: usize, x: &[f16], half: bool) -> Vec<f32> {
         let [s, d, w] = self.weights();
         let weights = choose(choice, &s, &d, self.own(&w));
-        let mut read = vec![f16::NAN; self.offsets[0] + x.len() + OUTSIDE];
+        let mut read = vec![f16::NAN; self.offsets[0] + x.len() + PADDING];
         let at = self.offsets[0]..self.offsets[0] + x.len();
         read[at.clone()].copy_from_slice(x);
         let sums = self.offsets[1]..self.offsets[1] + self.starts.len() * self.width;
-        let mut written = vec![THERE; sums.end + OUTSIDE];
-        let (out, keep) = (&mut written[sums.clone()], choice & 8 > 0);
+        let mut written = vec![BEFORE; sums.end + PADDING];
+        let (out, accumulate) = (&mut written[sums.clone()], choice & 8 > 0);
         let (pattern, width) = (self.pattern(), self.width);
         if half {
             let x = &read[at];
-            fast::aggregate_half(Aggregation { level, pattern, weights, x, width, keep }, out);
+            fast::aggregate_half(Aggregation { level, pattern, weights, x, width, accumulate }, out);
         } else {
             let read: Vec<f32> = read.iter().map(|x| x.to_f32()).collect();
             let x = &read[at];
-            fast::aggregate(Aggregation { level, pattern, weights, x, width, keep }, out);
+            fast::aggregate(Aggregation { level, pattern, weights, x, width, accumulate }, out);
         }
         let around = written[..sums.start].iter().chain(&written[sums.end..]);
-        assert!(around.into_iter().all(|&x| x == THERE), "only sums are written");
+        assert!(around.into_iter().all(|&x| x == BEFORE), "memory around the output was written");
         written[sums].to_vec()
     }
 
-    /// Calls `check` with the fast path's sums of every level, choice of weights and storage.
+    /// Calls `check` with the sums of the fast implementation for every level, choice of weights and storage type.
     fn for_each(&self, x: &[f16], check: impl Fn(usize, Vec<f32>)) {
         for level in Level::available() {
             for choice in 0..16 {
@@ -186,11 +187,7 @@ impl Case {
             let [want, size] = &expected[choice];
             for (i, &got) in got.iter().enumerate() {
                 let bound = (longest + 4) as f64 * f32::EPSILON as f64 * size[i];
-                assert!(
-                    (got as f64 - want[i]).abs() <= bound,
-                    "element {i}: {got} where {} was expected",
-                    want[i]
-                );
+                assert!((got as f64 - want[i]).abs() <= bound, "element {i}: {got}, expected {}", want[i]);
             }
         });
     }
@@ -216,12 +213,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_fast_path_agrees_with_the_naive_one(case in cases()) {
+    fn fast_matches_naive(case in cases()) {
         case.assert_agrees();
     }
 
     #[test]
-    fn what_is_no_number_reaches_the_sums_that_read_it_and_no_others(
+    fn nan_and_infinity_reach_exactly_the_sums_that_read_them(
         case in cases(),
         place in any::<prop::sample::Index>(),
         poison in select(vec![f16::NAN, f16::INFINITY, f16::NEG_INFINITY]),
@@ -244,7 +241,7 @@ proptest! {
     }
 
     #[test]
-    fn tasks_are_all_rows_in_order_with_fair_shares(lengths in vec(0..50u64, 1..200), share in 1..500usize) {
+    fn tasks_contain_all_rows_in_order_and_are_balanced(lengths in vec(0..50u64, 1..200), share in 1..500usize) {
         let mut bounds = vec![0];
         lengths.iter().for_each(|l| bounds.push(bounds[bounds.len() - 1] + l));
         let columns = vec![0; bounds[lengths.len()] as usize];
@@ -258,7 +255,7 @@ proptest! {
 }
 
 #[test]
-fn graphs_at_the_edge_of_being_one_are_legal() {
+fn empty_patterns_rows_and_widths_are_valid() {
     for width in [1, 41, 257] {
         Case::new(&[], &[], 5, width, 1).assert_agrees();
         Case::new(&[vec![]], &[], 1, width, 1).assert_agrees();
@@ -268,7 +265,7 @@ fn graphs_at_the_edge_of_being_one_are_legal() {
     aggregate(Pattern::new(&[0, 1], &[0]), Weights::default(), &[0.0f32; 0], 0, &mut []);
 }
 
-/// Rows of several tasks, two of them longer than a segment.
+/// Returns rows for several tasks, two of them longer than a segment.
 fn with_hubs(width: usize) -> Case {
     let (starts, columns) = pattern(9, 6000, 50);
     let mut rows: Vec<Vec<u32>> =
@@ -279,12 +276,12 @@ fn with_hubs(width: usize) -> Case {
 }
 
 #[test]
-fn hubs_are_summed_like_other_rows() {
+fn long_rows_match_naive() {
     [1, 20].into_iter().for_each(|width| with_hubs(width).assert_agrees());
 }
 
 #[test]
-fn the_number_of_threads_changes_no_bit() {
+fn the_number_of_threads_does_not_change_the_result() {
     let case = with_hubs(100);
     let x = case.x();
     let bits = |threads| {

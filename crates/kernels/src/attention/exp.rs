@@ -1,40 +1,41 @@
-//! The exponential function, for loops over arrays.
+//! Vectorisable exponential function.
 
 use crate::simd::Isa;
 
-/// e^-87.3 is the smallest normal number.
+/// Smallest x for which e^x is a normal number.
 const SMALLEST: f32 = -87.336_54;
-/// Beyond it everything is infinite.
+/// An x for which e^x is infinite.
 const LARGEST: f32 = 89.0;
 
-/// ln 2 in two parts, the first of so few bits that its product with a small integer is exact.
+/// ln 2 as a sum of two numbers; the first has so few bits that its product with a small integer is exact.
 const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
 
-/// Adding it moves the units of a float into the lowest bits.
+/// 1.5 * 2^23: adding it rounds a float to an integer, which is then in the lowest bits.
 const SHIFT: f32 = 12_582_912.0;
 
-/// e^x within 2 units in the last place; 0 where that is not a normal number. No branch, so that loops over arrays
-/// become vector code.
+/// Returns e^x within 2 units in the last place; 0 where e^x is subnormal. Has no branch, so that loops over arrays are
+/// vectorised.
 #[inline(always)]
 pub(super) fn exp<I: Isa>(x: f32) -> f32 {
-    // Comparisons that are false for NaN let it through.
+    // Comparisons with NaN are false, so NaN is propagated.
     let bounded = if x > LARGEST { LARGEST } else { x };
     // e^x = 2^n e^r, |r| <= ln 2 / 2.
     let shifted = I::mul_add(bounded, std::f32::consts::LOG2_E, SHIFT);
     let n = shifted - SHIFT;
     let r = I::mul_add(n, -LN_2[1], I::mul_add(n, -LN_2[0], bounded));
-    // Taylor's series: what is left out is below 6e-9.
+    // Taylor series with an error below 6e-9.
     let mut sum = 1.0 / 5040.0;
     for term in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
         sum = I::mul_add(sum, r, term);
     }
     let n = shifted.to_bits().wrapping_sub(SHIFT.to_bits()) as i32;
-    // In two steps: 2^128 is no number, but half of what e^88.7 needs is.
+    // In two factors: e^88.7 is finite, but 2^128 is not.
     let half = n >> 1;
     let result = sum * power_of_2(half) * power_of_2(n.wrapping_sub(half));
     if x < SMALLEST { 0.0 } else { result }
 }
 
+/// Returns 2^n, for exponents of normal numbers.
 #[inline(always)]
 fn power_of_2(n: i32) -> f32 {
     f32::from_bits((n.wrapping_add(127) as u32) << 23)
@@ -53,7 +54,7 @@ mod tests {
     dispatch!(fn exps(x: &[f32], out: &mut [f32]) = exps_body);
 
     #[test]
-    fn agrees_with_double_precision_wherever_the_result_is_normal() {
+    fn matches_double_precision_where_the_result_is_normal() {
         let x: Vec<f32> = (0..2_000_000).map(|i| SMALLEST + i as f32 * 8.8e-5).collect();
         for level in Level::available() {
             let mut got = vec![f32::NAN; x.len()];
@@ -64,14 +65,14 @@ mod tests {
                     assert_eq!(got, f32::INFINITY, "e^{x}");
                 } else {
                     let error = (got as f64 / want - 1.0).abs();
-                    assert!(error < 2.0 * f32::EPSILON as f64, "{level:?}: e^{x} is {want}, not {got}");
+                    assert!(error < 2.0 * f32::EPSILON as f64, "{level:?}: e^{x} is {got}, expected {want}");
                 }
             }
         }
     }
 
     #[test]
-    fn ends_are_what_they_should_be() {
+    fn extreme_arguments_give_zero_infinity_and_nan() {
         let x = [0.0, -0.0, -88.0, -104.0, -1e30, f32::NEG_INFINITY, 1e30, f32::INFINITY, f32::NAN];
         for level in Level::available() {
             let mut got = [9.0; 9];

@@ -1,4 +1,4 @@
-//! Row-wise work around attention: scores of rows, and the mean of heads.
+//! Row-wise kernels of attention: scores, and the mean of heads.
 
 use std::ops::Range;
 
@@ -8,13 +8,13 @@ use crate::Real;
 use crate::rows::sum_over_rows;
 use crate::work::{self, Cost};
 
-/// Partial sums of a product, which the compiler keeps in vector registers.
+/// Partial sums of a dot product, kept in vector registers.
 const LANES: usize = 16;
 
-/// Rows of a task, at least.
+/// Minimum rows per task.
 const MIN_ROWS: usize = 64;
 
-/// `x · y`, summed in an order of its own, the same for every call.
+/// Returns `x · y`, summed in [`LANES`] partial sums.
 #[inline]
 pub(super) fn dot<T: Real>(x: &[T], y: &[T]) -> T {
     let (x_lanes, x_rest) = x.as_chunks::<LANES>();
@@ -27,10 +27,11 @@ pub(super) fn dot<T: Real>(x: &[T], y: &[T]) -> T {
     sums.into_iter().sum::<T>() + rest
 }
 
-/// Completes messages, rows of `z` (heads * width) that have room for a score of each head, by `a_src · z`; and fills
-/// `scores` (rows x heads) with `a_dst · z`.
+/// Computes the scores of `z` per head: `s = a_src · z` is written to the end of each message, `t = a_dst · z` to
+/// `scores` (rows x heads).
 ///
-/// `source` and `destination`, heads x width, are `a_src` and `a_dst`.
+/// `messages` is rows x (heads * width + heads), with `z` in the first columns. `source` and `destination` (heads x
+/// width) are `a_src` and `a_dst`.
 pub fn score<T: Real>(heads: usize, [source, destination]: [&[T]; 2], messages: &mut [T], scores: &mut [T]) {
     let all = source.len();
     let width = all / heads;
@@ -48,10 +49,10 @@ pub fn score<T: Real>(heads: usize, [source, destination]: [&[T]; 2], messages: 
     });
 }
 
-/// The backward of [`score`]: adds its share to the gradient of `z` in `grad`, the gradient of `messages`, and to those
-/// of `a_src` and `a_dst` in `sums`.
+/// Computes the backward of [`score`]: adds to the gradient of `z` in `grad`, the gradient of `messages`, and to the
+/// gradients of `a_src` and `a_dst`.
 ///
-/// `scores_grad` is the gradient of the scores of the rows `own` alone.
+/// `scores_grad` is the gradient of the scores of the rows `own`; the scores of other rows have no gradient.
 pub fn score_backward<T: Real>(
     messages: &[T],
     heads: usize,
@@ -81,7 +82,7 @@ pub fn score_backward<T: Real>(
     });
 }
 
-/// `out[h] += factors[h] * x[h]` for the `width` columns of each head.
+/// Computes `out[h] += factors[h] * x[h]` for the `width` columns of each head.
 fn add_by_head<T: Real>(factors: &[T], x: &[T], width: usize, out: &mut [T]) {
     let parts = x.chunks_exact(width).zip(out.chunks_exact_mut(width));
     for (&factor, (x, out)) in factors.iter().zip(parts) {
@@ -89,9 +90,9 @@ fn add_by_head<T: Real>(factors: &[T], x: &[T], width: usize, out: &mut [T]) {
     }
 }
 
-/// `out[r] = Σ_h x[r, h] / heads`: rows x heads * `width` to rows x `width`.
+/// Computes the mean over heads: `out[r] = Σ_h x[r, h] / heads`. `x` is rows x `heads * width`, `out` rows x `width`.
 pub fn mean_of_heads<T: Real>(x: &[T], heads: usize, width: usize, out: &mut [T]) {
-    assert_eq!(x.len(), out.len() * heads, "one row of output for the heads of a row");
+    assert_eq!(x.len(), out.len() * heads, "length of the output");
     let _work = work::begin("mean of heads", || Cost::stream(size_of_val(x), size_of_val(out)));
     let scale = T::of(1.0 / heads as f64);
     let rows = out.par_chunks_exact_mut(width).zip(x.par_chunks_exact(heads * width));
@@ -114,7 +115,7 @@ mod tests {
     const WIDTH: usize = 19;
     const ALL: usize = HEADS * WIDTH;
 
-    /// Messages and the scores of rows 2..6, one after the other.
+    /// Returns all messages, followed by the scores of rows 2..6.
     fn outcome(z: &[f64], a: [&[f64]; 2]) -> Vec<f64> {
         let mut messages = vec![f64::NAN; ROWS * (ALL + HEADS)];
         let rows = messages.chunks_exact_mut(ALL + HEADS).zip(z.chunks_exact(ALL));
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn scores_are_products_and_their_gradients_agree_with_differences() {
+    fn scores_are_dot_products_and_gradients_match_finite_differences() {
         let (z, a, b) = (noise::<f64>(1, ROWS * ALL), noise::<f64>(2, ALL), noise::<f64>(3, ALL));
         let got = outcome(&z, [&a, &b]);
         let want: f64 = (0..WIDTH).map(|c| z[2 * ALL + WIDTH + c] * a[WIDTH + c]).sum();

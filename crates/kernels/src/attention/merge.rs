@@ -1,11 +1,11 @@
-//! Attention over entries that come in two parts.
+//! Merges the attention over two parts of the entries into that over all entries.
 //!
-//! With S the sum of a part's exponentials, `a = S_a exp(top_a - top)` over the sum of both and b = 1 - a are the shares
-//! of the parts in the softmax over all entries. Outputs and mean slopes κ are means under these shares, and of the
-//! derivatives, `Σ k α f z - out κ` each, follows
+//! Let S and m be the softmax denominator and the maximum logit of a part. In the softmax over all entries, part A
+//! has the weight `a = S_A exp(m_A - m) / (S_A exp(m_A - m) + S_B exp(m_B - m))` and part B has b = 1 - a. Outputs
+//! and mean slopes κ are averaged with these weights. For the derivatives `Σ k α f z - out κ`:
 //!
 //! ```text
-//! derivative = a derivative_a + b derivative_b + a b (κ_a - κ_b) (out_a - out_b)
+//! derivative = a derivative_A + b derivative_B + a b (κ_A - κ_B) (out_A - out_B)
 //! ```
 
 use std::ops::Range;
@@ -14,17 +14,17 @@ use rayon::prelude::*;
 
 use super::saved::{Saved, SavedRows};
 use crate::Real;
-use crate::sparse::cut;
+use crate::sparse::split_by_task;
 use crate::work::{self, Cost};
 
-/// Rows of the second part in a task.
+/// Rows of the second part per task.
 const RUN: usize = 256;
 
-/// Makes of `saved` and `out`, of an attention over some entries, those of the attention over the entries of `from` as
-/// well, up to rounding: the forward over all of them at once.
+/// Merges the forward of a second part, `from` and `from_out`, into that of the first, `saved` and `out`. The result
+/// equals the forward over the entries of both parts, up to rounding.
 ///
-/// `rows_of_from` names, rising, the row that each row of `from` is about; `None`: the same rows in both. Either part of
-/// a row may be without entries. Both must have been saved in the same form.
+/// `rows_of_from` maps the rows of the second part to rows of the first, strictly ascending; `None`: the identity. A
+/// row may have no entries in either part. Both forwards must be with a backward, or both without.
 pub fn merge<T: Real>(
     (saved, out): (&mut Saved<T>, &mut [T]),
     (from, from_out): (&Saved<T>, &[T]),
@@ -33,18 +33,19 @@ pub fn merge<T: Real>(
     width: usize,
 ) {
     let all = heads * width;
-    let (rows, from_rows) = (saved.top.len() / heads, from.top.len() / heads);
+    let (rows, from_rows) = (saved.max.len() / heads, from.max.len() / heads);
     let _work = work::begin("attention merge", || cost(from, heads, width));
-    assert_eq!(saved.slopes.is_some(), from.slopes.is_some(), "both parts with a backward, or none");
-    assert_eq!((out.len(), from_out.len()), (rows * all, from_rows * all), "outputs of what was saved");
+    assert_eq!(saved.slopes.is_some(), from.slopes.is_some(), "both parts with a backward, or both without");
+    assert_eq!((out.len(), from_out.len()), (rows * all, from_rows * all), "length of the outputs");
     let listed = rows_of_from.map_or(rows, <[u32]>::len);
-    assert_eq!(listed, from_rows, "a row of the first part for every one of the second");
-    let in_order = |rows: &[u32]| rows.is_sorted_by(|a, b| a < b);
-    assert!(rows_of_from.is_none_or(in_order), "rows in their order, once each");
+    assert_eq!(listed, from_rows, "number of rows of the second part");
+    let ascending = |rows: &[u32]| rows.is_sorted_by(|a, b| a < b);
+    assert!(rows_of_from.is_none_or(ascending), "rows of the second part are not strictly ascending");
 
     let row_of = |i: usize| rows_of_from.map_or(i, |rows| rows[i] as usize);
     let tasks = tasks(rows, from_rows, row_of);
-    let parts = saved.of_tasks(&tasks, heads, width).into_par_iter().zip(cut(&tasks, all, out));
+    let parts =
+        saved.split_by_task(&tasks, heads, width).into_par_iter().zip(split_by_task(&tasks, all, out));
     parts.zip(&tasks).enumerate().for_each(|(task, ((mut saved, out), rows))| {
         for i in task * RUN..from_rows.min((task + 1) * RUN) {
             let r = row_of(i) - rows.start;
@@ -54,18 +55,18 @@ pub fn merge<T: Real>(
     });
 }
 
-/// The rows of the first part that each run of rows of the second is about, with those between them.
+/// Splits the rows of the first part into tasks, each with the rows of a run of the second part.
 fn tasks(rows: usize, from_rows: usize, row_of: impl Fn(usize) -> usize) -> Vec<Range<usize>> {
     let starts = (0..from_rows).step_by(RUN).map(|i| if i == 0 { 0 } else { row_of(i) });
-    let cuts: Vec<usize> = starts.chain([rows]).collect();
-    cuts.windows(2).map(|cut| cut[0]..cut[1]).collect()
+    let bounds: Vec<usize> = starts.chain([rows]).collect();
+    bounds.windows(2).map(|bounds| bounds[0]..bounds[1]).collect()
 }
 
-/// Two rows are read and one is written.
+/// Returns the cost: per row of the second part, two rows are read and one is written.
 fn cost<T: Real>(from: &Saved<T>, heads: usize, width: usize) -> Cost {
-    // Output, largest logit and inverse sum; derivative and mean slope.
+    // Output, maximum logit and inverse sum; with a backward, derivative and mean slope.
     let numbers = heads * (width + 2) + from.slopes.as_ref().map_or(0, |_| heads * (width + 1));
-    let bytes = from.top.len() / heads * numbers * size_of::<T>();
+    let bytes = from.max.len() / heads * numbers * size_of::<T>();
     Cost::stream(2 * bytes, bytes)
 }
 
@@ -76,39 +77,42 @@ pub(super) fn merge_row<T: Real>(
     i: usize,
     width: usize,
 ) {
-    let heads = saved.top.len();
+    let heads = saved.max.len();
     for (h, out) in out.chunks_exact_mut(width).enumerate() {
         let at = i * heads + h;
         let columns = at * width..(at + 1) * width;
-        let sums = [&mut saved.top[h], &mut saved.inverse[h]];
-        let Some([kept, added]) = merge_sums(sums, [from.top[at], from.inverse[at]]) else { continue };
+        let sums = [&mut saved.max[h], &mut saved.inverse_sum[h]];
+        let Some([a, b]) = merge_sums(sums, [from.max[at], from.inverse_sum[at]]) else { continue };
         let from_out = &from_out[columns.clone()];
         if let (Some(slopes), Some(from)) = (&mut saved.slopes, &from.slopes) {
-            let across = kept * added * (slopes.mean[h] - from.mean[at]);
+            let cross = a * b * (slopes.mean[h] - from.mean[at]);
             let derivatives = slopes.derivative[h * width..(h + 1) * width].iter_mut();
             let derivatives = derivatives.zip(&from.derivative[columns]);
             for ((d, &from_d), (&o, &from_o)) in derivatives.zip(out.iter().zip(from_out)) {
-                *d = kept * *d + added * from_d + across * (o - from_o);
+                *d = a * *d + b * from_d + cross * (o - from_o);
             }
-            slopes.mean[h] = kept * slopes.mean[h] + added * from.mean[at];
+            slopes.mean[h] = a * slopes.mean[h] + b * from.mean[at];
         }
-        out.iter_mut().zip(from_out).for_each(|(o, &from_o)| *o = kept * *o + added * from_o);
+        out.iter_mut().zip(from_out).for_each(|(o, &from_o)| *o = a * *o + b * from_o);
     }
 }
 
-/// Merges the softmax of another part into that of the first, and returns the shares of both; `None` if the other is
-/// without entries.
-fn merge_sums<T: Real>([top, inverse]: [&mut T; 2], [from_top, from_inverse]: [T; 2]) -> Option<[T; 2]> {
-    if from_inverse == T::zero() {
+/// Merges maximum and inverse sum of the second part into those of the first. Returns the weights of both parts; `None`
+/// if the second has no entries.
+fn merge_sums<T: Real>(
+    [max, inverse_sum]: [&mut T; 2],
+    [from_max, from_inverse_sum]: [T; 2],
+) -> Option<[T; 2]> {
+    if from_inverse_sum == T::zero() {
         return None;
     }
-    if *inverse == T::zero() {
-        (*top, *inverse) = (from_top, from_inverse);
+    if *inverse_sum == T::zero() {
+        (*max, *inverse_sum) = (from_max, from_inverse_sum);
         return Some([T::zero(), T::one()]);
     }
-    let largest = (*top).max(from_top);
-    let weights = [(*top - largest).exp() / *inverse, (from_top - largest).exp() / from_inverse];
+    let largest = (*max).max(from_max);
+    let weights = [(*max - largest).exp() / *inverse_sum, (from_max - largest).exp() / from_inverse_sum];
     let sum = weights[0] + weights[1];
-    (*top, *inverse) = (largest, T::one() / sum);
+    (*max, *inverse_sum) = (largest, T::one() / sum);
     Some(weights.map(|weight| weight / sum))
 }

@@ -1,54 +1,56 @@
-//! Attention as it stands in the books: the oracle of the fast one, and what double precision uses.
+//! Reference implementation of attention, for any precision. Tests compare the fast one with it.
 
 use rayon::prelude::*;
 
 use super::saved::{Saved, Slopes};
-use super::{Attention, Facts, Heads};
+use super::{Attention, HeadRows, HeadStats};
 use crate::Real;
 use crate::activation::Activation;
 use crate::buffer::Buffer;
 use crate::sparse::Pattern;
 
 impl<T: Real> Attention<'_, T> {
-    /// The logit of an entry from `column` in a row of score `t`.
+    /// Returns the logit of an entry in `column` of a row with score `t`.
     fn logit(&self, t: T, column: usize, head: usize) -> T {
         let source = self.messages[column * self.pitch() + self.heads * self.width + head];
         Activation::LeakyRelu(self.slope).at(source + t)
     }
 
+    /// Returns the slope of the leaky ReLU.
     fn slope_at(&self, logit: T) -> T {
         Activation::LeakyRelu(self.slope).slope_at(logit)
     }
 
-    /// The columns of a row, itself last.
+    /// Returns the columns of a row's entries, that of the self-loop last.
     fn columns_of(&self, row: usize) -> impl Iterator<Item = usize> + Clone {
         let entries = &self.pattern.columns[self.pattern.row(row)];
         entries.iter().map(|&c| c as usize).chain(self.first.map(|first| first + row))
     }
 }
 
-/// What a forward gives for one row and head.
+/// Results of a forward for one row and head.
 struct Row<'a, T> {
     out: &'a mut [T],
     derivative: &'a mut [T],
-    top: &'a mut T,
-    inverse: &'a mut T,
+    max: &'a mut T,
+    inverse_sum: &'a mut T,
     mean: &'a mut T,
 }
 
 impl<T: Real> Row<'_, T> {
+    /// Computes the results for row `r` and head `h`.
     fn attend(self, at: &Attention<T>, r: usize, h: usize) {
         let t = at.destination[r * at.heads + h];
         let logits = at.columns_of(r).map(|u| at.logit(t, u, h));
-        let top = logits.clone().fold(T::neg_infinity(), T::max);
-        let sum: T = logits.map(|l| (l - top).exp()).sum();
-        let inverse = if sum == T::zero() { T::zero() } else { T::one() / sum };
+        let max = logits.clone().fold(T::neg_infinity(), T::max);
+        let sum: T = logits.map(|l| (l - max).exp()).sum();
+        let inverse_sum = if sum == T::zero() { T::zero() } else { T::one() / sum };
         self.out.fill(T::zero());
         self.derivative.fill(T::zero());
         let mut mean = T::zero();
         for u in at.columns_of(r) {
             let logit = at.logit(t, u, h);
-            let alpha = (logit - top).exp() * inverse;
+            let alpha = (logit - max).exp() * inverse_sum;
             let (weight, slope) = (alpha * at.factor(r, u, h), at.slope_at(logit));
             mean += slope * alpha;
             for (c, &z) in at.z(u, h).iter().enumerate() {
@@ -57,32 +59,32 @@ impl<T: Real> Row<'_, T> {
             }
         }
         self.derivative.iter_mut().zip(&*self.out).for_each(|(d, &o)| *d -= mean * o);
-        (*self.top, *self.inverse, *self.mean) = (top, inverse, mean);
+        (*self.max, *self.inverse_sum, *self.mean) = (max, inverse_sum, mean);
     }
 }
 
-/// Fills `out`, and `saved` in the form it has.
+/// Implements [`Attention::forward`].
 pub(super) fn forward<T: Real>(at: &Attention<T>, saved: Option<&mut Saved<T>>, out: &mut [T]) {
     let (heads, width) = (at.heads, at.width);
-    let [mut top, mut inverse, mut mean] = [(); 3].map(|()| Buffer::<T>::unspecified(at.rows() * heads));
+    let [mut max, mut inverse_sum, mut mean] = [(); 3].map(|()| Buffer::<T>::unspecified(at.rows() * heads));
     let mut derivative = Buffer::<T>::unspecified(out.len());
     let rows = out.par_chunks_exact_mut(width).zip(derivative.par_chunks_exact_mut(width));
-    let sums = top.par_iter_mut().zip(&mut inverse[..]).zip(&mut mean[..]);
-    rows.zip(sums).enumerate().for_each(|(i, ((out, derivative), ((top, inverse), mean)))| {
-        Row { out, derivative, top, inverse, mean }.attend(at, i / heads, i % heads);
+    let sums = max.par_iter_mut().zip(&mut inverse_sum[..]).zip(&mut mean[..]);
+    rows.zip(sums).enumerate().for_each(|(i, ((out, derivative), ((max, inverse_sum), mean)))| {
+        Row { out, derivative, max, inverse_sum, mean }.attend(at, i / heads, i % heads);
     });
     if let Some(saved) = saved {
         let slopes = saved.slopes.is_some().then_some(Slopes { mean, derivative });
-        *saved = Saved { top, inverse, slopes };
+        *saved = Saved { max, inverse_sum, slopes };
     }
 }
 
-/// Fills `messages_grad`. Facts and gradient are those of `rows` of theirs, if given.
+/// Implements [`Attention::messages_backward`].
 pub(super) fn backward<T: Real>(
     at: &Attention<T>,
     back: Pattern,
-    (facts, rows): (&[Facts<T>], Option<&[u32]>),
-    grad: Heads<T>,
+    (stats, rows): (&[HeadStats<T>], Option<&[u32]>),
+    grad: HeadRows<T>,
     messages_grad: &mut [T],
 ) {
     let (heads, width) = (at.heads, at.width);
@@ -93,9 +95,9 @@ pub(super) fn backward<T: Real>(
         for v in entries.chain(at.own_row(u)) {
             let row = rows.map_or(v, |rows| rows[v] as usize);
             for h in 0..heads {
-                let [t, top, inverse, d] = facts[row * heads + h];
+                let [t, max, inverse_sum, d] = stats[row * heads + h];
                 let logit = at.logit(t, u, h);
-                let alpha = (logit - top).exp() * inverse;
+                let alpha = (logit - max).exp() * inverse_sum;
                 let (factor, grad) = (at.factor(v, u, h), grad.at(row, h, width));
                 let product: T = grad.iter().zip(at.z(u, h)).map(|(&g, &z)| g * z).sum();
                 source_grad[h] += at.slope_at(logit) * alpha * (factor * product - d);

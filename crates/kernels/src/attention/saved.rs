@@ -1,61 +1,62 @@
-//! What a forward keeps of its rows.
+//! Values that a forward saves for the backward.
 
 use std::ops::Range;
 
 use crate::Real;
 use crate::buffer::Buffer;
 
-/// What a backward needs of its forward, and [`merge`](super::merge()) of both parts, beside the output.
+/// Values of a forward, beside the output, that the backward and [`merge`](super::merge()) need.
 ///
-/// Of a row without entries the largest logit is -∞ and all else is 0.
+/// For a row without entries, the maximum logit is -∞ and all other values are 0.
 #[derive(Debug, Clone)]
 pub struct Saved<T: Real> {
-    /// Rows x heads: the largest logit, and the inverse of the sum of all exponentials, the largest being 1.
-    pub(super) top: Buffer<T>,
-    pub(super) inverse: Buffer<T>,
-    /// What only a backward needs.
+    /// Maximum logit m: rows x heads.
+    pub(super) max: Buffer<T>,
+    /// Inverse of the softmax denominator `Σ exp(l - m)`: rows x heads.
+    pub(super) inverse_sum: Buffer<T>,
+    /// Values that only a backward needs.
     pub(super) slopes: Option<Slopes<T>>,
 }
 
-/// How the output of each row and head follows its score `t`.
+/// Derivatives with respect to the destination score `t`.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Slopes<T: Real> {
-    /// κ, the mean slope of the leaky ReLU under the weights, `Σ_e k_e α_e`: rows x heads.
+    /// Mean slope of the leaky ReLU, κ = `Σ_e k_e α_e`: rows x heads.
     pub mean: Buffer<T>,
-    /// Derivative of the output with respect to `t` of its row and head: rows x `heads * width`.
+    /// Derivative of the output with respect to `t`: rows x `heads * width`.
     pub derivative: Buffer<T>,
 }
 
 impl<T: Real> Default for Saved<T> {
-    /// To be filled by a forward that has a backward.
+    /// Returns empty values for a forward with a backward.
     fn default() -> Self {
         Saved { slopes: Some(Slopes::default()), ..Self::for_evaluation() }
     }
 }
 
 impl<T: Real> Saved<T> {
-    /// To be filled by a forward that has no backward: as much as merging needs.
+    /// Returns empty values for a forward without a backward: only those that merging needs.
     pub fn for_evaluation() -> Self {
-        Saved { top: Buffer::default(), inverse: Buffer::default(), slopes: None }
+        Saved { max: Buffer::default(), inverse_sum: Buffer::default(), slopes: None }
     }
 
-    /// Room for so many rows, of the same form.
-    pub(super) fn make_room(&mut self, rows: usize, heads: usize, width: usize) {
+    /// Allocates the values of `rows` rows, with unspecified content.
+    pub(super) fn allocate(&mut self, rows: usize, heads: usize, width: usize) {
         let by_head = || Buffer::unspecified(rows * heads);
         let derivative = || Buffer::unspecified(rows * heads * width);
         let slopes = self.slopes.is_some().then(|| Slopes { mean: by_head(), derivative: derivative() });
-        *self = Saved { top: by_head(), inverse: by_head(), slopes };
+        *self = Saved { max: by_head(), inverse_sum: by_head(), slopes };
     }
 
-    /// All rows.
+    /// Returns all rows.
     pub(super) fn rows(&mut self) -> SavedRows<'_, T> {
-        let Saved { top, inverse, slopes } = self;
+        let Saved { max, inverse_sum, slopes } = self;
         let slopes = slopes.as_mut().map(|Slopes { mean, derivative }| SlopeRows { mean, derivative });
-        SavedRows { top, inverse, slopes }
+        SavedRows { max, inverse_sum, slopes }
     }
 
-    /// The rows that belong to each task.
-    pub(super) fn of_tasks(
+    /// Splits all rows by task.
+    pub(super) fn split_by_task(
         &mut self,
         tasks: &[Range<usize>],
         heads: usize,
@@ -73,8 +74,8 @@ impl<T: Real> Saved<T> {
 
 /// Rows of a [`Saved`].
 pub(super) struct SavedRows<'a, T> {
-    pub top: &'a mut [T],
-    pub inverse: &'a mut [T],
+    pub max: &'a mut [T],
+    pub inverse_sum: &'a mut [T],
     pub slopes: Option<SlopeRows<'a, T>>,
 }
 
@@ -85,13 +86,13 @@ pub(super) struct SlopeRows<'a, T> {
 }
 
 impl<'a, T: Real> SavedRows<'a, T> {
-    /// One of the rows.
+    /// Returns one of the rows.
     #[inline(always)]
-    pub fn row(&mut self, r: usize, heads: usize, width: usize) -> SavedRows<'_, T> {
+    pub(super) fn row(&mut self, r: usize, heads: usize, width: usize) -> SavedRows<'_, T> {
         let (scores, all) = (r * heads..(r + 1) * heads, r * heads * width..(r + 1) * heads * width);
         SavedRows {
-            top: &mut self.top[scores.clone()],
-            inverse: &mut self.inverse[scores.clone()],
+            max: &mut self.max[scores.clone()],
+            inverse_sum: &mut self.inverse_sum[scores.clone()],
             slopes: self.slopes.as_mut().map(|slopes| SlopeRows {
                 mean: &mut slopes.mean[scores],
                 derivative: &mut slopes.derivative[all],
@@ -99,24 +100,24 @@ impl<'a, T: Real> SavedRows<'a, T> {
         }
     }
 
-    /// The rows before `r`, and the others.
-    pub fn split_at(self, r: usize, heads: usize, width: usize) -> (Self, Self) {
-        let (top, other_top) = self.top.split_at_mut(r * heads);
-        let (inverse, other_inverse) = self.inverse.split_at_mut(r * heads);
-        let cut_slopes = |slopes: SlopeRows<'a, T>| {
+    /// Splits the rows before `r` from the others.
+    pub(super) fn split_at(self, r: usize, heads: usize, width: usize) -> (Self, Self) {
+        let (max, other_max) = self.max.split_at_mut(r * heads);
+        let (inverse_sum, other_inverse_sum) = self.inverse_sum.split_at_mut(r * heads);
+        let split_slopes = |slopes: SlopeRows<'a, T>| {
             let (mean, other_mean) = slopes.mean.split_at_mut(r * heads);
             let (derivative, other) = slopes.derivative.split_at_mut(r * heads * width);
             (SlopeRows { mean, derivative }, SlopeRows { mean: other_mean, derivative: other })
         };
-        let (slopes, other_slopes) = self.slopes.map(cut_slopes).unzip();
-        let other = SavedRows { top: other_top, inverse: other_inverse, slopes: other_slopes };
-        (SavedRows { top, inverse, slopes }, other)
+        let (slopes, other_slopes) = self.slopes.map(split_slopes).unzip();
+        let other = SavedRows { max: other_max, inverse_sum: other_inverse_sum, slopes: other_slopes };
+        (SavedRows { max, inverse_sum, slopes }, other)
     }
 
-    /// What is known of rows without entries.
-    pub fn clear(&mut self) {
-        self.top.fill(T::neg_infinity());
-        self.inverse.fill(T::zero());
+    /// Sets the values of rows without entries.
+    pub(super) fn clear(&mut self) {
+        self.max.fill(T::neg_infinity());
+        self.inverse_sum.fill(T::zero());
         if let Some(slopes) = &mut self.slopes {
             slopes.mean.fill(T::zero());
             slopes.derivative.fill(T::zero());

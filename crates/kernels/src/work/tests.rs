@@ -19,11 +19,11 @@ use crate::{layer_norm, rows};
 const F: usize = size_of::<f32>();
 const ROWS: usize = 5;
 const WIDTH: usize = 3;
-/// Numbers of a matrix, and its bytes.
+/// Numbers and bytes of a matrix.
 const ALL: usize = ROWS * WIDTH;
 const SIZE: usize = ALL * F;
 
-/// The one piece of work in what `work` does.
+/// Returns the only kernel call of `work`.
 #[track_caller]
 fn only(work: impl FnOnce()) -> (&'static str, Cost) {
     let ((), done) = record(work);
@@ -32,7 +32,7 @@ fn only(work: impl FnOnce()) -> (&'static str, Cost) {
     (done[0].kernel, done[0].cost)
 }
 
-/// Checks that `work` is one stream of so many bytes.
+/// Checks that `work` is one stream of these numbers of bytes.
 #[track_caller]
 fn assert_stream(read: usize, written: usize, work: impl FnOnce()) {
     let (kernel, cost) = only(work);
@@ -41,7 +41,7 @@ fn assert_stream(read: usize, written: usize, work: impl FnOnce()) {
 }
 
 #[test]
-fn only_what_happens_while_recording_is_recorded() {
+fn calls_outside_of_a_recording_are_not_recorded() {
     let work = || rows::scale(2.0f32, &mut [1.0; 4]);
     work();
     let ((), done) = record(|| (0..3).for_each(|_| work()));
@@ -51,7 +51,7 @@ fn only_what_happens_while_recording_is_recorded() {
 }
 
 #[test]
-fn of_nested_kernels_the_outermost_counts() {
+fn only_the_outermost_of_nested_kernels_is_recorded() {
     let ((), done) = record(|| {
         let outer = begin("outer", || Cost::stream(1, 2));
         rows::scale(2.0f32, &mut [1.0; 4]);
@@ -76,7 +76,7 @@ fn recordings_may_be_nested_and_survive_a_panic() {
 }
 
 #[test]
-fn products_count_operations() {
+fn products_count_flops_and_bytes() {
     let (a, b, mut c) = ([1.0f32; 10], [1.0f32; 6], [0.0f32; 15]);
     let (_, cost) = only(|| {
         multiply(1.0, Tall::new(&a, 5, 2), Mat::new(&b, 2, 3), Start::Zero, &mut c, 3);
@@ -89,13 +89,13 @@ fn products_count_operations() {
     assert_eq!(cost, Cost { kind, flops: 60, bytes: 4 * (10 + 15 + 2 * 6) });
 }
 
-/// Three rows; the second ends before its last entry, which is left out.
+/// Three rows; the last entry of the second is omitted.
 const PATTERN: Pattern = Pattern { starts: &[0, 2, 4], ends: &[2, 3, 5], columns: &[1, 3, 0, 2, 4] };
 /// Bytes of the pattern.
 const INDEX: usize = 4 * 4 + 3 * 8;
 
 #[test]
-fn aggregations_count_a_row_an_entry() {
+fn aggregations_count_one_row_per_entry() {
     let x = [1.0f32; ALL];
     let mut out = [0.0f32; 3 * WIDTH];
     let kind = |row_bytes, set_bytes| Kind::Gather { rows: 3, entries: 4, row_bytes, set_bytes };
@@ -116,7 +116,7 @@ fn aggregations_count_a_row_an_entry() {
 }
 
 #[test]
-fn attention_counts_a_message_an_entry_and_back_a_gradient() {
+fn attention_counts_one_message_or_gradient_per_entry() {
     let (heads, width) = (2, 3);
     let pitch = heads * (width + 1);
     let messages = vec![0.5f32; ROWS * pitch];
@@ -143,7 +143,7 @@ fn attention_counts_a_message_an_entry_and_back_a_gradient() {
 
     let back = Transpose::of(PATTERN, ROWS);
     let (mut messages_grad, mut destination_grad) = (vec![0.0; messages.len()], [0.0; 6]);
-    // A gradient of all heads' own, and one that they share.
+    // One gradient per head, and one for all heads.
     for columns in [heads * width, width] {
         let grad = vec![1.0f32; 3 * columns];
         let (_, cost) = only(|| {
@@ -153,13 +153,13 @@ fn attention_counts_a_message_an_entry_and_back_a_gradient() {
         let row_bytes = (columns + 4 * heads) * F;
         let kind = Kind::Gather { rows: ROWS, entries: 4, row_bytes, set_bytes: 3 * row_bytes };
         let gathered = (4 + 3) * row_bytes + 4 * 4 + ROWS * 8;
-        let beside = 2 * messages.len() * F + (grad.len() + 2 * 18 + 2 * 6) * F;
-        assert_eq!(cost, Cost { kind, flops: 0, bytes: (gathered + beside) as u64 });
+        let other = 2 * messages.len() * F + (grad.len() + 2 * 18 + 2 * 6) * F;
+        assert_eq!(cost, Cost { kind, flops: 0, bytes: (gathered + other) as u64 });
     }
 }
 
 #[test]
-fn work_around_attention_counts_its_matrices() {
+fn attention_scores_and_means_count_their_matrices() {
     let (heads, all) = (2, 6);
     let a = [1.0f32; 6];
     let (mut messages, mut scores) = (vec![1.0f32; ROWS * (all + heads)], vec![0.0f32; ROWS * heads]);
@@ -176,7 +176,7 @@ fn work_around_attention_counts_its_matrices() {
 }
 
 #[test]
-fn row_wise_work_counts_its_matrices() {
+fn row_wise_kernels_count_their_matrices() {
     let x = [1.0f32; ALL];
     let mut y = x;
     let rows_read = 2 * WIDTH * F;
@@ -225,7 +225,7 @@ fn norms_and_tails_count_their_matrices() {
 #[test]
 fn losses_and_steps_count_their_arrays() {
     let (x, mut y, mut m, mut v) = ([1.0f32; ALL], [0.0f32; ALL], [0.0f32; ALL], [0.0f32; ALL]);
-    // Two rows count: their logits, numbers and labels are read, all gradients written.
+    // Two rows are listed: their logits, indices and labels are read; all gradients are written.
     assert_stream(2 * (WIDTH * F + 8), SIZE, || {
         cross_entropy(&x, WIDTH, &[0, 2], &[1, 1], 2, &mut y);
     });

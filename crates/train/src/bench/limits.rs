@@ -1,8 +1,9 @@
-//! What this machine can do, asked of it: the same threads of the same process, the best of several tries.
+//! Measures the rates that bound kernels on this machine, in this process and on its threads. A rate is the best of
+//! several repetitions.
 //!
-//! - products: the rate of the same function at that shape, on arrays of its own;
-//! - gathers: the rate of a plain loop over random rows of that width out of a matrix of that size, with no result to write;
-//! - streams: the rate of plain loops over as many bytes, so that what fits a cache is held to the cache.
+//! - GEMM: the rate of our own function at the same shape, on separate arrays;
+//! - gathers: the bandwidth of a plain loop over random rows of that width, from a matrix of that size, without output;
+//! - streams: the bandwidth of plain loops over as many bytes, so that data that fits a cache is compared with that cache.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -15,34 +16,35 @@ use halograph_kernels::{Real, probe};
 use rayon::prelude::*;
 use serde::Serialize;
 
-/// A rate is the best of at least so many tries, and of as many as fit this time.
-const TRIES: usize = 5;
-const TIME: Duration = Duration::from_millis(100);
-/// Past these sizes rates no longer change: bytes of a matrix, of all gathered rows, and of a stream.
-const MOST_BYTES: usize = 256 << 20;
-const MOST_SET: usize = 1 << 30;
-const MOST_GATHERED: usize = 4 << 30;
+/// Least number of repetitions, and least time for all of them.
+const MIN_REPETITIONS: usize = 5;
+const MIN_TIME: Duration = Duration::from_millis(100);
+/// Larger sizes have the same rates: bytes of a GEMM operand, of the matrix of a gather, of all gathered rows.
+const MAX_OPERAND: usize = 256 << 20;
+const MAX_SET: usize = 1 << 30;
+const MAX_GATHERED: usize = 4 << 30;
+/// Smallest and largest stream measured, in bytes.
 const STREAMS: [usize; 2] = [128 << 10, 512 << 20];
 
-/// A rate that was measured.
+/// A measured rate.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Rate {
-    /// Of what.
+    /// Access pattern or shape.
     pub what: String,
-    /// Operations or bytes a second.
+    /// FLOP or bytes per second.
     pub per_second: f64,
     /// `FLOP` or `B`.
     pub unit: &'static str,
 }
 
-/// Measured rates, each asked once.
+/// Rates by kind of work; each is measured once.
 #[derive(Default)]
 pub(super) struct Limits {
     rates: HashMap<Kind, f64>,
 }
 
 impl Limits {
-    /// Seconds that `cost` takes at least, computed in numbers of type `T`.
+    /// Returns the seconds that `cost` takes at its measured rate. Measures the rate at the first call for its class.
     pub(super) fn seconds<T: Real>(&mut self, cost: &Cost) -> f64 {
         let amount = amount(cost).0;
         if amount == 0 {
@@ -53,22 +55,29 @@ impl Limits {
         amount as f64 / rate
     }
 
-    /// The rates that tell machines apart.
+    /// Returns rates that characterise the machine.
     pub(super) fn overview<T: Real>(&mut self) -> Vec<Rate> {
         let streams = [1 << 20, 16 << 20, STREAMS[1]].into_iter().flat_map(|bytes| {
             let update = Cost::stream(bytes / 3 * 2, bytes / 3);
             let size = mebibytes(bytes);
-            [(format!("read, {size}"), Cost::stream(bytes, 0)), (format!("read and write, {size}"), update)]
+            let read = (format!("stream read, {size}"), Cost::stream(bytes, 0));
+            [read, (format!("stream read and write, {size}"), update)]
         });
         let gather = |set_bytes: usize| {
             let kind = Kind::Gather { rows: 1 << 14, entries: 1 << 19, row_bytes: 1 << 10, set_bytes };
-            let what = format!("random rows of 1 KiB, out of {}", mebibytes(set_bytes));
+            let what = format!("gather of random 1 KiB rows, {}", mebibytes(set_bytes));
             (what, Cost { kind, flops: 0, bytes: 1 })
         };
-        let product = Cost::product([1 << 14, 256, 256], size_of::<T>());
-        let product = ("product, 16384 x 256 x 256".to_string(), product);
-        let all = streams.chain([gather(8 << 20), gather(256 << 20), product]);
+        let gemm = ("GEMM, 16384 x 256 x 256".to_string(), large_gemm::<T>());
+        let all = streams.chain([gather(8 << 20), gather(256 << 20), gemm]);
         all.collect::<Vec<_>>().into_iter().map(|(what, cost)| self.named::<T>(what, &cost)).collect()
+    }
+
+    /// Returns the arithmetic intensity (FLOP/B) above which work is compute-bound: GEMM rate / stream bandwidth.
+    pub(super) fn ridge_point<T: Real>(&mut self) -> f64 {
+        let (gemm, stream) = (large_gemm::<T>(), Cost::stream(STREAMS[1] / 3 * 2, STREAMS[1] / 3));
+        let flops = gemm.flops as f64 / self.seconds::<T>(&gemm);
+        flops / (stream.bytes as f64 / self.seconds::<T>(&stream))
     }
 
     fn named<T: Real>(&mut self, what: String, cost: &Cost) -> Rate {
@@ -77,7 +86,11 @@ impl Limits {
     }
 }
 
-/// What a limit is reckoned by, and its unit.
+fn large_gemm<T: Real>() -> Cost {
+    Cost::product([1 << 14, 256, 256], size_of::<T>())
+}
+
+/// Returns the FLOP or bytes that bound a piece of work, and their unit.
 pub(super) fn amount(cost: &Cost) -> (u64, &'static str) {
     match cost.kind {
         Kind::Product { .. } | Kind::Outer { .. } => (cost.flops, "FLOP"),
@@ -89,12 +102,12 @@ fn mebibytes(bytes: usize) -> String {
     format!("{} MiB", bytes >> 20)
 }
 
-/// What is measured for work of this kind: one that stands for all of about its size.
+/// Returns the work whose rate is measured for `kind`: streams of about the same size share one.
 pub(super) fn class(kind: Kind) -> Kind {
     match kind {
         Kind::Stream { read, written } => {
             let bytes = (read + written).clamp(STREAMS[0], STREAMS[1]);
-            // To the nearest power of two.
+            // Round to the nearest power of two.
             let bytes = (bytes + bytes / 3).next_power_of_two() / 2;
             if 4 * written < read {
                 Kind::Stream { read: bytes, written: 0 }
@@ -113,26 +126,26 @@ fn rate<T: Real>(kind: Kind) -> f64 {
         Kind::Gather { entries, row_bytes, set_bytes, .. } => gather_rate(entries, row_bytes, set_bytes),
         Kind::Stream { read, written } => stream_rate(read, written),
     };
-    // The next one needs other sizes.
+    // The next measurement needs other sizes.
     buffer::release();
     rate
 }
 
-/// Seconds of the fastest of several runs of `work`.
+/// Runs `work` several times; returns the seconds of the fastest repetition.
 fn fastest(mut work: impl FnMut()) -> f64 {
-    // The first touches memory that nobody had before.
+    // Warm-up: page faults.
     work();
     let begin = Instant::now();
     let mut best = f64::INFINITY;
-    for tries in 1.. {
+    for repetition in 1.. {
         let start = Instant::now();
         work();
         best = best.min(start.elapsed().as_secs_f64());
-        if tries >= TRIES && begin.elapsed() >= TIME {
+        if repetition >= MIN_REPETITIONS && begin.elapsed() >= MIN_TIME {
             break;
         }
     }
-    // A clock may be too coarse for next to nothing.
+    // The clock may be too coarse for very short work.
     best.max(1e-9)
 }
 
@@ -142,36 +155,36 @@ fn filled<T: Real>(len: usize) -> Buffer<T> {
     buffer
 }
 
-/// As many rows of this width as need not be fewer.
-fn some_rows<T>(rows: usize, width: usize) -> usize {
-    rows.min((MOST_BYTES / (width.max(1) * size_of::<T>())).max(1))
+/// Returns `rows`, reduced so that an operand has at most [`MAX_OPERAND`] bytes.
+fn limited_rows<T>(rows: usize, width: usize) -> usize {
+    rows.min((MAX_OPERAND / (width.max(1) * size_of::<T>())).max(1))
 }
 
-/// Operations a second.
+/// Measures FLOP per second.
 fn product_rate<T: Real>([m, k, n]: [usize; 3]) -> f64 {
-    let m = some_rows::<T>(m, k.max(n));
+    let m = limited_rows::<T>(m, k.max(n));
     let (a, b, mut c) = (filled::<T>(m * k), filled::<T>(k * n), filled::<T>(m * n));
     let seconds =
         fastest(|| multiply(T::one(), Tall::new(&a, m, k), Mat::new(&b, k, n), Start::Zero, &mut c, n));
     2.0 * (m * k * n) as f64 / seconds
 }
 
-/// Operations a second.
+/// Measures FLOP per second.
 fn outer_rate<T: Real>(rows: usize, [m, n]: [usize; 2]) -> f64 {
-    let rows = some_rows::<T>(rows, m.max(n));
+    let rows = limited_rows::<T>(rows, m.max(n));
     let (g, x, mut sum) = (filled::<T>(rows * m), filled::<T>(rows * n), filled::<T>(m * n));
-    // Sums stay finite: numbers that are not may take another path.
-    let share = T::of(1e-6);
-    let seconds = fastest(|| add_outer(share, Tall::new(&g, rows, m), Tall::new(&x, rows, n), &mut sum));
+    // Keeps sums finite: other values may be slower.
+    let scale = T::of(1e-6);
+    let seconds = fastest(|| add_outer(scale, Tall::new(&g, rows, m), Tall::new(&x, rows, n), &mut sum));
     2.0 * (rows * m * n) as f64 / seconds
 }
 
-/// Bytes a second.
+/// Measures bytes per second.
 fn gather_rate(entries: usize, row_bytes: usize, set_bytes: usize) -> f64 {
     let width = row_bytes.div_ceil(size_of::<f32>()).max(1);
     let row_bytes = width * size_of::<f32>();
-    let set = (set_bytes.min(MOST_SET) / row_bytes).max(1);
-    let entries = entries.clamp(1, (MOST_GATHERED / row_bytes).max(1)) as u64;
+    let set = (set_bytes.min(MAX_SET) / row_bytes).max(1);
+    let entries = entries.clamp(1, (MAX_GATHERED / row_bytes).max(1)) as u64;
     let key = Key::new(0, "random rows");
     let rows: Vec<u32> = (0..entries).into_par_iter().map(|i| key.below(i, set as u64) as u32).collect();
     let x = filled::<f32>(set * width);
@@ -181,7 +194,7 @@ fn gather_rate(entries: usize, row_bytes: usize, set_bytes: usize) -> f64 {
     (rows.len() * row_bytes + size_of_val(&*rows)) as f64 / seconds
 }
 
-/// Bytes a second.
+/// Measures bytes per second.
 fn stream_rate(read: usize, written: usize) -> f64 {
     if written == 0 {
         let x = filled::<f32>(read / size_of::<f32>());
@@ -201,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_of_about_one_size_share_a_rate() {
+    fn streams_of_similar_size_share_a_rate() {
         let of = |read, written| class(Kind::Stream { read, written });
         assert_eq!(of(1 << 20, 0), Kind::Stream { read: 1 << 20, written: 0 });
         assert_eq!(of(1_200_000, 5), of(900_000, 9));
@@ -211,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_work_has_a_limit() {
+    fn every_kind_of_work_has_a_rate() {
         use halograph_kernels::sparse::Pattern;
         let mut limits = Limits::default();
         let pattern = Pattern::new(&[0, 2, 2], &[1, 0]);
@@ -224,6 +237,7 @@ mod tests {
             Cost::stream(100, 100),
             Cost::stream(100, 0),
         ];
+        assert!(limits.ridge_point::<f64>() > 0.0);
         for cost in costs {
             let seconds = limits.seconds::<f64>(&cost);
             assert!(seconds.is_finite() && seconds >= 0.0, "{cost:?}: {seconds}");

@@ -1,4 +1,4 @@
-//! What this machine is.
+//! Describes the machine and its load.
 
 use std::fs;
 use std::time::Instant;
@@ -6,52 +6,52 @@ use std::time::Instant;
 use halograph_kernels::simd::Level;
 use serde::Serialize;
 
-/// The machine a figure stands for.
+/// The machine that a measurement was made on.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Machine {
-    /// What the CPU calls itself.
+    /// Model name of the CPU.
     pub cpu: String,
-    /// Cores this process may use.
+    /// Cores that this process may use.
     pub cores: usize,
-    /// The instructions kernels use.
+    /// Instruction set of the kernels.
     pub simd: &'static str,
-    /// Bytes of the last cache, where the system tells.
+    /// Bytes of the last-level cache, if the system reports it.
     pub cache_bytes: Option<u64>,
 }
 
 impl Machine {
-    /// This one.
+    /// Returns the machine that this process runs on. Reads `/proc` and `/sys`.
     pub fn here() -> Self {
         Machine {
             cpu: cpu().unwrap_or_else(|| std::env::consts::ARCH.to_string()),
             cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
             simd: Level::best().name(),
-            cache_bytes: last_cache(),
+            cache_bytes: last_level_cache(),
         }
     }
 }
 
-/// A look at who uses the CPUs, to be held against a later one.
-pub(super) struct Usage {
+/// CPU time used up to a point in time, by all processes and by this one.
+pub(super) struct CpuUsage {
     at: Instant,
-    /// Ticks of all CPUs that were not idle, stolen ones included, and of this process.
+    /// Busy ticks of all CPUs, including stolen ones, and ticks of this process.
     ticks: Option<(u64, u64)>,
 }
 
-/// Ticks a second in `/proc`: fixed by the kernel's interface, whatever its own clock.
-const TICKS: f64 = 100.0;
+/// Ticks per second in `/proc` (`USER_HZ`).
+const TICKS_PER_SECOND: f64 = 100.0;
 
-impl Usage {
+impl CpuUsage {
     pub(super) fn now() -> Self {
-        Usage { at: Instant::now(), ticks: ticks() }
+        CpuUsage { at: Instant::now(), ticks: ticks() }
     }
 
-    /// The share of all CPU time since then that went to others, where the system tells.
-    pub(super) fn others(&self) -> Option<f64> {
+    /// Returns the fraction of CPU time that other processes have used since then, if the system reports it.
+    pub(super) fn used_by_others(&self) -> Option<f64> {
         let ((busy, own), (busy_then, own_then)) = (ticks()?, self.ticks?);
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get()) as f64;
         let others = (busy - busy_then) as f64 - (own - own_then) as f64;
-        let all = (self.at.elapsed().as_secs_f64() * TICKS * cores).max(1.0);
+        let all = (self.at.elapsed().as_secs_f64() * TICKS_PER_SECOND * cores).max(1.0);
         Some((others / all).clamp(0.0, 1.0))
     }
 }
@@ -63,7 +63,7 @@ fn ticks() -> Option<(u64, u64)> {
     // user nice system idle iowait irq softirq steal
     let busy = [0, 1, 2, 5, 6, 7].iter().map(|&i| all.get(i)).sum::<Option<u64>>()?;
     let own = fs::read_to_string("/proc/self/stat").ok()?;
-    // What follows the name, which may hold anything: the state is the first, user and system time the 12th and 13th.
+    // The name may contain anything. After it, user and system time are fields 12 and 13.
     let own = numbers(own.rsplit_once(')')?.1);
     Some((busy, own.get(11)? + own.get(12)?))
 }
@@ -74,8 +74,8 @@ fn cpu() -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_string())
 }
 
-/// Bytes of the largest cache of the first core.
-fn last_cache() -> Option<u64> {
+/// Returns the bytes of the largest cache of the first core.
+fn last_level_cache() -> Option<u64> {
     let folders = fs::read_dir("/sys/devices/system/cpu/cpu0/cache").ok()?;
     let sizes = folders.flatten().filter_map(|folder| {
         let text = fs::read_to_string(folder.path().join("size")).ok()?;
@@ -84,7 +84,7 @@ fn last_cache() -> Option<u64> {
     sizes.max()
 }
 
-/// A size as the kernel writes it: `49152K`.
+/// Parses a size as the kernel writes it: `49152K`.
 fn bytes(text: &str) -> Option<u64> {
     let (number, unit) = text.split_at(text.trim_end_matches(char::is_alphabetic).len());
     let shift = match unit {
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_as_the_kernel_writes_them() {
+    fn parses_cache_sizes_of_the_kernel() {
         let sizes = ["49152K", "2M", "512", "", "K", "3X"].map(bytes);
         assert_eq!(sizes, [Some(48 << 20), Some(2 << 20), Some(512), None, None, None]);
     }

@@ -1,15 +1,18 @@
-//! Where the time of an epoch goes, and how close that is to what the machine can do.
+//! Compares an epoch with its roofline: which kernels take the time, and how close each is to its roof.
 //!
-//! Kernels count their own work (`kernels::work`). Some epochs are trained and recorded; then the machine is asked for
-//! its rates (`limits`) and each phase of the median epoch is held to its own:
+//! Kernels count their FLOP and bytes (`kernels::work`). [`measure`] trains and records some epochs, then measures the
+//! rates of the machine (`limits`). The roof of a phase is the rate for its shape; the roofline of the epoch is
 //!
 //! ```text
-//! roofline = Σ over phases of operations / rate of products of that shape,
-//!                          or bytes / rate of gathers of that width and set, or of streams of that size
+//! Σ over phases of  FLOP / GEMM rate at that shape,                            for products,
+//!                   bytes / gather bandwidth at that row width and matrix size, for gathers,
+//!                   bytes / stream bandwidth at that size,                      for streams
 //! ```
 //!
-//! A phase that is faster than its limit (gathers along an order with locality are, of random rows) counts with the time
-//! it took: an epoch cannot hide one phase behind another.
+//! A phase may be faster than its roof: gathers in an order with locality are faster than gathers of random rows. Such a
+//! phase counts with its measured time, so that it does not offset slow phases.
+//!
+//! `report` combines times and rates; `machine` describes the machine.
 
 mod limits;
 mod machine;
@@ -37,59 +40,64 @@ use crate::trainer::Learner;
 
 use limits::Limits;
 pub use limits::Rate;
+use machine::CpuUsage;
 pub use machine::Machine;
-use machine::Usage;
-pub use report::{Comparison, Phase, Report};
+pub use report::{BenchReport, Phase, ThreadScaling};
 
-/// How much is trained.
+/// Numbers of epochs to train.
 #[derive(Debug, Clone, Copy)]
-pub struct Length {
-    /// Epochs before the clock runs.
+pub struct EpochCounts {
+    /// Warm-up epochs, which are not timed.
     pub warmup: u64,
-    /// Epochs that count; at least one.
-    pub epochs: u64,
+    /// Timed epochs; at least one.
+    pub timed: u64,
 }
 
-/// Trains some epochs of `config` on `dataset`, and holds the median one to the machine. Nothing is kept of what was learnt.
-pub fn bench(dataset: &Dataset, config: &Config, length: Length, progress: &dyn Progress) -> Result<Report> {
+/// Trains some epochs of `config` on `dataset` and compares the median one with its roofline. Blocks; writes no file.
+pub fn measure(
+    dataset: &Dataset,
+    config: &Config,
+    counts: EpochCounts,
+    progress: &dyn Progress,
+) -> Result<BenchReport> {
     config.check()?;
     in_pool(threads(&config.train), || match config.train.precision {
-        Precision::F32 => bench_in::<f32>(dataset, config, length, progress),
-        Precision::F64 => bench_in::<f64>(dataset, config, length, progress),
+        Precision::F32 => measure_in::<f32>(dataset, config, counts, progress),
+        Precision::F64 => measure_in::<f64>(dataset, config, counts, progress),
     })
 }
 
-/// [`bench`](fn@bench) on one thread, then on as many as `config` says.
-pub fn compare(
+/// Calls [`measure`] on one thread, then on the configured number of threads.
+pub fn measure_scaling(
     dataset: &Dataset,
     config: &Config,
-    length: Length,
+    counts: EpochCounts,
     progress: &dyn Progress,
-) -> Result<(Report, Comparison)> {
-    let alone = Config { train: TrainConfig { threads: 1, ..config.train.clone() }, ..config.clone() };
-    let one = bench(dataset, &alone, length, progress)?;
-    let many = bench(dataset, config, length, progress)?;
-    let comparison = Comparison::of(&one, &many);
-    Ok((many, comparison))
+) -> Result<(BenchReport, ThreadScaling)> {
+    let on_one = Config { train: TrainConfig { threads: 1, ..config.train.clone() }, ..config.clone() };
+    let one = measure(dataset, &on_one, counts, progress)?;
+    let many = measure(dataset, config, counts, progress)?;
+    let scaling = ThreadScaling::of(&one, &many);
+    Ok((many, scaling))
 }
 
-fn bench_in<T: Real>(
+fn measure_in<T: Real>(
     dataset: &Dataset,
     config: &Config,
-    length: Length,
+    counts: EpochCounts,
     progress: &dyn Progress,
-) -> Result<Report> {
-    let (epochs, others_share) = epochs::<T>(dataset, config, length, progress)?;
-    // Nothing of the training is left: what is measured now has the memory to itself.
+) -> Result<BenchReport> {
+    let (epochs, others_share) = epochs::<T>(dataset, config, counts, progress)?;
+    // Training has freed its memory; give back its buffers too, before rates are measured.
     buffer::release();
     let seconds: Vec<f64> = epochs.iter().map(|epoch| epoch.seconds).collect();
     let middle = median(epochs);
     let kinds: HashSet<_> = middle.work.iter().map(|work| limits::class(work.cost.kind)).collect();
-    progress.begin("measuring limits", Some(kinds.len() as u64), Unit::Items);
+    progress.begin("measuring roofs", Some(kinds.len() as u64), Unit::Items);
     let mut limits = Limits::default();
     let rates = limits.overview::<T>();
     let mut measured = HashSet::new();
-    let mut phases = report::Phases::default();
+    let mut phases = report::Phases::new(limits.ridge_point::<T>());
     for work in &middle.work {
         phases.add(work, limits.seconds::<T>(&work.cost));
         if measured.insert(limits::class(work.cost.kind)) {
@@ -97,41 +105,41 @@ fn bench_in<T: Real>(
         }
     }
     let threads = threads(&config.train);
-    let report = Report::new(Machine::here(), threads, rates, seconds, middle.seconds, phases);
-    Ok(Report { others_share, ..report })
+    let report = BenchReport::new(Machine::here(), threads, rates, seconds, middle.seconds, phases);
+    Ok(BenchReport { others_share, ..report })
 }
 
-/// An epoch that was recorded.
-struct Epoch {
+/// A timed epoch and the work of its kernels.
+struct TimedEpoch {
     seconds: f64,
     work: Vec<Work>,
 }
 
-/// The one in the middle, if they are sorted by time; of two the faster.
-fn median(mut epochs: Vec<Epoch>) -> Epoch {
+/// Returns the epoch of median time; of an even number, the faster of the two in the middle.
+fn median(mut epochs: Vec<TimedEpoch>) -> TimedEpoch {
     epochs.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
     epochs.swap_remove((epochs.len() - 1) / 2)
 }
 
-/// The epochs that count, and the share of the CPUs that others took while they ran.
+/// Trains; returns the timed epochs and the fraction of CPU time that other processes used meanwhile.
 fn epochs<T: Real>(
     dataset: &Dataset,
     config: &Config,
-    length: Length,
+    counts: EpochCounts,
     progress: &dyn Progress,
-) -> Result<(Vec<Epoch>, Option<f64>)> {
+) -> Result<(Vec<TimedEpoch>, Option<f64>)> {
     progress.begin("loading", None, Unit::Items);
     data::check(dataset)?;
-    let model: Model<T> = new_model(&DataRef::new(dataset, &dataset.path)?, config)?;
+    let model: Model<T> = new_model(&DataRef::new(dataset)?, config)?;
     let optimizer = new_optimizer(&config.train, &model)?;
     let scaling = Scaling::fit(dataset, config.data.normalize)?;
     let data = Data::<T>::load(dataset, config.data.inductive, scaling, Some(model.hops()))?;
     let mut strategy = Single::new(&model, &data)?;
     let mut learner = Learner { model, optimizer };
-    let all = length.warmup + length.epochs;
+    let all = counts.warmup + counts.timed;
     progress.begin("training", Some(all), Unit::Items);
     let mut done = Vec::new();
-    let usage = Usage::now();
+    let usage = CpuUsage::now();
     for epoch in 1..=all {
         let (seconds, work) = record(|| {
             let start = Instant::now();
@@ -141,12 +149,12 @@ fn epochs<T: Real>(
             Ok::<_, crate::Error>(start.elapsed().as_secs_f64())
         });
         let seconds = seconds?;
-        if epoch > length.warmup {
-            done.push(Epoch { seconds, work });
+        if epoch > counts.warmup {
+            done.push(TimedEpoch { seconds, work });
         }
         progress.tick(1)?;
     }
-    Ok((done, usage.others()))
+    Ok((done, usage.used_by_others()))
 }
 
 #[cfg(test)]
@@ -154,9 +162,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_epoch_is_one_that_there_was() {
+    fn the_median_is_one_of_the_epochs() {
         let of = |seconds: &[f64]| {
-            median(seconds.iter().map(|&seconds| Epoch { seconds, work: Vec::new() }).collect()).seconds
+            median(seconds.iter().map(|&seconds| TimedEpoch { seconds, work: Vec::new() }).collect()).seconds
         };
         assert_eq!([of(&[2.0]), of(&[3.0, 1.0]), of(&[3.0, 1.0, 2.0])], [2.0, 1.0, 2.0]);
     }

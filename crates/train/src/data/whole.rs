@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use halograph_graph::block::Block;
-use halograph_graph::dataset::{Dataset, INDICES, LABEL, LabelView, Part};
+use halograph_graph::dataset::{Dataset, INDICES, LABEL, LabelView, Part, SPLIT};
 use halograph_graph::error::{Error, Result};
 use halograph_graph::order::nested;
 use halograph_kernels::{Real, buffer};
@@ -141,15 +141,15 @@ pub fn check(dataset: &Dataset) -> Result<()> {
     if let LabelView::Single(classes) = dataset.labels()
         && classes.iter().all(|&c| c < 0)
     {
-        return Err(Error::input(dataset.path.join(LABEL).display(), "no node has a label")
+        return Err(Error::input(dataset.place(LABEL), "no node has a label")
             .help("training needs labels; import the data again with them"));
     }
     if !dataset.split().contains(&(Part::Train as u8)) {
-        return Err(Error::input(dataset.path.display(), "the split holds no training node")
+        return Err(Error::input(dataset.place(SPLIT), "the split holds no training node")
             .help("import the data with a split, or let `data import` draw one: --split per-class, --split fraction"));
     }
     if rows_of(dataset, None, Part::Train).rows.is_empty() {
-        return Err(Error::input(dataset.path.join(LABEL).display(), "no training node has a label")
+        return Err(Error::input(dataset.place(LABEL), "no training node has a label")
             .help("import the data again: nodes without a label are taken out of the split"));
     }
     Ok(())
@@ -178,6 +178,6 @@ fn check_labels(dataset: &Dataset) -> Result<()> {
 }
 
 fn damaged(dataset: &Dataset, file: &str, position: usize, problem: String) -> Error {
-    Error::input(format!("{}, element {position}", dataset.path.join(file).display()), problem)
+    Error::input(format!("{}, element {position}", dataset.place(file)), problem)
         .help("`halograph data check` lists every fault of a dataset")
 }

@@ -6,14 +6,14 @@ use halograph_kernels::Real;
 use halograph_nn::Model;
 
 use super::sink::RankedRunSink;
-use super::{Leader, Order, Role, THREADS};
+use super::{Leader, Order, THREADS};
 use crate::boundary::RankLink;
 use crate::config::{Overlap, Precision, StrategyKind, TrainConfig};
 use crate::data::{ShardData, fit_scaling};
 use crate::error::Result;
-use crate::event::Point;
+use crate::event::{Observer, Point};
 use crate::memory;
-use crate::run;
+use crate::run::{self, Header, RunStore};
 use crate::setup::{new_model, new_optimizer};
 use crate::strategy::Strategy;
 use crate::strategy::partition::Partition;
@@ -25,6 +25,14 @@ use crate::trace;
 use crate::traffic::StepMeter;
 use crate::trainer::{Learner, ResumePoint, Trainer};
 
+/// The role of a rank.
+pub(super) enum Role<'a> {
+    /// Rank 0, which writes the run.
+    Lead(Leader<'a>),
+    /// Any other rank; its observer may request to stop.
+    Follow(&'a mut dyn Observer),
+}
+
 /// One of the ranks of a run.
 #[derive(Clone, Copy)]
 pub(super) struct Member<'a> {
@@ -35,9 +43,9 @@ pub(super) struct Member<'a> {
 }
 
 impl Member<'_> {
-    /// Trains on its part; rank 0 gives a summary.
+    /// Trains on the part of this rank; rank 0 returns a summary. Collective; blocks.
     pub fn train(self, shard: &Shard, role: Role) -> Result<Option<Summary>> {
-        match self.order.config.train.precision {
+        match self.order.header.config.train.precision {
             Precision::F32 => self.train_in::<f32>(shard, role),
             Precision::F64 => self.train_in::<f64>(shard, role),
         }
@@ -45,8 +53,8 @@ impl Member<'_> {
 
     fn train_in<T: Real>(self, shard: &Shard, role: Role) -> Result<Option<Summary>> {
         self.shake_hands(shard)?;
-        let (comm, config) = (self.comm, self.order.config);
-        let model: Model<T> = new_model(self.order.data, config)?;
+        let (comm, Header { config, data: data_ref }) = (self.comm, self.order.header);
+        let model: Model<T> = new_model(data_ref, config)?;
         let optimizer = new_optimizer(&config.train, &model)?;
         let link = RankLink::new(comm, config.train.overlap == Overlap::On);
         if self.order.extras.trace.is_some() {
@@ -62,7 +70,7 @@ impl Member<'_> {
         let mut trainer = Trainer::new(config, &mut *strategy, Learner { model, optimizer });
 
         let (mut run, from, observer) = match role {
-            Role::Lead(Leader { run, from, observer }) => (Some(run), from, observer),
+            Role::Lead(Leader { run, from, observer, .. }) => (Some(run), from, observer),
             Role::Follow(observer) => (None, None, observer),
         };
         if let (Some(run), Some(numbers)) = (&mut run, &scaling_state) {
@@ -71,7 +79,7 @@ impl Member<'_> {
         if let Some(from) = self.agree_on_start(from)? {
             trainer.restore(from)?;
         }
-        let mut sink = RankedRunSink::new(comm, run.as_deref_mut(), self.order.path)?;
+        let mut sink = RankedRunSink::new(comm, reborrow(&mut run), self.order.directory)?;
         let outcome = trainer.run(&mut sink, observer)?;
         let mut traffic = Traffic { transport: self.transport, ..meter.gather(comm)? };
         traffic.parts = gather_parts(comm, &data)?;
@@ -88,14 +96,15 @@ impl Member<'_> {
         }
         // Last: a run is complete without it.
         if let Some(file) = self.order.extras.trace {
-            trace::gather(comm, file)?;
+            trace::gather(comm, file, self.order.directory)?;
         }
         Ok(run.map(|_| summary))
     }
 
-    /// Ranks that were started with different things must not begin.
+    /// Compares version, configuration and data of all ranks; fails if they differ. Collective; blocks.
     fn shake_hands(self, shard: &Shard) -> Result<()> {
-        let config = serde_json::to_string(self.order.config).expect("numbers and names always serialise");
+        let config =
+            serde_json::to_string(&self.order.header.config).expect("numbers and names always serialise");
         let whole = shard.whole();
         let facts = [
             ("version", env!("CARGO_PKG_VERSION").to_string()),
@@ -118,7 +127,7 @@ impl Member<'_> {
 
     /// Returns where this rank continues, as rank 0 says. Collective; blocks.
     pub(super) fn agree_on_start(self, from: Option<ResumePoint>) -> Result<Option<ResumePoint>> {
-        let (comm, path) = (self.comm, self.order.path);
+        let comm = self.comm;
         let root = |message: Message| (comm.rank() == 0).then_some(message);
         let said = from.as_ref().map(|from| (from.point(), from.evaluated()));
         let (at, evaluated) = said.unwrap_or((Point { epoch: 0, step: 0 }, false));
@@ -128,6 +137,7 @@ impl Member<'_> {
         if (epoch, step) == (0, 0) {
             return Ok(None);
         }
+        let path = self.order.directory.expect("only a run with a directory is resumed");
         let at = Point { epoch, step };
         let manifest = if comm.rank() == 0 { run::read_manifest(path, at)? } else { Vec::new() };
         let manifest = comm.broadcast(Control::ResumeManifest.tag(), 0, root(Message::of(&manifest)))?;
@@ -167,4 +177,12 @@ fn gather_parts<T: Real>(comm: &Comm, data: &ShardData<T>) -> Result<Vec<PartFac
         Ok(PartFacts { nodes, train, edges, halo })
     };
     comm.all_gather(Control::PartSizes.tag(), Message::of(&own))?.into_iter().map(read).collect()
+}
+
+/// Lends the run of rank 0 for a shorter time.
+fn reborrow<'b>(run: &'b mut Option<&mut (dyn RunStore + '_)>) -> Option<&'b mut dyn RunStore> {
+    match run {
+        Some(run) => Some(&mut **run),
+        None => None,
+    }
 }

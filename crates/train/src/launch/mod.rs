@@ -1,7 +1,10 @@
-//! Entry points: training in one process, on ranks that are threads, or as one of the ranks that a launcher started.
+//! Entry points of training.
 //!
-//! Every rank runs the same trainer. Rank 0 alone writes the run; a checkpoint holds a file of each rank, in the folder of
-//! the run or, where a rank does not see that, in one of its own.
+//! [`train`] runs rank 0: in one process, with ranks as threads of this process, or as rank 0 of the processes that a
+//! launcher started. [`train_as_follower`] runs any other rank that a launcher started.
+//!
+//! Every rank runs the same trainer. Only rank 0 writes the run. A checkpoint holds one file of each rank, in the run
+//! directory or, on a host that does not see that directory, in a directory of the rank.
 
 mod member;
 mod shards;
@@ -11,7 +14,7 @@ mod sink;
 mod tests;
 
 use std::borrow::Cow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -22,67 +25,61 @@ use halograph_graph::partition::{
 };
 use halograph_graph::progress::Silent;
 
-use self::member::Member;
+use self::member::{Member, Role};
 pub(crate) use self::shards::TrainedShards;
-pub use self::single::train;
 use crate::admission;
-use crate::config::{Config, PartitionKind, TrainConfig};
+use crate::config::{PartitionKind, StrategyKind, TrainConfig};
+use crate::data;
 use crate::error::{Error, Result};
 use crate::event::{Event, Observer};
 pub use crate::fault::Fault;
 use crate::pool::{in_pool, threads, threads_among};
-use crate::run::{DataRef, Header, Run};
+use crate::run::{Header, RunStore};
 use crate::summary::Summary;
 use crate::tags::Setup;
 use crate::trainer::ResumePoint;
 
 /// The name of the transport within this process.
 const THREADS: &str = "threads";
+const MPI: &str = "mpi";
 
-/// What only rank 0 has.
+/// Rank 0 of a run.
 pub struct Leader<'a> {
-    /// The run that is written.
-    pub run: &'a mut Run,
+    /// The communicator of all ranks, if a launcher started this process as one of several.
+    pub world: Option<&'a Comm>,
+    /// The run: its header says what is trained, and it receives the results.
+    pub run: &'a mut dyn RunStore,
     /// Where a resumed run continues.
     pub from: Option<ResumePoint>,
     /// Receives events and may request to stop.
     pub observer: &'a mut dyn Observer,
 }
 
-/// The role of a rank.
-pub enum Role<'a> {
-    /// Rank 0.
-    Lead(Leader<'a>),
-    /// Any other rank; its observer may request to stop.
-    Follow(&'a mut dyn Observer),
+/// Any other rank that a launcher started.
+pub struct Follower<'a> {
+    /// The communicator of all ranks.
+    pub world: &'a Comm,
+    /// The data and the configuration of the run, equal to those of rank 0.
+    pub header: &'a Header,
+    /// The run directory as this rank sees it; `None` if the run has none.
+    pub directory: Option<&'a Path>,
+    /// May request to stop; receives no events.
+    pub observer: &'a mut dyn Observer,
 }
 
-/// Where the shards of the ranks come from.
+/// Where the rows of the ranks come from.
 #[derive(Clone, Copy)]
-pub enum Source<'a> {
-    /// A dataset that is partitioned in memory.
+pub enum DataSource<'a> {
+    /// A dataset, which is partitioned in memory if there are several ranks.
     Dataset(&'a Dataset),
-    /// A folder that `halograph partition` wrote; a rank opens only its own shard.
+    /// A folder of shards that `halograph partition` wrote; a rank opens only its own shard.
     Shards(&'a Path),
 }
 
-impl<'a> From<&'a Dataset> for Source<'a> {
+impl<'a> From<&'a Dataset> for DataSource<'a> {
     fn from(dataset: &'a Dataset) -> Self {
-        Source::Dataset(dataset)
+        DataSource::Dataset(dataset)
     }
-}
-
-/// The run that all ranks take part in.
-#[derive(Clone, Copy)]
-pub struct Order<'a> {
-    /// Its configuration.
-    pub config: &'a Config,
-    /// Its data.
-    pub data: &'a DataRef,
-    /// The folder of the run.
-    pub path: &'a Path,
-    /// Options besides the configuration.
-    pub extras: Extras<'a>,
 }
 
 /// Options of a run that do not change its results.
@@ -99,32 +96,68 @@ pub struct Extras<'a> {
     pub fault: Option<Fault>,
 }
 
-/// Trains what the header of the run says, on ranks that are threads of this process.
-pub fn train_on_threads(source: Source, leader: Leader, extras: Extras) -> Result<Summary> {
-    let Header { config, data } = leader.run.header().clone();
-    config.check()?;
-    let path = leader.run.path().to_path_buf();
-    let order = Order { config: &config, data: &data, path: &path, extras };
-    let threads = threads(&config.train);
+/// The run that a rank takes part in.
+#[derive(Clone, Copy)]
+struct Order<'a> {
+    header: &'a Header,
+    directory: Option<&'a Path>,
+    extras: Extras<'a>,
+}
+
+/// Trains as rank 0 what the header of the run says. Blocks; collective if there are several ranks.
+///
+/// Returns when all epochs are done, when patience ends, or when a rank requests to stop; the state is saved in each
+/// case. After an error the last checkpoint is as it was.
+pub fn train(source: DataSource, leader: Leader, extras: Extras) -> Result<Summary> {
+    let header = leader.run.header().clone();
+    let directory: Option<PathBuf> = leader.run.directory().map(|run| run.path().to_path_buf());
+    header.config.check()?;
+    let order = Order { header: &header, directory: directory.as_deref(), extras };
+    match (leader.world, source) {
+        (Some(comm), _) => {
+            let summary = train_as_rank(comm, order, source, Role::Lead(leader))?;
+            Ok(summary.expect("rank 0 returns a summary"))
+        }
+        (None, DataSource::Dataset(dataset)) if header.config.train.strategy == StrategyKind::Single => {
+            single::train(dataset, &header.config, leader)
+        }
+        (None, _) => train_on_threads(source, order, leader),
+    }
+}
+
+/// Trains as a rank other than 0 of those that a launcher started. Collective; blocks.
+pub fn train_as_follower(source: DataSource, follower: Follower, extras: Extras) -> Result<()> {
+    let Follower { world, header, directory, observer } = follower;
+    let order = Order { header, directory, extras };
+    train_as_rank(world, order, source, Role::Follow(observer)).map(drop)
+}
+
+/// Trains on ranks that are threads of this process.
+fn train_on_threads(source: DataSource, order: Order, leader: Leader) -> Result<Summary> {
+    let train = &order.header.config.train;
+    let threads = threads(train);
     let assignment = match source {
-        Source::Dataset(dataset) => Some(assignment_of(dataset, &order)?),
-        Source::Shards(_) => None,
+        DataSource::Dataset(dataset) => {
+            data::check(dataset)?;
+            Some(assignment_of(dataset, &order)?)
+        }
+        DataSource::Shards(_) => None,
     };
     // Once for all ranks.
     let layout = match (source, &assignment) {
-        (Source::Dataset(dataset), Some(assignment)) => Some(Layout::of(dataset, assignment)?),
+        (DataSource::Dataset(dataset), Some(assignment)) => Some(Layout::of(dataset, assignment)?),
         _ => None,
     };
     let leader = Mutex::new(Some(leader));
-    let results = comm::threads::run(config.train.ranks, &options(&config.train), |comm| {
+    let results = comm::threads::run(train.ranks, &options(train), |comm| {
         let leader = (comm.rank() == 0).then(|| leader.lock().ok()?.take()).flatten();
         let member = Member { comm, order, threads, transport: THREADS };
         in_pool(threads, || {
             let part = comm.rank() as u32;
             let shard = match (&layout, source) {
                 (Some(layout), _) => layout.cut(part)?,
-                (None, Source::Shards(path)) => Shard::open(path, part)?,
-                (None, Source::Dataset(_)) => unreachable!("a dataset has a layout"),
+                (None, DataSource::Shards(path)) => Shard::open(path, part)?,
+                (None, DataSource::Dataset(_)) => unreachable!("a dataset has a layout"),
             };
             match leader {
                 Some(leader) => member.train(&shard, Role::Lead(leader)),
@@ -132,54 +165,55 @@ pub fn train_on_threads(source: Source, leader: Leader, extras: Extras) -> Resul
             }
         })
     });
-    Ok(all(results)?.into_iter().flatten().next().expect("rank 0 gives a summary"))
+    Ok(all(results)?.into_iter().flatten().next().expect("rank 0 returns a summary"))
 }
 
-/// Trains as one of the ranks that a launcher started. Rank 0 leads and returns a summary. Collective; blocks.
-pub fn train_among(comm: &Comm, order: Order, source: Source, role: Role) -> Result<Option<Summary>> {
+/// Trains as one of the ranks that a launcher started. Rank 0 returns a summary. Collective; blocks.
+fn train_as_rank(comm: &Comm, order: Order, source: DataSource, role: Role) -> Result<Option<Summary>> {
     let here = &comm.hosts()[comm.rank()];
     let neighbours = comm.hosts().iter().filter(|host| *host == here).count();
-    let threads = threads_among(&order.config.train, neighbours);
-    let member = Member { comm, order, threads, transport: "mpi" };
+    let Header { config, data } = order.header;
+    let threads = threads_among(&config.train, neighbours);
+    let member = Member { comm, order, threads, transport: MPI };
     in_pool(threads, || {
         let shard = match source {
-            Source::Shards(path) => Shard::open(path, comm.rank() as u32)?,
-            Source::Dataset(dataset) => {
-                // Before it is cut: parts of another graph would not even fit.
+            DataSource::Shards(path) => Shard::open(path, comm.rank() as u32)?,
+            DataSource::Dataset(dataset) => {
+                // Before the partition: parts of another graph would not even fit.
                 handshake(comm, &[("dataset", dataset.manifest.fingerprint.clone())])?;
                 let assignment = shared_assignment(comm, dataset, &order)?;
                 Layout::of(dataset, &assignment)?.cut(comm.rank() as u32)?
             }
         };
-        // Nobody knows the others' need; those on the same host are taken for alike.
-        if let Some(bytes) = admission::predict_part(&shard, order.data, order.config)? {
+        // A rank does not know the need of the others on its host; they are assumed to need as much.
+        if let Some(bytes) = admission::predict_part(&shard, data, config)? {
             admission::admit(bytes.saturating_mul(neighbours as u64), order.extras.force)?;
         }
         member.train(&shard, role)
     })
 }
 
-/// The assignment that rank 0 was given, finds or makes.
+/// Returns the assignment that rank 0 was given, finds beside the data, or computes.
 fn assignment_of<'a>(dataset: &Dataset, order: &Order<'a>) -> Result<Cow<'a, Assignment>> {
     Ok(match order.extras.assignment {
         Some(given) => Cow::Borrowed(given),
-        None => Cow::Owned(assignment_for(dataset, &recipe(&order.config.train), &Silent)?),
+        None => Cow::Owned(assignment_for(dataset, &recipe(&order.header.config.train), &Silent)?),
     })
 }
 
-/// The assignment that rank 0 makes or finds, on all ranks.
+/// Returns the assignment of rank 0 on all ranks. Collective; blocks.
 fn shared_assignment(comm: &Comm, dataset: &Dataset, order: &Order) -> Result<Assignment> {
     let made = match comm.rank() {
         0 => Some(Message::of(assignment_of(dataset, order)?.of())),
         _ => None,
     };
     let parts = comm.broadcast(Setup::Assignment.tag(), 0, made)?;
-    Ok(Assignment::new(order.config.train.ranks as u32, parts.as_slice::<u32>()?.to_vec())?)
+    Ok(Assignment::new(order.header.config.train.ranks as u32, parts.as_slice::<u32>()?.to_vec())?)
 }
 
-/// The results of all ranks, or what went wrong first.
+/// Returns the results of all ranks, or the first error.
 fn all<R>(results: Vec<Result<R>>) -> Result<Vec<R>> {
-    // A rank that was told of another's failure knows less than that one.
+    // A rank that was notified of another rank's failure knows less than that one.
     let is_told = |error: &Error| matches!(error, Error::Ranks(comm::Error::Failed { .. }));
     let (mut found, mut told) = (Vec::new(), None);
     for result in results {

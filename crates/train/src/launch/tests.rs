@@ -12,7 +12,7 @@ use crate::boundary::RankLink;
 use crate::config::StrategyKind;
 use crate::error::Result;
 use crate::event::Observer;
-use crate::run::{Header, Run, read_weights};
+use crate::run::{Run, RunStore, read_weights};
 use crate::summary::Outcome;
 use crate::trainer::tests::{EPOCHS, Quiet, STEPS, StageOwner, StopWhenAsked, header, learner};
 use crate::trainer::{ResumePoint, Trainer};
@@ -32,7 +32,8 @@ fn train(paths: &[PathBuf], stop: Option<u64>) -> Vec<f64> {
             (resumed.run, resumed.checkpoint.map(|c| ResumePoint::new(c, resumed.history)))
         }
     };
-    let Header { config, data } = run.header().clone();
+    let header = run.header().clone();
+    let config = &header.config;
     let lead = Mutex::new(Some((run, from)));
     let results = comm::threads::run(paths.len(), &Options::default(), |comm| -> Result<Outcome> {
         let (mut run, from) = match comm.rank() {
@@ -41,14 +42,14 @@ fn train(paths: &[PathBuf], stop: Option<u64>) -> Vec<f64> {
         };
         let link = RankLink::new(comm, true);
         let mut strategy = StageOwner { link: &link, breaks: false };
-        let mut trainer = Trainer::new(&config, &mut strategy, learner(comm.rank()..comm.rank() + 1));
-        let order =
-            Order { config: &config, data: &data, path: &paths[comm.rank()], extras: Extras::default() };
+        let mut trainer = Trainer::new(config, &mut strategy, learner(comm.rank()..comm.rank() + 1));
+        let directory = Some(&*paths[comm.rank()]);
+        let order = Order { header: &header, directory, extras: Extras::default() };
         let member = Member { comm, order, threads: 1, transport: THREADS };
         if let Some(from) = member.agree_on_start(from)? {
             trainer.restore(from)?;
         }
-        let mut sink = RankedRunSink::new(comm, run.as_mut(), order.path)?;
+        let mut sink = RankedRunSink::new(comm, run.as_mut().map(|run| run as &mut dyn RunStore), directory)?;
         let mut stopper = stop.map(StopWhenAsked::new).filter(|_| comm.rank() == 2);
         let observer: &mut dyn Observer = match &mut stopper {
             Some(stopper) => stopper,

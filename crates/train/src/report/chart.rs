@@ -1,55 +1,61 @@
-//! Curves over epochs, a line a run.
+//! Draws values over epochs, a line per run.
 
 use std::fmt::Write;
 
-use super::scale::{Axis, MOST_POINTS, Point, thin};
+use super::scale::{Axis, MAX_POINTS, Point, thin};
 use super::text::escape;
 
 const WIDTH: f64 = 380.0;
 const HEIGHT: f64 = 236.0;
-/// Room for labels: left, right, top, bottom.
+/// Space for labels: left, right, top, bottom.
 const MARGIN: (f64, f64, f64, f64) = (52.0, 18.0, 9.0, 38.0);
-/// Curves of no more points show each of them.
-const FEW: usize = 150;
-/// Colours before lines are dashed.
-pub(super) const COLOURS: usize = 7;
+/// Lines with at most this many points have a tooltip at each of them.
+const MAX_TOOLTIPS: usize = 150;
+const COLOURS: usize = 7;
+
+/// Returns the CSS class of colour and line style of run `k`.
+pub(super) fn series_class(k: usize) -> String {
+    let style = ["", " dashed", " dotted"][(k / COLOURS).min(2)];
+    format!("run{}{style}", k % COLOURS)
+}
 
 /// A measured value over the epochs of several runs.
 pub(super) struct Chart<'a> {
-    /// What was measured.
+    /// Name of the value.
     pub title: &'a str,
-    /// A line a run.
-    pub lines: Vec<Line<'a>>,
+    /// The runs.
+    pub series: Vec<Series<'a>>,
 }
 
 /// The values of one run.
-pub(super) struct Line<'a> {
-    /// Which one: its colour.
+pub(super) struct Series<'a> {
+    /// Number of the run, which decides colour and line style.
     pub run: usize,
-    /// What it is called.
+    /// Name of the run.
     pub name: &'a str,
-    /// Its values, by epoch.
+    /// Values by epoch.
     pub points: Vec<Point>,
-    /// The epoch whose weights are kept.
+    /// Best validation epoch.
     pub best: Option<u64>,
 }
 
 impl Chart<'_> {
-    /// As a figure; nothing if there are no values.
+    /// Returns the chart as a figure; nothing if there are no values.
     pub fn to_html(&self) -> Option<String> {
-        let points = self.lines.iter().flat_map(|line| &line.points);
+        let points = self.series.iter().flat_map(|series| &series.points);
         let x = Axis::epochs(points.clone().map(|point| point.0 as f64))?;
         let y = Axis::values(points.map(|point| point.1))?;
         let frame = Frame { x, y };
         let scale = if frame.y.is_logarithmic() { " <small>log scale</small>" } else { "" };
-        let thinned = self.lines.iter().any(|line| line.points.len() > MOST_POINTS);
+        let thinned = self.series.iter().any(|series| series.points.len() > MAX_POINTS);
         let thinned = if thinned { " <small>thinned</small>" } else { "" };
         let mut svg = String::new();
         frame.draw(&mut svg);
-        for (k, line) in self.lines.iter().enumerate() {
-            // The lower, the wider: the same curve of two runs is seen as two.
-            let above = (self.lines.len() - 1 - k) as f64 / self.lines.len() as f64;
-            line.draw(&frame, 1.6 + 3.0 * above, &mut svg);
+        for (k, series) in self.series.iter().enumerate() {
+            // Lower lines are wider, so that equal values of two runs remain visible; many wide lines would hide others.
+            let runs = self.series.len();
+            let above = if runs <= COLOURS { (runs - 1 - k) as f64 / runs as f64 } else { 0.0 };
+            series.draw(&frame, 1.6 + 3.0 * above, &mut svg);
         }
         Some(format!(
             "<figure><figcaption>{}{scale}{thinned}</figcaption>\
@@ -72,7 +78,7 @@ impl Frame {
         (left + self.x.place(x) * wide, top + (1.0 - self.y.place(y)) * high)
     }
 
-    /// Rules and labels.
+    /// Draws grid, axes and labels.
     fn draw(&self, svg: &mut String) {
         let (left, right, _, bottom) = MARGIN;
         let (end, base) = (WIDTH - right, HEIGHT - bottom);
@@ -101,30 +107,30 @@ impl Frame {
     }
 }
 
-impl Line<'_> {
+impl Series<'_> {
     fn draw(&self, frame: &Frame, wide: f64, svg: &mut String) {
-        let kept = thin(&self.points, MOST_POINTS);
+        let kept = thin(&self.points, MAX_POINTS);
         let (Some(first), Some(last)) = (kept.first(), kept.last()) else { return };
         let mut path = String::new();
         for (k, &(epoch, value)) in kept.iter().enumerate() {
             let (x, y) = frame.at(epoch as f64, value);
             let _ = write!(path, "{}{x:.1} {y:.1}", if k == 0 { "M" } else { "L" });
         }
-        let (colour, name) = (self.run % COLOURS, escape(self.name));
-        let dash = if self.run >= COLOURS { " dashed" } else { "" };
-        let _ = write!(svg, "<g class=\"run{colour}{dash}\"><path class=\"line\" ");
+        let (class, name) = (series_class(self.run), escape(self.name));
+        let _ = write!(svg, "<g class=\"{class}\"><path class=\"line\" ");
         let _ = write!(svg, "stroke-width=\"{wide:.1}\" d=\"{path}\"><title>{name}: ");
         let _ = write!(svg, "{} in epoch {}, ", first.1, first.0);
         let _ = write!(svg, "{} in epoch {}</title></path>", last.1, last.0);
         let best = self.points.iter().find(|point| Some(point.0) == self.best);
-        let shown = if kept.len() <= FEW { &kept[..] } else { best.map_or(&[][..], std::slice::from_ref) };
+        let shown =
+            if kept.len() <= MAX_TOOLTIPS { &kept[..] } else { best.map_or(&[][..], std::slice::from_ref) };
         for &(epoch, value) in shown {
             let (x, y) = frame.at(epoch as f64, value);
             let is_best = Some(epoch) == self.best;
             let class = if is_best || kept.len() == 1 { "mark" } else { "point" };
-            let kept = if is_best { " (the weights kept)" } else { "" };
+            let best = if is_best { " (best validation epoch)" } else { "" };
             let _ = write!(svg, "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\">");
-            let _ = write!(svg, "<title>{name}, epoch {epoch}: {value}{kept}</title></circle>");
+            let _ = write!(svg, "<title>{name}, epoch {epoch}: {value}{best}</title></circle>");
         }
         svg.push_str("</g>");
     }
@@ -135,24 +141,30 @@ mod tests {
     use super::*;
 
     fn chart(points: Vec<Point>, best: Option<u64>) -> Option<String> {
-        Chart { title: "loss", lines: vec![Line { run: 0, name: "<a>", points, best }] }.to_html()
+        Chart { title: "loss", series: vec![Series { run: 0, name: "<a>", points, best }] }.to_html()
     }
 
     #[test]
-    fn every_value_is_told_in_full() {
+    fn twenty_one_runs_look_different() {
+        let classes: std::collections::BTreeSet<String> = (0..21).map(series_class).collect();
+        assert_eq!(classes.len(), 21);
+    }
+
+    #[test]
+    fn tooltips_have_all_digits() {
         let html = chart(vec![(1, 0.1 + 0.2), (2, 1.0 / 3.0)], Some(2)).unwrap();
         assert!(html.contains("&lt;a&gt;, epoch 1: 0.30000000000000004<"), "{html}");
-        assert!(html.contains("epoch 2: 0.3333333333333333 (the weights kept)"), "{html}");
+        assert!(html.contains("epoch 2: 0.3333333333333333 (best validation epoch)"), "{html}");
     }
 
     #[test]
-    fn one_epoch_is_a_mark_and_none_is_no_chart() {
+    fn one_epoch_is_a_mark_and_no_epoch_is_no_chart() {
         assert!(chart(vec![(1, 0.5)], None).unwrap().contains("class=\"mark\""));
         assert!(chart(Vec::new(), None).is_none());
     }
 
     #[test]
-    fn many_epochs_make_a_small_picture_that_says_so() {
+    fn charts_of_many_epochs_are_thinned() {
         let html = chart((1..=100_000).map(|e| (e, 1.0 / e as f64)).collect(), Some(77)).unwrap();
         assert!(
             html.len() < 60_000 && html.contains("thinned") && html.contains("log scale"),

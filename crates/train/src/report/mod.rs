@@ -1,10 +1,11 @@
-//! A report on runs: one page of HTML that stands alone, drawn from what the runs have left on disk.
+//! Reports on runs: one self-contained HTML page, drawn from run directories.
 //!
-//! - `read`: the files of a run; `spans`: one epoch out of a trace;
-//! - `scale`: axes, and curves with fewer points; `chart`: curves over epochs; `timeline`: ranks over time;
-//! - `tables`, `text`, `page`: the page.
+//! - `read`: the files of a run; `spans`: one epoch of a trace;
+//! - `scale`, `chart`: values over epochs; `timeline`: ranks over time;
+//! - `results`, `exchange`, `settings`: the tables; `table`, `text`: HTML;
+//! - `page`: the page.
 //!
-//! Every number is one that stands in a file; where it is rounded, all of its digits are in a tooltip.
+//! Every number on the page is in a file of a run; if it is rounded, its tooltip has all digits.
 
 use std::path::Path;
 
@@ -13,28 +14,32 @@ use halograph_graph::error::Result;
 use crate::run::{self, write_file};
 
 mod chart;
+mod exchange;
 mod page;
 mod read;
+mod results;
 mod scale;
+mod settings;
 mod spans;
-mod tables;
+mod table;
 #[cfg(test)]
 mod tests;
 mod text;
 mod timeline;
 
 use read::RunData;
-pub use read::Source;
+pub use read::RunSource;
+pub use results::SortKey;
 
-/// What is known of some runs.
+/// Several runs as read from disk.
 #[derive(Debug)]
-pub struct Report {
+pub struct RunReport {
     runs: Vec<RunData>,
 }
 
-impl Report {
-    /// Reads runs, which may still go on; a trace of a run must be its own.
-    pub fn read(sources: &[Source]) -> Result<Report> {
+impl RunReport {
+    /// Reads runs, which may be in progress. Refuses the trace of another run.
+    pub fn read(sources: &[RunSource]) -> Result<RunReport> {
         let mut runs = sources.iter().map(RunData::read).collect::<Result<Vec<_>>>()?;
         let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
         for (run, source) in runs.iter_mut().zip(sources) {
@@ -42,32 +47,37 @@ impl Report {
                 run.name = source.run.display().to_string();
             }
         }
-        Ok(Report { runs })
+        Ok(RunReport { runs })
     }
 
-    /// The page.
+    /// Sorts the runs; runs with equal keys keep their order.
+    pub fn sort(&mut self, key: SortKey) {
+        results::sort(&mut self.runs, key);
+    }
+
+    /// Returns the page.
     pub fn html(&self) -> String {
         page::html(&self.runs)
     }
 
-    /// The timeline of the first run that has a trace, as an SVG that stands alone.
+    /// Returns the timeline of the first run that has a trace, as a self-contained SVG.
     pub fn timeline(&self) -> Option<String> {
         self.runs.iter().find_map(|run| run.traced.as_ref()).map(timeline::standalone)
     }
 
-    /// Epochs on record, of all runs.
+    /// Returns the number of recorded epochs of all runs.
     pub fn epochs(&self) -> usize {
-        self.runs.iter().map(|run| run.rows.len()).sum()
+        self.runs.iter().map(|run| run.epochs.len()).sum()
     }
 }
 
-/// Writes a report or a timeline: whole, or not at all. What is there is replaced if `overwrite`.
+/// Writes a page or a timeline, completely or not at all. An existing one is replaced if `overwrite`.
 pub fn write(path: &Path, text: &str, overwrite: bool) -> Result<()> {
     may_write(path, overwrite)?;
     write_file(path, text.as_bytes())
 }
 
-/// Whether [`write()`] would: asked before anything is read.
+/// Checks that [`write()`] may write to `path`. Writes nothing.
 pub fn may_write(path: &Path, overwrite: bool) -> Result<()> {
     run::may_write(path, overwrite, "a report or a timeline", &["<!DOCTYPE html>", "<?xml"])
 }

@@ -1,44 +1,48 @@
-//! The page: one file with everything in it, no script and nothing from elsewhere.
+//! The HTML page: one self-contained file without scripts.
 
 use std::fmt::Write;
 
-use super::chart::{Chart, Line};
-use super::read::{Record, RunData};
-use super::scale::{MOST_POINTS, Point, thin};
-use super::tables::{chip, parts, results, settings, times, traffic};
+use super::chart::{Chart, Series};
+use super::exchange::{partition, times, traffic};
+use super::read::{EpochRecord, RunData};
+use super::results::results;
+use super::scale::{MAX_POINTS, Point, thin};
+use super::settings::settings;
+use super::table::marked_name;
 use super::text::{escape, json_in_script};
 use super::timeline;
 
-/// Colours and marks of pictures, by light and by dark.
-pub(super) const LOOK: &str = include_str!("look.css");
+/// Colours and classes of SVG drawings, for light and dark mode.
+pub(super) const THEME: &str = include_str!("theme.css");
 const PAGE: &str = include_str!("page.css");
-/// More layers than this are not drawn.
-const MOST_LAYERS: usize = 6;
+/// Layers drawn at most.
+const MAX_LAYERS: usize = 6;
+/// Runs named in the title at most.
+const MAX_NAMES: usize = 3;
 
-/// A curve: what it is called, and its value in an epoch.
-type Curve = (&'static str, fn(&Record) -> Option<f64>);
-const LOSSES: [Curve; 2] =
+/// A value of an epoch and its name.
+type Value = (&'static str, fn(&EpochRecord) -> Option<f64>);
+const LOSSES: [Value; 2] =
     [("Training loss", |record| Some(record.loss)), ("Validation loss", |record| record.val_loss)];
-const SCORES: [Curve; 3] = [
+const SCORES: [Value; 3] = [
     ("Training", |record| record.train),
     ("Validation", |record| record.val),
     ("Test", |record| record.test),
 ];
-/// Values of an epoch, one a layer.
-type Layers = fn(&Record) -> &[Option<f64>];
-const STALE: [(&str, Layers); 2] =
+/// Values of an epoch, one per layer.
+type LayerValues = fn(&EpochRecord) -> &[Option<f64>];
+const STALENESS: [(&str, LayerValues); 2] =
     [("Features", |record| &record.staleness.features), ("Gradients", |record| &record.staleness.gradients)];
-const SECONDS: Curve = ("Seconds an epoch", |record| Some(record.seconds));
-const RATE: Curve = ("Learning rate", |record| Some(record.lr));
+const SECONDS: Value = ("Epoch time (s)", |record| Some(record.seconds));
+const RATE: Value = ("Learning rate", |record| Some(record.lr));
 
-/// The whole page.
+/// Returns the page.
 pub(super) fn html(runs: &[RunData]) -> String {
-    let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
-    let title = escape(&names.join(", "));
+    let title = escape(&title(runs));
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <title>{title} – halograph report</title>\n<style>\n{LOOK}{PAGE}</style></head><body>\n\
+         <title>{title} – halograph report</title>\n<style>\n{THEME}{PAGE}</style></head><body>\n\
          <h1>{title}</h1><p>{}</p>\n{}",
         escape(&subtitle(runs)),
         results(runs)
@@ -52,72 +56,83 @@ pub(super) fn html(runs: &[RunData]) -> String {
         let _ = write!(page, "<section><h2>{title}</h2>\n{text}{legend}{body}</section>\n");
     };
     let rate = (!rate_is_constant(runs)).then_some(RATE);
-    section("Loss", "", true, curves(runs, LOSSES.into_iter().chain(rate)));
-    section(&scores_title(runs), SCORES_TEXT, true, curves(runs, SCORES.into_iter()));
-    section("Time of an epoch", SECONDS_TEXT, true, curves(runs, [SECONDS].into_iter()));
-    section("Computing and waiting", TIMES_TEXT, false, times(runs));
-    section("One epoch, rank by rank", TIMELINE_TEXT, false, timelines(runs));
-    section("Bytes by what they were for", "", false, traffic(runs));
-    section("Error of stale rows", STALE_TEXT, true, staleness(runs));
-    section("Parts", PARTS_TEXT, false, parts(runs));
-    section("Settings", "", false, Some(settings(runs)));
+    section("Loss", "", true, charts(runs, LOSSES.into_iter().chain(rate)));
+    section(&scores_title(runs), SCORES_TEXT, true, charts(runs, SCORES.into_iter()));
+    section("Epoch time", SECONDS_TEXT, true, charts(runs, [SECONDS].into_iter()));
+    section("Compute and wait time", TIMES_TEXT, false, times(runs));
+    section("Timeline of one epoch", TIMELINE_TEXT, false, timelines(runs));
+    section("Communication volume", TRAFFIC_TEXT, false, traffic(runs));
+    section("Staleness error", STALENESS_TEXT, true, staleness(runs));
+    section("Partition", PARTITION_TEXT, false, partition(runs));
+    section("Settings", SETTINGS_TEXT, false, Some(settings(runs)));
     runs.iter().enumerate().for_each(|(k, run)| page += &data(k, run));
     page + "</body></html>\n"
 }
 
-const SCORES_TEXT: &str =
-    "Fractions, of epochs that were evaluated. A circle is the epoch whose weights are kept.";
-const SECONDS_TEXT: &str = "Forward, backward and step; evaluation and checkpoints are not in it.";
-const TIMES_TEXT: &str = "Of all epochs together (of a run that was resumed, of those since), the mean of ranks. The thick bar is computing, its narrow red end waiting; the thin bar \
-     below is time in which boundary rows travelled while something was computed. Balance: the slowest rank by the mean.";
-const TIMELINE_TEXT: &str = "Above, what a rank computed, with waiting in narrow red; below, what it sent and received meanwhile. \
-     Transfers under compute cost nothing. Names and times are in the tooltips.";
-const STALE_TEXT: &str =
-    "Relative distance of the rows that were used from fresh ones. Layers are counted from 0.";
-const PARTS_TEXT: &str = "What each rank owns, and the rows of others that it reads (halo).";
+const SCORES_TEXT: &str = "Fractions, at epochs with an evaluation. A circle marks the best validation epoch, whose weights are saved.";
+const SECONDS_TEXT: &str = "Forward, backward and optimiser step, without evaluation and checkpoints.";
+const TIMES_TEXT: &str = "Sum over all epochs (after a resume: since then), mean over ranks. Thick bar: compute, then in red exposed communication (waiting). \
+     Thin bar: transfer of boundary rows that overlaps compute. Imbalance: compute time of the slowest rank / mean.";
+const TIMELINE_TEXT: &str = "Upper lane: compute, with waiting in red. Lower lane: transfers. Transfers below compute are overlapped. \
+     Tooltips show names and times.";
+const TRAFFIC_TEXT: &str = "Payload sent by all ranks, by purpose.";
+const STALENESS_TEXT: &str =
+    "Relative error of the stale rows that were read, against fresh ones. Layers are numbered from 0.";
+const PARTITION_TEXT: &str = "What each rank owns, and the remote rows that it reads (halo).";
+const SETTINGS_TEXT: &str = "Settings without effect in a run are left out.";
 
-fn subtitle(runs: &[RunData]) -> String {
-    let setting = |run: &RunData, name: &str| {
-        let found = run.settings.iter().find(|(key, _)| key == name);
-        found.and_then(|(_, value)| value.as_str()).unwrap_or("?").to_string()
-    };
-    let mut data: Vec<String> = runs.iter().map(|run| setting(run, "dataset")).collect();
-    data.dedup();
-    let count = if runs.len() == 1 { "1 run".to_string() } else { format!("{} runs", runs.len()) };
-    format!("{count} of halograph on {}", data.join(", "))
+fn title(runs: &[RunData]) -> String {
+    let names: Vec<&str> = runs.iter().take(MAX_NAMES).map(|run| run.name.as_str()).collect();
+    let more = runs.len() - names.len();
+    if more == 0 { names.join(", ") } else { format!("{} and {more} more", names.join(", ")) }
 }
 
-/// What a reader should know before trusting the curves.
+fn subtitle(runs: &[RunData]) -> String {
+    let dataset =
+        |run: &RunData| run.setting("dataset").and_then(|name| name.as_str()).unwrap_or("?").to_string();
+    let mut datasets: Vec<String> = runs.iter().map(dataset).collect();
+    datasets.sort_unstable();
+    datasets.dedup();
+    let count = if runs.len() == 1 { "1 run".to_string() } else { format!("{} runs", runs.len()) };
+    format!("{count} of halograph on {}", datasets.join(", "))
+}
+
+/// Adds what readers must know about incomplete data.
 fn notes(runs: &[RunData], page: &mut String) {
     for run in runs {
         let name = escape(&run.name);
         if run.summary.is_none() {
-            let _ = writeln!(page, "<p>{name} goes on, or was interrupted: it has no summary yet.</p>");
+            let _ = writeln!(page, "<p>{name} is in progress or was killed: it has no summary.</p>");
         }
-        if run.torn {
+        if run.has_partial_line {
+            let _ =
+                writeln!(page, "<p>{name}: the last line of metrics.jsonl is incomplete and left out.</p>");
+        }
+        if run.epochs.len() > MAX_POINTS {
             let _ = writeln!(
                 page,
-                "<p>{name}: the last line of metrics.jsonl is only half there and left out.</p>"
+                "<p>{name} has {} epochs. Its charts show about {MAX_POINTS} points: minimum and maximum of equally long \
+                 intervals.</p>",
+                run.epochs.len()
             );
         }
-        if run.rows.len() > MOST_POINTS {
+        if run.traced.as_ref().is_some_and(|traced| !traced.is_identified) {
             let _ = writeln!(
                 page,
-                "<p>{name} has {} epochs. Its curves are thinned to about {MOST_POINTS} points: of each run of epochs the \
-                 least and the greatest value, so that no extreme is lost.</p>",
-                run.rows.len()
+                "<p>{name}: the trace does not say which run it was recorded from, because an older version wrote it. \
+                 Only its number of ranks was checked.</p>"
             );
         }
     }
 }
 
-/// Which colour is which run; one run needs none.
+/// Returns the names of the runs by colour; nothing for one run.
 fn legend(runs: &[RunData]) -> String {
     if runs.len() < 2 {
         return String::new();
     }
     let items = runs.iter().enumerate();
-    let items: String = items.map(|(k, run)| format!("<li>{}{}</li>", chip(k), escape(&run.name))).collect();
+    let items: String = items.map(|(k, run)| format!("<li>{}</li>", marked_name(k, run))).collect();
     format!("<ul class=\"legend\">{items}</ul>\n")
 }
 
@@ -129,16 +144,16 @@ fn scores_title(runs: &[RunData]) -> String {
 }
 
 fn rate_is_constant(runs: &[RunData]) -> bool {
-    runs.iter().all(|run| run.rows.windows(2).all(|pair| pair[0].record.lr == pair[1].record.lr))
+    runs.iter().all(|run| run.epochs.windows(2).all(|pair| pair[0].record.lr == pair[1].record.lr))
 }
 
-fn points(run: &RunData, value: impl Fn(&Record) -> Option<f64>) -> Vec<Point> {
-    run.rows.iter().filter_map(|row| Some((row.record.epoch, value(&row.record)?))).collect()
+fn points(run: &RunData, value: impl Fn(&EpochRecord) -> Option<f64>) -> Vec<Point> {
+    run.epochs.iter().filter_map(|line| Some((line.record.epoch, value(&line.record)?))).collect()
 }
 
-/// A chart for each curve that has values.
-fn curves(runs: &[RunData], curves: impl Iterator<Item = Curve>) -> Option<String> {
-    let charts = curves.filter_map(|(title, value)| chart(runs, title, value));
+/// Returns a chart for each value that any run has.
+fn charts(runs: &[RunData], values: impl Iterator<Item = Value>) -> Option<String> {
+    let charts = values.filter_map(|(title, value)| chart(runs, title, value));
     Some(charts.collect::<String>()).filter(|charts| !charts.is_empty()).map(in_grid)
 }
 
@@ -146,22 +161,22 @@ fn in_grid(figures: String) -> String {
     format!("<div class=\"grid-of\">\n{figures}</div>\n")
 }
 
-fn chart(runs: &[RunData], title: &str, value: impl Fn(&Record) -> Option<f64>) -> Option<String> {
+fn chart(runs: &[RunData], title: &str, value: impl Fn(&EpochRecord) -> Option<f64>) -> Option<String> {
     let marks = SCORES.iter().any(|(name, _)| *name == title);
-    let lines = runs.iter().enumerate().map(|(k, run)| Line {
+    let series = runs.iter().enumerate().map(|(k, run)| Series {
         run: k,
         name: &run.name,
         points: points(run, &value),
-        best: run.fact("best_epoch").and_then(|epoch| epoch.as_u64()).filter(|_| marks),
+        best: run.summary_value("best_epoch").and_then(|epoch| epoch.as_u64()).filter(|_| marks),
     });
-    Chart { title, lines: lines.collect() }.to_html()
+    Chart { title, series: series.collect() }.to_html()
 }
 
-/// The timeline of every run that has a trace.
+/// Returns the timeline of every run that has a trace.
 fn timelines(runs: &[RunData]) -> Option<String> {
     let traced = runs.iter().enumerate().filter_map(|(k, run)| Some((k, run, run.traced.as_ref()?)));
     let figures = traced.map(|(k, run, traced)| {
-        let name = if runs.len() > 1 { format!("{}{}", chip(k), escape(&run.name)) } else { String::new() };
+        let name = if runs.len() > 1 { marked_name(k, run) } else { String::new() };
         let caption = escape(&timeline::caption(traced));
         let svg = timeline::inline(traced);
         format!("<figure><figcaption>{name}<small>{caption}</small></figcaption><div class=\"wide\">{svg}</div></figure>\n")
@@ -169,15 +184,16 @@ fn timelines(runs: &[RunData]) -> Option<String> {
     Some(figures.collect())
 }
 
-/// A chart for each layer whose rows were stale.
+/// Returns a chart for each layer with stale rows.
 fn staleness(runs: &[RunData]) -> Option<String> {
     let mut html = String::new();
-    for (kind, values) in STALE {
-        let rows = || runs.iter().flat_map(|run| &run.rows);
-        let layers = rows().map(|row| values(&row.record).len()).max().unwrap_or(0);
-        let told = |l: &usize| rows().any(|row| values(&row.record).get(*l).is_some_and(Option::is_some));
-        let layers: Vec<usize> = (0..layers).filter(told).collect();
-        let shown = spread(&layers, MOST_LAYERS);
+    for (kind, values) in STALENESS {
+        let records = || runs.iter().flat_map(|run| &run.epochs).map(|line| &line.record);
+        let layers = records().map(|record| values(record).len()).max().unwrap_or(0);
+        let is_measured =
+            |l: &usize| records().any(|record| values(record).get(*l).is_some_and(Option::is_some));
+        let layers: Vec<usize> = (0..layers).filter(is_measured).collect();
+        let shown = spread(&layers, MAX_LAYERS);
         if shown.len() < layers.len() {
             let _ = writeln!(html, "<p>{kind}: {} of {} layers are shown.</p>", shown.len(), layers.len());
         }
@@ -192,7 +208,7 @@ fn staleness(runs: &[RunData]) -> Option<String> {
     (!html.is_empty()).then_some(html)
 }
 
-/// At most `most` of the layers, the first and the last among them.
+/// Returns at most `most` of the layers, evenly spaced, with the first and the last.
 fn spread(layers: &[usize], most: usize) -> Vec<usize> {
     if layers.len() <= most {
         return layers.to_vec();
@@ -200,12 +216,12 @@ fn spread(layers: &[usize], most: usize) -> Vec<usize> {
     (0..most).map(|k| layers[k * (layers.len() - 1) / (most - 1)]).collect()
 }
 
-/// The epochs as they stand in `metrics.jsonl`; of very many, those that the loss curve shows.
+/// Returns the lines of `metrics.jsonl` as a JSON element; of a long run, those that the loss chart shows.
 fn data(k: usize, run: &RunData) -> String {
-    let losses = thin(&points(run, |record| Some(record.loss)), MOST_POINTS);
+    let losses = thin(&points(run, |record| Some(record.loss)), MAX_POINTS);
     let mut kept = losses.iter().map(|point| point.0).peekable();
-    let rows = run.rows.iter().filter(|row| kept.next_if_eq(&row.record.epoch).is_some());
-    let rows: Vec<&str> = rows.map(|row| row.text.as_str()).collect();
-    let json = json_in_script(&format!("[\n{}\n]", rows.join(",\n")));
+    let lines = run.epochs.iter().filter(|line| kept.next_if_eq(&line.record.epoch).is_some());
+    let lines: Vec<&str> = lines.map(|line| line.text.as_str()).collect();
+    let json = json_in_script(&format!("[\n{}\n]", lines.join(",\n")));
     format!("<script type=\"application/json\" id=\"metrics-{k}\">{json}</script>\n")
 }

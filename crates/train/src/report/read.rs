@@ -1,4 +1,4 @@
-//! What a run has left: its settings, its summary if it is over, its epochs, and what its ranks did in one of them.
+//! Reads a run directory: settings, summary, epochs and trace.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -8,50 +8,54 @@ use halograph_graph::error::{Error, IoContext, Result};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::spans::Traced;
-use crate::run::{read_header, read_summary};
+use super::spans::{ExpectedRun, TracedEpoch};
+use crate::config::Config;
+use crate::run::{Header, read_header, read_summary};
 use crate::strategy::pipelined::Schedule;
+use crate::trace::{METRICS, TracedRun};
 
 /// A run to report on.
 #[derive(Debug, Clone)]
-pub struct Source {
-    /// Its folder.
+pub struct RunSource {
+    /// Run directory.
     pub run: PathBuf,
-    /// What `train --trace` wrote of it, if that is not `trace.json` in its folder.
+    /// File that `train --trace` wrote, if it is not `trace.json` in the run directory.
     pub trace: Option<PathBuf>,
 }
 
-/// A run as it was found.
+/// A run as read from disk.
 #[derive(Debug)]
 pub(super) struct RunData {
-    /// What the page calls it.
+    /// Name on the page.
     pub name: String,
-    /// Settings and facts of its data by name, in the order of `run.json`.
+    /// Resolved configuration.
+    pub config: Config,
+    /// Dataset and configuration as dotted names and values.
     pub settings: Vec<(String, Value)>,
-    /// Absent while it goes on, and after it was killed.
+    /// Absent while the run is in progress, and after it was killed.
     pub summary: Option<Value>,
-    /// What scores are.
+    /// Name of the metric; known from the summary only.
     pub metric: Option<String>,
-    /// Its epochs.
-    pub rows: Vec<Row>,
-    /// Whether the last line is only half there.
-    pub torn: bool,
-    /// What its ranks did in one epoch.
-    pub traced: Option<Traced>,
+    /// Epochs, in order.
+    pub epochs: Vec<MetricsLine>,
+    /// Whether the last line of `metrics.jsonl` is incomplete.
+    pub has_partial_line: bool,
+    /// One epoch of the trace.
+    pub traced: Option<TracedEpoch>,
 }
 
 /// A line of `metrics.jsonl`.
 #[derive(Debug)]
-pub(super) struct Row {
-    /// As it stands there.
+pub(super) struct MetricsLine {
+    /// The line as it is.
     pub text: String,
-    /// What it says.
-    pub record: Record,
+    /// The values that the page uses.
+    pub record: EpochRecord,
 }
 
-/// What is read of a line; what else it may say is kept in its text.
+/// Values of a line of `metrics.jsonl`; unknown ones are ignored.
 #[derive(Debug, Deserialize)]
-pub(super) struct Record {
+pub(super) struct EpochRecord {
     pub epoch: u64,
     pub loss: f64,
     pub lr: f64,
@@ -61,12 +65,12 @@ pub(super) struct Record {
     pub test: Option<f64>,
     pub val_loss: Option<f64>,
     #[serde(default)]
-    pub staleness: Staleness,
+    pub staleness: StalenessRecord,
 }
 
-/// How far stale rows were from fresh ones, by layer; nothing where a layer exchanges nothing.
+/// Relative error of stale rows by layer; `None` where a layer exchanges nothing.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Staleness {
+pub(super) struct StalenessRecord {
     #[serde(default)]
     pub features: Vec<Option<f64>>,
     #[serde(default)]
@@ -74,42 +78,71 @@ pub(super) struct Staleness {
 }
 
 impl RunData {
-    /// Reads all that there is.
-    pub fn read(source: &Source) -> Result<Self> {
+    /// Reads a run directory and, if there is one, the trace of the run.
+    pub fn read(source: &RunSource) -> Result<Self> {
         let header = read_header(&source.run)?;
         let summary = read_summary(&source.run)?;
-        let ranks = header.config.train.ranks;
-        let (rows, torn) = read_rows(&source.run.join("metrics.jsonl"))?;
-        let usual = Schedule::of(&header.config.train).stale_epochs();
-        let own = source.run.join("trace.json");
-        let trace = source.trace.clone().or_else(|| own.exists().then_some(own));
-        let traced = trace.map(|file| Traced::read(&file, ranks, usual)).transpose()?;
-        let data = &header.data;
-        let mut settings = vec![
-            ("dataset".to_string(), Value::from(data.name.clone())),
-            ("dataset.path".to_string(), Value::from(data.path.display().to_string())),
-            ("dataset.fingerprint".to_string(), Value::from(data.fingerprint.clone())),
-        ];
-        let config = serde_json::to_value(&header.config).unwrap_or_default();
-        flatten("", &config, &mut settings);
+        let (epochs, has_partial_line) = read_epochs(&source.run.join(METRICS))?;
+        let default = source.run.join("trace.json");
+        let trace = source.trace.clone().or_else(|| default.exists().then_some(default));
+        let traced = trace.map(|file| read_trace(&file, &source.run, &header.config)).transpose()?;
         let metric = summary.as_ref().and_then(|s| s["metric"].as_str()).map(String::from);
-        Ok(RunData { name: name_of(&source.run), settings, summary, metric, rows, torn, traced })
+        let (name, settings, config) = (name_of(&source.run), settings(&header), header.config);
+        Ok(RunData { name, config, settings, summary, metric, epochs, has_partial_line, traced })
     }
 
-    /// A number of the summary.
-    pub fn fact(&self, key: &str) -> Option<&Value> {
+    /// Returns a value of the summary.
+    pub fn summary_value(&self, key: &str) -> Option<&Value> {
         self.summary.as_ref()?.get(key).filter(|value| !value.is_null())
+    }
+
+    /// Returns a setting by its dotted name.
+    pub fn setting(&self, name: &str) -> Option<&Value> {
+        self.settings.iter().find(|(key, _)| key == name).map(|(_, value)| value)
+    }
+
+    /// Whether ranks exchange messages in this run.
+    pub fn has_peers(&self) -> bool {
+        self.config.train.ranks > 1
+    }
+
+    /// Returns the epoch with the best validation score so far; of equal scores, that of lower validation loss.
+    pub fn best_epoch(&self) -> Option<&EpochRecord> {
+        let scored = self.epochs.iter().map(|line| &line.record).filter(|record| record.val.is_some());
+        scored.reduce(|best, new| {
+            let is_better = new.val > best.val || (new.val == best.val && new.val_loss < best.val_loss);
+            if is_better { new } else { best }
+        })
     }
 }
 
-/// The last part of the path of a run, also of one that is called `.`.
+fn read_trace(file: &Path, run: &Path, config: &Config) -> Result<TracedEpoch> {
+    let typical = Schedule::of(&config.train).stale_epochs();
+    TracedEpoch::read(file, &ExpectedRun { run: TracedRun::of(run)?, ranks: config.train.ranks, typical })
+}
+
+/// Returns the last component of the path, also of `.`.
 fn name_of(run: &Path) -> String {
     let whole = fs::canonicalize(run).unwrap_or_else(|_| run.to_path_buf());
     let name = whole.file_name().map(|name| name.to_string_lossy().into_owned());
     name.unwrap_or_else(|| run.display().to_string())
 }
 
-/// Tables as `a.b` by their keys; anything else is a value.
+/// Returns dataset and configuration as dotted names and values.
+fn settings(header: &Header) -> Vec<(String, Value)> {
+    let data = &header.data;
+    let mut settings = vec![
+        ("dataset".to_string(), Value::from(data.name.clone())),
+        ("dataset.fingerprint".to_string(), Value::from(data.fingerprint.clone())),
+    ];
+    if let Some(path) = &data.path {
+        settings.insert(1, ("dataset.path".to_string(), Value::from(path.display().to_string())));
+    }
+    let config = serde_json::to_value(&header.config).unwrap_or_default();
+    flatten("", &config, &mut settings);
+    settings
+}
+
 fn flatten(prefix: &str, value: &Value, into: &mut Vec<(String, Value)>) {
     let Value::Object(table) = value else {
         into.push((prefix.to_string(), value.clone()));
@@ -121,8 +154,8 @@ fn flatten(prefix: &str, value: &Value, into: &mut Vec<(String, Value)>) {
     }
 }
 
-/// The text of a regular file; nothing if it is not there.
-pub(super) fn read_text(path: &Path) -> Result<Option<Vec<u8>>> {
+/// Reads a regular file; `None` if there is none.
+pub(super) fn read_file(path: &Path) -> Result<Option<Vec<u8>>> {
     match fs::metadata(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
         Ok(facts) if !facts.is_file() => Err(Error::input(path.display(), "is not a regular file")),
@@ -130,14 +163,14 @@ pub(super) fn read_text(path: &Path) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// The lines of `metrics.jsonl`, and whether one more was being written.
-fn read_rows(path: &Path) -> Result<(Vec<Row>, bool)> {
-    let bytes = read_text(path)?.unwrap_or_default();
-    let mut rows: Vec<Row> = Vec::new();
+/// Reads the complete lines of `metrics.jsonl`; returns also whether an incomplete one follows.
+fn read_epochs(path: &Path) -> Result<(Vec<MetricsLine>, bool)> {
+    let bytes = read_file(path)?.unwrap_or_default();
+    let mut lines: Vec<MetricsLine> = Vec::new();
     for (k, line) in bytes.split_inclusive(|&b| b == b'\n').enumerate() {
-        match parse_row(line, rows.last()) {
-            Ok(row) => rows.push(row),
-            Err(_) if !line.ends_with(b"\n") => return Ok((rows, true)),
+        match parse_line(line, lines.last()) {
+            Ok(line) => lines.push(line),
+            Err(_) if !line.ends_with(b"\n") => return Ok((lines, true)),
             Err(problem) => {
                 let place = format!("{}, line {}", path.display(), k + 1);
                 let help = "restore the file from a copy, or remove the line";
@@ -145,17 +178,17 @@ fn read_rows(path: &Path) -> Result<(Vec<Row>, bool)> {
             }
         }
     }
-    Ok((rows, false))
+    Ok((lines, false))
 }
 
-fn parse_row(line: &[u8], before: Option<&Row>) -> Result<Row, String> {
+fn parse_line(line: &[u8], before: Option<&MetricsLine>) -> Result<MetricsLine, String> {
     let text = String::from_utf8_lossy(line).trim_end().to_string();
     let shown: String = text.chars().take(60).collect();
-    let record = serde_json::from_str::<Record>(&text);
+    let record = serde_json::from_str::<EpochRecord>(&text);
     let record = record.map_err(|e| format!("not the record of an epoch: {e}, in {shown:?}"))?;
-    match before.map(|row| row.record.epoch) {
+    match before.map(|line| line.record.epoch) {
         Some(last) if record.epoch <= last => Err(format!("epoch {} after epoch {last}", record.epoch)),
-        _ => Ok(Row { text, record }),
+        _ => Ok(MetricsLine { text, record }),
     }
 }
 
@@ -165,35 +198,35 @@ mod tests {
 
     const LINE: &str = r#"{"epoch":1,"loss":0.30000000000000004,"lr":0.01,"seconds":0.002}"#;
 
-    fn rows(text: &str) -> Result<(Vec<Row>, bool)> {
+    fn epochs(text: &str) -> Result<(Vec<MetricsLine>, bool)> {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("metrics.jsonl");
+        let path = folder.path().join(METRICS);
         fs::write(&path, text).unwrap();
-        read_rows(&path)
+        read_epochs(&path)
     }
 
     #[test]
-    fn lines_are_kept_as_they_are() {
+    fn keeps_lines_unchanged() {
         let stale = r#"{"epoch":2,"loss":1e0,"lr":0.01,"seconds":2,"train":null,"val":0.5,"test":null,"val_loss":1.0,"staleness":{"features":[null,0.12],"gradients":[null,0.3]},"more":"</script>"}"#;
-        let (rows, torn) = rows(&format!("{LINE}\n{stale}\n")).unwrap();
-        assert_eq!((rows.len(), torn), (2, false));
-        assert_eq!([rows[0].text.as_str(), rows[1].text.as_str()], [LINE, stale]);
-        assert_eq!((rows[0].record.loss, rows[1].record.val), (0.1 + 0.2, Some(0.5)));
-        assert_eq!(rows[1].record.staleness.gradients, [None, Some(0.3)]);
+        let (lines, partial) = epochs(&format!("{LINE}\n{stale}\n")).unwrap();
+        assert_eq!((lines.len(), partial), (2, false));
+        assert_eq!([lines[0].text.as_str(), lines[1].text.as_str()], [LINE, stale]);
+        assert_eq!((lines[0].record.loss, lines[1].record.val), (0.1 + 0.2, Some(0.5)));
+        assert_eq!(lines[1].record.staleness.gradients, [None, Some(0.3)]);
     }
 
     #[test]
-    fn a_line_that_is_being_written_is_left_out() {
-        let (rows, torn) = rows(&format!("{LINE}\n{{\"epoch\":2,\"lo")).unwrap();
-        assert_eq!((rows.len(), torn), (1, true));
+    fn leaves_out_an_incomplete_last_line() {
+        let (lines, partial) = epochs(&format!("{LINE}\n{{\"epoch\":2,\"lo")).unwrap();
+        assert_eq!((lines.len(), partial), (1, true));
     }
 
     #[test]
-    fn damage_is_named_by_its_line() {
-        let order = rows(&format!("{LINE}\n{LINE}\n")).unwrap_err().to_string();
+    fn names_the_line_of_damage() {
+        let order = epochs(&format!("{LINE}\n{LINE}\n")).unwrap_err().to_string();
         assert!(order.contains("metrics.jsonl, line 2: epoch 1 after epoch 1"), "{order}");
         for bad in ["{}", "[1]", "{\"epoch\":1,\"loss\":null,\"lr\":1,\"seconds\":1}", "\u{0}"] {
-            let error = rows(&format!("{bad}\n{LINE}\n")).unwrap_err().to_string();
+            let error = epochs(&format!("{bad}\n{LINE}\n")).unwrap_err().to_string();
             assert!(
                 error.contains("line 1: not the record of an epoch") && error.contains("help"),
                 "{error}"
@@ -202,8 +235,8 @@ mod tests {
     }
 
     #[test]
-    fn no_epoch_is_no_fault() {
-        assert!(rows("").unwrap().0.is_empty());
-        assert!(read_rows(Path::new("nowhere/metrics.jsonl")).unwrap().0.is_empty());
+    fn accepts_a_run_without_epochs() {
+        assert!(epochs("").unwrap().0.is_empty());
+        assert!(read_epochs(Path::new("nowhere/metrics.jsonl")).unwrap().0.is_empty());
     }
 }

@@ -1,49 +1,48 @@
-//! Axes, and curves with fewer points that look the same.
+//! Axes of charts, and thinning of long series.
 
-/// A curve with more points than this is thinned to about as many.
-pub(super) const MOST_POINTS: usize = 2000;
-/// Positive values that span more than this are shown by their logarithms.
-const WIDE: f64 = 50.0;
+/// Longer series are thinned to about this many points.
+pub(super) const MAX_POINTS: usize = 2000;
+/// Positive values get a logarithmic axis if the largest is more than this many times the smallest.
+const LOG_RATIO: f64 = 50.0;
 
-/// A point of a curve: an epoch and what was measured in it.
+/// An epoch and the value measured in it.
 pub(super) type Point = (u64, f64);
 
-/// At most about `most` of `points`: the least and the greatest of each of equally long runs of them, in their order, and
-/// both ends. No extreme is lost.
+/// Returns about `most` of the points: minimum and maximum of each of equally long intervals, and both ends.
 pub(super) fn thin(points: &[Point], most: usize) -> Vec<Point> {
     if points.len() <= most {
         return points.to_vec();
     }
     let bucket = points.len().div_ceil((most / 2).max(1));
     let mut kept = vec![points[0]];
-    for run in points.chunks(bucket) {
+    for interval in points.chunks(bucket) {
         let by_value = |a: &&Point, b: &&Point| a.1.total_cmp(&b.1);
-        let ends = [run.iter().min_by(by_value), run.iter().max_by(by_value)];
-        let mut ends: Vec<Point> = ends.into_iter().flatten().copied().collect();
-        ends.sort_by_key(|point| point.0);
-        kept.extend(ends);
+        let extremes = [interval.iter().min_by(by_value), interval.iter().max_by(by_value)];
+        let mut extremes: Vec<Point> = extremes.into_iter().flatten().copied().collect();
+        extremes.sort_by_key(|point| point.0);
+        kept.extend(extremes);
     }
     kept.extend(points.last());
     kept.dedup_by_key(|point| point.0);
     kept
 }
 
-/// What values an axis shows, and where.
+/// The range of an axis and its ticks.
 #[derive(Debug, Clone)]
 pub(super) struct Axis {
     low: f64,
     high: f64,
     log: bool,
-    /// Values that are labelled.
+    /// Labelled values.
     pub ticks: Vec<f64>,
     step: f64,
 }
 
 impl Axis {
-    /// For measured values; nothing if there are none.
+    /// Returns an axis for measured values; `None` if there are none.
     pub fn values(values: impl Iterator<Item = f64> + Clone) -> Option<Axis> {
         let (low, high) = extent(values)?;
-        if low > 0.0 && high / low > WIDE {
+        if low > 0.0 && high / low > LOG_RATIO {
             return Some(Axis::logarithmic(low, high));
         }
         let (low, high) = if low == high { (low - spread(low), high + spread(low)) } else { (low, high) };
@@ -53,7 +52,7 @@ impl Axis {
         Some(Axis { low: first * step, high: last * step, log: false, ticks, step })
     }
 
-    /// For epochs: whole numbers, from the first to the last.
+    /// Returns an axis for epochs, with whole numbers as ticks; `None` if there are none.
     pub fn epochs(epochs: impl Iterator<Item = f64> + Clone) -> Option<Axis> {
         let (low, high) = extent(epochs)?;
         let (low, high) = if low == high { (low - 1.0, high + 1.0) } else { (low, high) };
@@ -62,7 +61,7 @@ impl Axis {
         Some(Axis { low, high, log: false, ticks, step })
     }
 
-    /// From 0 to `length`, which is not rounded.
+    /// Returns an axis from 0 to exactly `length`.
     pub fn time(length: f64) -> Axis {
         let high = if length > 0.0 { length } else { 1.0 };
         let step = nice(high / 8.0);
@@ -81,12 +80,12 @@ impl Axis {
         Axis { low, high, log: true, ticks, step: 0.0 }
     }
 
-    /// Whether it shows logarithms.
+    /// Whether the axis is logarithmic.
     pub fn is_logarithmic(&self) -> bool {
         self.log
     }
 
-    /// Where a value lies: 0 at the beginning, 1 at the end.
+    /// Returns the position of a value: 0 at the start of the axis, 1 at the end.
     pub fn place(&self, value: f64) -> f64 {
         if self.log {
             return (value / self.low).ln() / (self.high / self.low).ln();
@@ -94,7 +93,7 @@ impl Axis {
         (value - self.low) / (self.high - self.low)
     }
 
-    /// A tick in as many digits as tell it from the others.
+    /// Returns a tick with enough digits to distinguish it from its neighbours.
     pub fn label(&self, tick: f64) -> String {
         let size = tick.abs().max(self.step);
         if tick != 0.0 && !(1e-4..1e6).contains(&size) {
@@ -104,7 +103,7 @@ impl Axis {
             return format!("{tick}");
         }
         let decimals = (-self.step.log10().floor()).clamp(0.0, 9.0) as usize;
-        // A zero that rounding made has a sign.
+        // A rounded zero may be negative.
         format!("{:.decimals$}", if tick.abs() < self.step / 2.0 { 0.0 } else { tick })
     }
 }
@@ -113,12 +112,12 @@ fn extent(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     values.map(|x| (x, x)).reduce(|(low, high), (x, _)| (low.min(x), high.max(x)))
 }
 
-/// Room on either side of a value that stands alone.
+/// Returns the space on either side of a single value.
 fn spread(value: f64) -> f64 {
     if value == 0.0 { 1.0 } else { value.abs() / 10.0 }
 }
 
-/// The next 1, 2 or 5 times a power of ten.
+/// Rounds up to 1, 2 or 5 times a power of ten.
 fn nice(step: f64) -> f64 {
     let power = 10f64.powf(step.log10().floor());
     let factor = [1.0, 2.0, 5.0, 10.0].into_iter().find(|f| f * power >= step * (1.0 - 1e-9));
@@ -135,17 +134,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thinning_keeps_every_extreme_and_both_ends() {
+    fn thinning_keeps_extremes_and_ends() {
         let mut points: Vec<Point> = (1..=100_000).map(|e| (e, 1.0 / e as f64)).collect();
         points[54_321].1 = 77.0;
         points[76_543].1 = -3.0;
-        let thinned = thin(&points, MOST_POINTS);
-        assert!(thinned.len() <= MOST_POINTS + 2 && thinned.len() > MOST_POINTS / 2, "{}", thinned.len());
+        let thinned = thin(&points, MAX_POINTS);
+        assert!(thinned.len() <= MAX_POINTS + 2 && thinned.len() > MAX_POINTS / 2, "{}", thinned.len());
         for point in [points[0], points[54_321], points[76_543], points[99_999]] {
             assert!(thinned.contains(&point), "{point:?}");
         }
         assert!(thinned.windows(2).all(|w| w[0].0 < w[1].0) && thinned.iter().all(|p| points.contains(p)));
-        assert_eq!(thin(&points[..5], MOST_POINTS), points[..5]);
+        assert_eq!(thin(&points[..5], MAX_POINTS), points[..5]);
     }
 
     fn labels(axis: &Axis) -> Vec<String> {
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn axes_begin_and_end_at_round_values() {
+    fn axes_start_and_end_at_round_values() {
         let axis = Axis::values([0.31, 0.78].into_iter()).unwrap();
         assert_eq!(labels(&axis), ["0.2", "0.4", "0.6", "0.8"]);
         assert!(axis.place(0.2).abs() < 1e-12 && (axis.place(0.8) - 1.0).abs() < 1e-12);
@@ -165,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_values_are_shown_by_their_logarithms() {
+    fn wide_ranges_get_a_logarithmic_axis() {
         let axis = Axis::values([0.001, 10.0].into_iter()).unwrap();
         assert!(axis.is_logarithmic());
         assert_eq!(labels(&axis), ["0.001", "0.01", "0.1", "1", "10"]);
@@ -175,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn one_value_and_one_epoch_have_room_around_them() {
+    fn single_values_have_space_around_them() {
         for value in [0.0, 0.5, -2.0, 1e-12, 1e12] {
             let axis = Axis::values(std::iter::once(value)).unwrap();
             let place = axis.place(value);

@@ -1,4 +1,4 @@
-//! The trace of a run: one epoch of it that is like the others.
+//! Reads a trace and picks one epoch that is typical of the run.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,12 +8,13 @@ use std::path::Path;
 use halograph_graph::error::{Error, Result};
 use serde::Deserialize;
 
-use super::read::read_text;
+use super::read::read_file;
+use crate::trace::TracedRun;
 
-/// More spans than this are not drawn: the shortest go first.
-const MOST_SPANS: usize = 6000;
+/// Spans drawn at most: the shortest are left out.
+const MAX_SPANS: usize = 6000;
 
-/// What a span was spent on: the threads of a trace.
+/// The thread of a rank that a span is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Track {
     Compute,
@@ -24,45 +25,65 @@ pub(super) enum Track {
 
 const TRACKS: [Track; 4] = [Track::Compute, Track::Send, Track::Receive, Track::Wait];
 
-/// Something that took time. Times are microseconds since the epoch began.
+/// A span of a trace. Times are microseconds since the start of the epoch.
 #[derive(Debug, Clone)]
-pub(super) struct Span {
+pub(super) struct TraceSpan {
     pub rank: u64,
     pub track: Track,
     pub name: String,
-    /// Where the rank was, or what the message was for.
+    /// Phase of the rank, or purpose of the message.
     pub phase: String,
     pub epoch: u64,
-    pub layer: u64,
+    /// Absent if the span belongs to no layer.
+    pub layer: Option<u64>,
     pub start: f64,
     pub end: f64,
 }
 
 /// One epoch of all ranks.
 #[derive(Debug)]
-pub(super) struct Traced {
-    /// Which.
+pub(super) struct TracedEpoch {
+    /// Number of the epoch.
     pub epoch: u64,
-    /// Of how many in the trace.
+    /// Epochs in the trace.
     pub epochs: usize,
-    /// Microseconds from the first that began it to the last that ended it.
+    /// Microseconds from the first start to the last end of any rank.
     pub length: f64,
-    /// What ranks are called, by rank.
+    /// Names of the ranks.
     pub ranks: BTreeMap<u64, String>,
-    /// All that happened meanwhile, by when it began.
-    pub spans: Vec<Span>,
-    /// How many short ones are left out.
+    /// Spans that overlap the epoch, by start.
+    pub spans: Vec<TraceSpan>,
+    /// Short spans that are left out.
     pub left_out: usize,
+    /// Whether the trace says which run it was recorded from. Traces of older versions do not.
+    pub is_identified: bool,
+}
+
+/// The run that a trace must belong to.
+pub(super) struct ExpectedRun {
+    /// Identity; `None` if the run has no complete epoch.
+    pub run: Option<TracedRun>,
+    /// Number of ranks.
+    pub ranks: usize,
+    /// Epochs to choose from, if the trace contains any of them.
+    pub typical: RangeInclusive<u64>,
 }
 
 #[derive(Deserialize)]
-struct File<'a> {
+struct TraceFile<'a> {
     #[serde(rename = "traceEvents", borrow)]
-    events: Vec<Event<'a>>,
+    events: Vec<TraceEvent<'a>>,
+    #[serde(rename = "otherData", default)]
+    other_data: OtherData,
+}
+
+#[derive(Default, Deserialize)]
+struct OtherData {
+    run: Option<TracedRun>,
 }
 
 #[derive(Deserialize)]
-struct Event<'a> {
+struct TraceEvent<'a> {
     #[serde(borrow)]
     ph: Cow<'a, str>,
     #[serde(borrow)]
@@ -76,69 +97,83 @@ struct Event<'a> {
     #[serde(default)]
     dur: f64,
     #[serde(default)]
-    args: Args,
+    args: Arguments,
 }
 
 #[derive(Default, Deserialize)]
-struct Args {
+struct Arguments {
     name: Option<String>,
     epoch: Option<u64>,
     layer: Option<u64>,
 }
 
-impl Traced {
-    /// Reads the trace of a run on so many ranks.
-    ///
-    /// `usual`: the epochs that are as most are, one of which is taken if the trace has any.
-    pub fn read(path: &Path, ranks: usize, usual: RangeInclusive<u64>) -> Result<Self> {
-        let place = path.display();
-        let help = "give the file that `halograph train --trace` wrote of this run";
-        let bytes = read_text(path)?.ok_or_else(|| Error::input(&place, "is not there").help(help))?;
-        let file: File = serde_json::from_slice(&bytes)
-            .map_err(|e| Error::input(&place, format!("not a trace of halograph: {e}")).help(help))?;
-        check(&file.events, ranks).map_err(|problem| Error::input(&place, problem).help(help))?;
-        let none = "holds no epoch that was trained";
-        pick(&file.events, &usual).ok_or_else(|| Error::input(&place, none).help(help))
+impl TracedEpoch {
+    /// Reads the trace in `path` and picks an epoch. Refuses the trace of another run.
+    pub fn read(path: &Path, expected: &ExpectedRun) -> Result<Self> {
+        let refuse = |problem: String| {
+            let help = "give the file that `halograph train --trace` wrote for this run";
+            Error::input(path.display(), problem).help(help)
+        };
+        let bytes = read_file(path)?.ok_or_else(|| refuse("does not exist".into()))?;
+        let file: TraceFile =
+            serde_json::from_slice(&bytes).map_err(|e| refuse(format!("not a trace of halograph: {e}")))?;
+        check_ranks(&file.events, expected.ranks).map_err(refuse)?;
+        check_events(&file.events).map_err(refuse)?;
+        check_run(file.other_data.run.as_ref(), expected.run.as_ref()).map_err(refuse)?;
+        let epoch = pick(&file.events, &expected.typical);
+        let mut epoch = epoch.ok_or_else(|| refuse("contains no training epoch".into()))?;
+        epoch.is_identified = file.other_data.run.is_some();
+        Ok(epoch)
     }
 }
 
-/// What makes the events no trace of such a run.
-fn check(events: &[Event], ranks: usize) -> Result<(), String> {
+fn check_ranks(events: &[TraceEvent], ranks: usize) -> Result<(), String> {
     let found = events.iter().map(|event| event.pid.saturating_add(1)).max().unwrap_or(0);
     if found > 0 && found != ranks as u64 {
-        return Err(format!("is of {found} ranks, and the run has {ranks}"));
+        return Err(format!("a trace of {found} ranks, but the run has {ranks}"));
     }
-    for (k, event) in events.iter().enumerate() {
+    Ok(())
+}
+
+fn check_events(events: &[TraceEvent]) -> Result<(), String> {
+    for (k, event) in events.iter().enumerate().filter(|(_, event)| event.ph == "X") {
         let which = || format!("event {} ({:?})", k + 1, event.name);
-        if event.ph != "X" {
-            continue;
-        }
         if event.tid as usize >= TRACKS.len() {
             return Err(format!("{} is on thread {}, not one of 0 to 3", which(), event.tid));
         }
         if event.args.epoch.is_none() {
-            return Err(format!("{} tells no epoch", which()));
+            return Err(format!("{} has no epoch", which()));
         }
         if event.ts < 0.0 || event.dur < 0.0 || !(event.ts + event.dur).is_finite() {
-            return Err(format!("{} begins at {} and lasts {}", which(), event.ts, event.dur));
+            return Err(format!("{} starts at {} and lasts {}", which(), event.ts, event.dur));
         }
     }
     Ok(())
 }
 
-fn is_training(event: &Event) -> bool {
+/// Refuses a trace that identifies another run; one without identity passes.
+fn check_run(traced: Option<&TracedRun>, expected: Option<&TracedRun>) -> Result<(), String> {
+    match traced {
+        Some(traced) if expected.is_none_or(|run| run.id != traced.id) => {
+            Err(format!("the trace of another run, whose folder was {:?}", traced.path))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn is_training(event: &TraceEvent) -> bool {
     event.ph == "X" && event.tid == 0 && !matches!(&*event.cat, "evaluation" | "start")
 }
 
-/// When each epoch began and ended: computing tells, and the sums over ranks that come last.
-fn windows(events: &[Event]) -> BTreeMap<u64, (f64, f64)> {
+/// Returns start and end of every epoch: from its first compute span to its last compute span or gradient all-reduce.
+fn windows(events: &[TraceEvent]) -> BTreeMap<u64, (f64, f64)> {
     let mut windows = BTreeMap::new();
     for event in events.iter().filter(|event| is_training(event)) {
         let window = windows.entry(event.args.epoch.unwrap_or(0)).or_insert((f64::INFINITY, 0.0_f64));
         *window = (window.0.min(event.ts), window.1.max(event.ts + event.dur));
     }
-    let last = |event: &&Event| event.ph == "X" && event.tid == 3 && event.cat == "weights";
-    for event in events.iter().filter(last) {
+    let is_gradient_wait = |event: &&TraceEvent| event.ph == "X" && event.tid == 3 && event.cat == "weights";
+    for event in events.iter().filter(is_gradient_wait) {
         if let Some(window) = event.args.epoch.and_then(|epoch| windows.get_mut(&epoch)) {
             window.1 = window.1.max(event.ts + event.dur);
         }
@@ -146,41 +181,46 @@ fn windows(events: &[Event]) -> BTreeMap<u64, (f64, f64)> {
     windows
 }
 
-/// The epoch of median length among the usual ones, the first left aside if there are others.
-fn steady(windows: &BTreeMap<u64, (f64, f64)>, usual: &RangeInclusive<u64>) -> Option<(u64, (f64, f64))> {
+/// Returns the epoch of median length among the typical ones; never the first, unless it is the only one.
+fn median_epoch(
+    windows: &BTreeMap<u64, (f64, f64)>,
+    typical: &RangeInclusive<u64>,
+) -> Option<(u64, (f64, f64))> {
     let mut epochs: Vec<_> = windows.iter().skip(usize::from(windows.len() > 1)).collect();
-    if epochs.iter().any(|(epoch, _)| usual.contains(epoch)) {
-        epochs.retain(|(epoch, _)| usual.contains(epoch));
+    if epochs.iter().any(|(epoch, _)| typical.contains(epoch)) {
+        epochs.retain(|(epoch, _)| typical.contains(epoch));
     }
     epochs.sort_by(|a, b| (a.1.1 - a.1.0).total_cmp(&(b.1.1 - b.1.0)));
     epochs.get(epochs.len().checked_sub(1)? / 2).map(|(epoch, window)| (**epoch, **window))
 }
 
-fn pick(events: &[Event], usual: &RangeInclusive<u64>) -> Option<Traced> {
+fn pick(events: &[TraceEvent], typical: &RangeInclusive<u64>) -> Option<TracedEpoch> {
     let windows = windows(events);
-    let (epoch, (start, end)) = steady(&windows, usual)?;
-    let during = |event: &&Event| event.ph == "X" && event.ts <= end && event.ts + event.dur >= start;
-    let span = |event: &Event| Span {
+    let (epoch, (start, end)) = median_epoch(&windows, typical)?;
+    let during = |event: &&TraceEvent| event.ph == "X" && event.ts <= end && event.ts + event.dur >= start;
+    let span = |event: &TraceEvent| TraceSpan {
         rank: event.pid,
         track: TRACKS[event.tid as usize],
         name: event.name.to_string(),
         phase: event.cat.to_string(),
         epoch: event.args.epoch.unwrap_or(0),
-        layer: event.args.layer.unwrap_or(0),
+        // Older traces wrote u16::MAX where there was no layer.
+        layer: event.args.layer.filter(|&layer| layer != u64::from(u16::MAX)),
         start: event.ts - start,
         end: event.ts + event.dur - start,
     };
-    let mut spans: Vec<Span> = events.iter().filter(during).map(span).collect();
-    let left_out = spans.len().saturating_sub(MOST_SPANS);
+    let mut spans: Vec<TraceSpan> = events.iter().filter(during).map(span).collect();
+    let left_out = spans.len().saturating_sub(MAX_SPANS);
     spans.sort_by(|a, b| (b.end - b.start).total_cmp(&(a.end - a.start)));
-    spans.truncate(MOST_SPANS);
+    spans.truncate(MAX_SPANS);
     spans.sort_by(|a, b| a.start.total_cmp(&b.start));
     let mut ranks: BTreeMap<u64, String> =
         events.iter().map(|event| (event.pid, format!("rank {}", event.pid))).collect();
     for event in events.iter().filter(|event| event.ph == "M" && event.name == "process_name") {
         ranks.extend(event.args.name.clone().map(|name| (event.pid, name)));
     }
-    Some(Traced { epoch, epochs: windows.len(), length: end - start, ranks, spans, left_out })
+    let (epochs, length) = (windows.len(), end - start);
+    Some(TracedEpoch { epoch, epochs, length, ranks, spans, left_out, is_identified: false })
 }
 
 #[cfg(test)]
@@ -196,7 +236,7 @@ pub(super) mod tests {
         json!({"ph": "X", "name": "work", "cat": cat, "pid": rank, "tid": track, "ts": ts, "dur": dur, "args": args})
     }
 
-    /// Two ranks, epochs 1 to `epochs`; epoch e takes 100 + e microseconds, then 50 of evaluation follow.
+    /// A trace of two ranks without identity: epoch e of `epochs` takes 100 + e microseconds, its evaluation 50.
     pub fn example(epochs: u64) -> Value {
         let name = |rank| json!({"ph": "M", "name": "process_name", "pid": rank, "tid": 0, "args": {"name": format!("rank {rank} (<host>)")}});
         let mut events = vec![name(0), name(1)];
@@ -213,46 +253,71 @@ pub(super) mod tests {
         json!({"displayTimeUnit": "ms", "traceEvents": events})
     }
 
-    fn read(text: &str, ranks: usize) -> Result<Traced> {
+    /// Reads a trace as that of a run on two ranks.
+    pub fn read(text: &str) -> Result<TracedEpoch> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.json");
         fs::write(&path, text).unwrap();
-        Traced::read(&path, ranks, 1..=u64::MAX)
+        let run = Some(TracedRun { id: "this".into(), path: "runs/this".into() });
+        TracedEpoch::read(&path, &ExpectedRun { run, ranks: 2, typical: 1..=u64::MAX })
     }
 
     #[test]
-    fn an_epoch_of_median_length_is_taken_and_evaluation_is_none() {
-        let traced = read(&example(6).to_string(), 2).unwrap();
+    fn picks_an_epoch_of_median_length_without_its_evaluation() {
+        let traced = read(&example(6).to_string()).unwrap();
         assert_eq!((traced.epoch, traced.epochs, traced.length), (4, 6, 104.0));
         assert_eq!(traced.spans.len(), 12);
         assert!(traced.spans.iter().all(|span| span.epoch == 4 && span.phase != "evaluation"));
         assert_eq!(traced.ranks[&1], "rank 1 (<host>)");
-        assert_eq!(read(&example(1).to_string(), 2).unwrap().epoch, 1);
+        assert_eq!(read(&example(1).to_string()).unwrap().epoch, 1);
     }
 
     #[test]
-    fn the_shortest_of_too_many_spans_are_left_out() {
+    fn leaves_out_the_shortest_of_too_many_spans() {
         let mut trace = example(1);
         let events = trace["traceEvents"].as_array_mut().unwrap();
-        (0..MOST_SPANS).for_each(|k| events.push(event(0, 1, "features", 1, (1000.0, 1e-3 * k as f64))));
-        let traced = read(&trace.to_string(), 2).unwrap();
-        assert_eq!((traced.spans.len(), traced.left_out), (MOST_SPANS, 12));
+        (0..MAX_SPANS).for_each(|k| events.push(event(0, 1, "features", 1, (1000.0, 1e-3 * k as f64))));
+        let traced = read(&trace.to_string()).unwrap();
+        assert_eq!((traced.spans.len(), traced.left_out), (MAX_SPANS, 12));
         assert!(traced.spans.iter().any(|span| span.phase == "backward"));
     }
 
     #[test]
-    fn what_is_no_trace_of_this_run_is_named() {
+    fn old_traces_have_no_layer_65535() {
+        let trace = example(1).to_string().replace("\"layer\":0", "\"layer\":65535");
+        assert!(read(&trace).unwrap().spans.iter().all(|span| span.layer.is_none()));
+        assert_eq!(read(&example(1).to_string()).unwrap().spans[0].layer, Some(0));
+    }
+
+    #[test]
+    fn refuses_the_trace_of_another_run() {
+        let mut trace = example(2);
+        assert!(!read(&trace.to_string()).unwrap().is_identified, "as older versions wrote it");
+        trace["otherData"] = json!({"run": null});
+        assert!(!read(&trace.to_string()).unwrap().is_identified, "no complete epoch");
+        trace["otherData"] = json!({"run": {"id": "this", "path": "moved"}});
+        assert!(read(&trace.to_string()).unwrap().is_identified);
+        trace["otherData"] = json!({"run": {"id": "other", "path": "runs/other"}});
+        let error = read(&trace.to_string()).unwrap_err().to_string();
+        assert!(
+            error.contains("t.json: the trace of another run, whose folder was \"runs/other\""),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn refuses_files_that_are_no_trace_of_the_run() {
         let cases = [
             ("{".to_string(), "not a trace of halograph"),
             ("{}".to_string(), "missing field `traceEvents`"),
-            (json!({"traceEvents": []}).to_string(), "no epoch that was trained"),
-            (example(2).to_string().replace("\"epoch\":2", "\"e\":2"), "tells no epoch"),
-            (example(2).to_string().replace("\"pid\":1", "\"pid\":7"), "of 8 ranks, and the run has 2"),
+            (json!({"traceEvents": []}).to_string(), "no training epoch"),
+            (example(2).to_string().replace("\"epoch\":2", "\"e\":2"), "has no epoch"),
+            (example(2).to_string().replace("\"pid\":1", "\"pid\":7"), "8 ranks, but the run has 2"),
             (example(2).to_string().replace("\"tid\":3", "\"tid\":9"), "on thread 9"),
             (example(2).to_string().replace("\"dur\":40.0", "\"dur\":-1"), "lasts -1"),
         ];
         for (text, words) in cases {
-            let error = read(&text, 2).unwrap_err().to_string();
+            let error = read(&text).unwrap_err().to_string();
             assert!(error.contains("t.json: ") && error.contains(words) && error.contains("help"), "{error}");
         }
     }

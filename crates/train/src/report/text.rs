@@ -1,8 +1,8 @@
-//! Text for the page: escaped, and numbers as people read them.
+//! Escapes text and formats numbers.
 
 use serde_json::Value;
 
-/// Text as HTML and SVG show it, between tags or inside quotes.
+/// Escapes text for HTML and SVG, for elements and attributes.
 pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -12,7 +12,7 @@ pub(super) fn escape(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // XML has no way to write most of these.
+            // XML 1.0 cannot contain most control characters.
             c if c.is_control() && c != '\n' => out.push('\u{fffd}'),
             c => out.push(c),
         }
@@ -20,17 +20,17 @@ pub(super) fn escape(text: &str) -> String {
     out
 }
 
-/// JSON inside a `<script>`: a `<` stands only in its strings, where it can be written without ending the element.
+/// Escapes JSON for a `<script>` element: `<` occurs in strings only, where an escape sequence can replace it.
 pub(super) fn json_in_script(json: &str) -> String {
     json.replace('<', "\\u003c")
 }
 
-/// How a number is rounded for reading.
+/// How a number is formatted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
-    /// As it is.
+    /// Unchanged.
     Plain,
-    /// Something counted.
+    /// A count, with thousands separators.
     Count,
     /// Four decimals.
     Fraction,
@@ -41,7 +41,7 @@ pub(super) enum Unit {
 }
 
 impl Unit {
-    /// The number, rounded; what is no number as it stands.
+    /// Returns the value, rounded if it is a number.
     pub(super) fn show(self, value: &Value) -> String {
         match (self, value, value.as_f64()) {
             (_, Value::Null, _) => "–".into(),
@@ -54,7 +54,7 @@ impl Unit {
         }
     }
 
-    /// The number, rounded, with all its digits in a tooltip where there are more.
+    /// Returns the value as HTML, with all digits in a tooltip if it was rounded.
     pub(super) fn html(self, value: &Value) -> String {
         let (shown, full) = (self.show(value), value.to_string());
         if shown == full || value.is_string() || value.is_null() {
@@ -76,7 +76,7 @@ fn thousands(n: u64) -> String {
     out
 }
 
-/// With three digits.
+/// Formats with three significant digits.
 fn three(x: f64) -> String {
     let decimals = if x.abs() >= 100.0 { 0 } else { 2 - usize::from(x.abs() >= 10.0) };
     format!("{x:.decimals$}")
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_a_user_wrote_becomes_markup() {
+    fn user_text_never_becomes_markup() {
         assert_eq!(escape("<b a='\"'>&\u{7}"), "&lt;b a=&#39;&quot;&#39;&gt;&amp;\u{fffd}");
         let text = json_in_script(r#"{"x":"</script><!--"}"#);
         assert!(!text.contains('<'), "{text}");
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_short_and_their_digits_kept_beside() {
+    fn rounded_numbers_keep_their_digits_in_tooltips() {
         let shown = [
             Unit::Count.show(&json!(1234567)),
             Unit::Fraction.show(&json!(2.0 / 3.0)),

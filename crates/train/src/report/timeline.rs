@@ -1,9 +1,9 @@
-//! What ranks did when in one epoch, as a picture: a lane for computing and waiting, and one below for what travels.
+//! Draws the timeline of one epoch: per rank a lane for compute and wait, and below it a lane for transfers.
 
 use std::fmt::Write;
 
 use super::scale::Axis;
-use super::spans::{Span, Traced, Track};
+use super::spans::{TraceSpan, TracedEpoch, Track};
 use super::text::escape;
 
 const WIDTH: f64 = 1080.0;
@@ -13,18 +13,18 @@ const RIGHT: f64 = 14.0;
 const TOP: f64 = 36.0;
 const COMPUTE: f64 = 24.0;
 const TRANSFER: f64 = 20.0;
-/// What travels at once lies one below the other, each at least so high.
+/// Least height of a row of transfers; concurrent transfers are drawn in rows.
 const ROW: f64 = 4.0;
 const GAP: f64 = 18.0;
 const BOTTOM: f64 = 42.0;
-/// More ranks are not drawn.
-const MOST_RANKS: usize = 16;
+/// Ranks drawn at most.
+const MAX_RANKS: usize = 16;
 
-/// Kinds of spans: class and name in the legend.
+/// Kinds of spans: CSS class and name in the legend.
 const KINDS: [(&str, &str); 9] = [
     ("forward", "forward"),
     ("backward", "backward"),
-    ("wait", "waiting"),
+    ("wait", "wait"),
     ("features", "features"),
     ("gradients", "gradients"),
     ("weights", "weights"),
@@ -33,32 +33,32 @@ const KINDS: [(&str, &str); 9] = [
     ("other", "other"),
 ];
 
-/// The picture, to stand inside a page that has the styles of [`LOOK`](super::page::LOOK).
-pub(super) fn inline(traced: &Traced) -> String {
+/// Returns the timeline as SVG for a page that has the styles of [`THEME`](super::page::THEME).
+pub(super) fn inline(traced: &TracedEpoch) -> String {
     draw(traced, "")
 }
 
-/// The picture as a file of its own.
-pub(super) fn standalone(traced: &Traced) -> String {
-    let look =
-        format!("<style>{}</style><rect class=\"paper\" width=\"100%\" height=\"100%\"/>", super::page::LOOK);
-    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}\n", draw(traced, &look))
+/// Returns the timeline as a self-contained SVG file.
+pub(super) fn standalone(traced: &TracedEpoch) -> String {
+    let style = format!(
+        "<style>{}</style><rect class=\"paper\" width=\"100%\" height=\"100%\"/>",
+        super::page::THEME
+    );
+    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}\n", draw(traced, &style))
 }
 
-/// What the picture shows, in a sentence.
-pub(super) fn caption(traced: &Traced) -> String {
+/// Returns which epoch is drawn and what is left out.
+pub(super) fn caption(traced: &TracedEpoch) -> String {
     let mut text = format!("Epoch {}, {}", traced.epoch, super::text::seconds(traced.length * 1e-6));
     let _ = match traced.epochs {
-        1 => write!(text, ", the only one in the trace."),
-        n => {
-            write!(
-                text,
-                ": of the {n} epochs in the trace, the one of median length among those that are usual."
-            )
-        }
+        1 => write!(text, ", the only epoch in the trace."),
+        n => write!(
+            text,
+            ": median length of {n} epochs in the trace, without the first and without fresh epochs."
+        ),
     };
-    if traced.ranks.len() > MOST_RANKS {
-        let _ = write!(text, " The first {MOST_RANKS} of {} ranks are drawn.", traced.ranks.len());
+    if traced.ranks.len() > MAX_RANKS {
+        let _ = write!(text, " The first {MAX_RANKS} of {} ranks are drawn.", traced.ranks.len());
     }
     if traced.left_out > 0 {
         let _ = write!(text, " The {} shortest spans are left out.", traced.left_out);
@@ -66,8 +66,8 @@ pub(super) fn caption(traced: &Traced) -> String {
     text
 }
 
-/// How a span is coloured.
-fn kind(span: &Span, epoch: u64) -> &'static str {
+/// Returns the kind of a span, which decides its colour.
+fn kind(span: &TraceSpan, epoch: u64) -> &'static str {
     let class = match (span.track, span.phase.as_str()) {
         (Track::Wait, _) => "wait",
         (Track::Compute, "evaluation") => "evaluation",
@@ -77,10 +77,10 @@ fn kind(span: &Span, epoch: u64) -> &'static str {
     KINDS.iter().map(|kind| kind.0).find(|&known| known == class).unwrap_or("other")
 }
 
-fn draw(traced: &Traced, look: &str) -> String {
+fn draw(traced: &TracedEpoch, style: &str) -> String {
     let axis = Axis::time(traced.length / 1e3);
     let (mut lanes, mut y) = (String::new(), TOP);
-    for (&rank, name) in traced.ranks.iter().take(MOST_RANKS) {
+    for (&rank, name) in traced.ranks.iter().take(MAX_RANKS) {
         let lane = Lane { traced, axis: &axis, y };
         y += lane.draw(rank, name, &mut lanes) + GAP;
     }
@@ -89,7 +89,7 @@ fn draw(traced: &Traced, look: &str) -> String {
     let label = escape(&caption(traced));
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"timeline\" viewBox=\"0 0 {WIDTH} {height:.0}\" \
-         role=\"img\" aria-label=\"{label}\">{look}"
+         role=\"img\" aria-label=\"{label}\">{style}"
     );
     legend(traced, &mut svg);
     for &tick in &axis.ticks {
@@ -110,8 +110,8 @@ fn draw(traced: &Traced, look: &str) -> String {
     svg
 }
 
-/// The kinds that occur.
-fn legend(traced: &Traced, svg: &mut String) {
+/// Draws the legend of the kinds that occur.
+fn legend(traced: &TracedEpoch, svg: &mut String) {
     let mut x = LEFT;
     for (class, name) in KINDS {
         if !traced.spans.iter().any(|span| kind(span, traced.epoch) == class) {
@@ -125,19 +125,19 @@ fn legend(traced: &Traced, svg: &mut String) {
     }
 }
 
-/// One rank.
+/// The lanes of one rank.
 struct Lane<'a> {
-    traced: &'a Traced,
+    traced: &'a TracedEpoch,
     axis: &'a Axis,
     y: f64,
 }
 
 impl Lane<'_> {
-    /// Draws both lanes; gives their height.
+    /// Draws both lanes; returns their height.
     fn draw(&self, rank: u64, name: &str, svg: &mut String) -> f64 {
         let own = || self.traced.spans.iter().filter(move |span| span.rank == rank);
-        let travels = |span: &&Span| matches!(span.track, Track::Send | Track::Receive);
-        let (below, rows) = stack(own().filter(travels));
+        let is_transfer = |span: &&TraceSpan| matches!(span.track, Track::Send | Track::Receive);
+        let (below, rows) = stack(own().filter(is_transfer));
         let row = (TRANSFER / rows as f64).max(ROW);
         let (end, y) = (WIDTH - RIGHT, self.y);
         let high = COMPUTE + 3.0 + row * rows as f64;
@@ -152,7 +152,7 @@ impl Lane<'_> {
         for span in own().filter(|span| span.track == Track::Compute) {
             self.bar(span, (y, COMPUTE), svg);
         }
-        // Above what was computed: a rank may wait in the middle of it.
+        // Drawn over compute spans, because a rank may wait inside of one.
         for span in own().filter(|span| span.track == Track::Wait) {
             self.bar(span, (y + COMPUTE / 3.0, COMPUTE / 3.0), svg);
         }
@@ -162,10 +162,10 @@ impl Lane<'_> {
         high
     }
 
-    fn bar(&self, span: &Span, (y, high): (f64, f64), svg: &mut String) {
+    fn bar(&self, span: &TraceSpan, (y, high): (f64, f64), svg: &mut String) {
         let x = |micros: f64| LEFT + self.axis.place(micros / 1e3).clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT);
         let (from, to) = (x(span.start), x(span.end));
-        // Time that was hardly spent shall not look as if it had been; what was sent is seen all the same.
+        // Short transfers must stay visible; short waits must not look longer than they were.
         let wide = if span.track == Track::Wait { to - from } else { (to - from).max(0.8) };
         if wide < 0.1 {
             return;
@@ -188,11 +188,12 @@ impl Lane<'_> {
         let _ = write!(svg, "<title>{title}</title></g>");
     }
 
-    /// What a span was, with all its digits.
-    fn title(&self, span: &Span) -> String {
+    /// Returns the tooltip of a span.
+    fn title(&self, span: &TraceSpan) -> String {
         let what = match span.track {
             Track::Compute => {
-                format!("{} (epoch {}, layer {}, {})", span.name, span.epoch, span.layer, span.phase)
+                let layer = span.layer.map(|layer| format!("layer {layer}, ")).unwrap_or_default();
+                format!("{} (epoch {}, {layer}{})", span.name, span.epoch, span.phase)
             }
             Track::Wait => format!("waiting for {}", span.name),
             Track::Send => format!("sending {}", span.name),
@@ -203,8 +204,8 @@ impl Lane<'_> {
     }
 }
 
-/// Puts what lies beside each other in time into one row each; gives the row of each, and how many there are.
-fn stack<'a>(spans: impl Iterator<Item = &'a Span>) -> (Vec<(&'a Span, usize)>, usize) {
+/// Assigns each span to the first row that is free at its start; returns the rows and how many there are.
+fn stack<'a>(spans: impl Iterator<Item = &'a TraceSpan>) -> (Vec<(&'a TraceSpan, usize)>, usize) {
     let mut ends: Vec<f64> = Vec::new();
     let mut placed = Vec::new();
     for span in spans {
@@ -220,18 +221,15 @@ fn stack<'a>(spans: impl Iterator<Item = &'a Span>) -> (Vec<(&'a Span, usize)>, 
 
 #[cfg(test)]
 mod tests {
-    use super::super::spans::tests::example;
+    use super::super::spans::tests::{example, read};
     use super::*;
 
-    fn traced() -> Traced {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("t.json");
-        std::fs::write(&path, example(3).to_string()).unwrap();
-        Traced::read(&path, 2, 1..=u64::MAX).unwrap()
+    fn traced() -> TracedEpoch {
+        read(&example(3).to_string()).unwrap()
     }
 
     #[test]
-    fn the_picture_shows_every_kind_and_escapes_hosts() {
+    fn draws_every_kind_and_escapes_host_names() {
         let svg = standalone(&traced());
         for part in [
             "class=\"forward\"",
@@ -247,14 +245,22 @@ mod tests {
     }
 
     #[test]
-    fn what_travels_at_once_lies_in_rows() {
-        let span = |start, end| Span {
+    fn spans_without_layer_name_none() {
+        let mut traced = traced();
+        assert!(inline(&traced).contains("layer 0"));
+        traced.spans.iter_mut().for_each(|span| span.layer = None);
+        assert!(!inline(&traced).contains("layer"));
+    }
+
+    #[test]
+    fn concurrent_transfers_are_drawn_in_rows() {
+        let span = |start, end| TraceSpan {
             rank: 0,
             track: Track::Send,
             name: String::new(),
             phase: String::new(),
             epoch: 0,
-            layer: 0,
+            layer: None,
             start,
             end,
         };
@@ -265,11 +271,13 @@ mod tests {
     }
 
     #[test]
-    fn the_caption_tells_which_epoch_it_is() {
+    fn captions_name_the_epoch_and_what_is_left_out() {
         let mut traced = traced();
-        assert!(caption(&traced).starts_with("Epoch 2, 102 µs: of the 3 epochs"), "{}", caption(&traced));
+        assert!(caption(&traced).starts_with("Epoch 2, 102 µs: median length of 3"), "{}", caption(&traced));
         traced.left_out = 4;
         traced.epochs = 1;
-        assert!(caption(&traced).ends_with("the only one in the trace. The 4 shortest spans are left out."));
+        assert!(
+            caption(&traced).ends_with("the only epoch in the trace. The 4 shortest spans are left out.")
+        );
     }
 }

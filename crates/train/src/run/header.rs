@@ -19,49 +19,50 @@ pub(super) const VERSION: u32 = 1;
 /// The dataset of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataRef {
-    /// Where it was, as an absolute path.
-    pub path: PathBuf,
-    /// What it is called.
+    /// Absolute path of its directory; `None` for a dataset in memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+    /// Its name.
     pub name: String,
-    /// Which numbers it held.
+    /// Fingerprint of its contents.
     pub fingerprint: String,
-    /// Its features.
+    /// Number of features.
     pub features: u64,
-    /// Its classes.
+    /// Number of classes.
     pub classes: u64,
-    /// What is predicted.
+    /// Single-label or multi-label.
     pub task: Task,
-    /// Names of the classes, where they have any.
+    /// Names of the classes, if they have any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub class_names: Vec<String>,
 }
 
 impl DataRef {
-    /// The data in `dataset`, which is, or will be, at `path`.
-    pub fn new(dataset: &Dataset, path: &Path) -> Result<Self> {
-        Self::of(&dataset.manifest, path)
+    /// Describes `dataset` where it is now.
+    pub fn new(dataset: &Dataset) -> Result<Self> {
+        DataRef::of(&dataset.manifest, dataset.path())
     }
 
-    /// The data that `m` describes, which are, or will be, at `path`.
-    pub fn of(m: &Manifest, path: &Path) -> Result<Self> {
+    /// Describes the data of `manifest`, which are, or will be, in the directory `path`.
+    pub fn of(manifest: &Manifest, path: Option<&Path>) -> Result<Self> {
         Ok(DataRef {
-            path: std::path::absolute(path).at(path, "find")?,
-            name: m.name.clone(),
-            fingerprint: m.fingerprint.clone(),
-            features: m.features,
-            classes: m.classes,
-            task: m.task,
-            class_names: m.class_names.clone(),
+            path: path.map(|path| std::path::absolute(path).at(path, "find")).transpose()?,
+            name: manifest.name.clone(),
+            fingerprint: manifest.fingerprint.clone(),
+            features: manifest.features,
+            classes: manifest.classes,
+            task: manifest.task,
+            class_names: manifest.class_names.clone(),
         })
     }
 }
 
-/// What a run is: decided before it starts; when it is taken up again, a few settings may change.
+/// Data and configuration of a run: fixed before it starts, but for a few settings that a resumed run may change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Header {
-    /// What it learns from.
+    /// The dataset.
     pub data: DataRef,
-    /// What it does.
+    /// The configuration.
     pub config: Config,
 }
 
@@ -143,8 +144,8 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<RunFile> {
     serde_json::from_slice(bytes).map_err(damaged)
 }
 
-/// Whether `folder` is that of a run, of whatever version.
-pub(super) fn is_run(folder: &Path) -> bool {
+/// Returns whether `folder` is a run directory, of any version.
+pub fn is_run(folder: &Path) -> bool {
     let head = files::read(&folder.join(RUN)).ok().and_then(|b| serde_json::from_slice::<Head>(&b).ok());
     head.is_some_and(|head| head.format == FORMAT)
 }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use halograph_graph::error::{Error, IoContext, Result};
 
 use super::files::{self, METRICS};
-use crate::event::Epoch;
+use super::note::ResumeNote;
+use crate::event::EpochRecord;
 
 /// The file, open for more.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ impl History {
         folder: &Path,
         epoch: u64,
         end: u64,
-    ) -> Result<(History, Vec<Epoch>, Option<String>)> {
+    ) -> Result<(History, Vec<EpochRecord>, Option<ResumeNote>)> {
         let path = folder.join(METRICS);
         let mut bytes = match files::read(&path) {
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Vec::new(),
@@ -46,11 +47,8 @@ impl History {
         let kept: Vec<u8> = records.iter().flat_map(line).collect();
         files::write_whole(folder, METRICS, &kept)?;
         let fault = fault.unwrap_or_else(|| format!("{} bytes where {end} were written", bytes.len()));
-        let note = format!(
-            "{}: {fault}; {} of {epoch} epochs are on record, weights are whole",
-            path.display(),
-            records.len()
-        );
+        let recorded = records.len() as u64;
+        let note = ResumeNote::IncompleteHistory { path, problem: fault, recorded, epochs: epoch };
         Ok((History::open(folder, kept.len() as u64)?, records, Some(note)))
     }
 
@@ -64,7 +62,7 @@ impl History {
     }
 
     /// Adds a line, in one write.
-    pub(super) fn append(&mut self, epoch: &Epoch) -> Result<()> {
+    pub(super) fn append(&mut self, epoch: &EpochRecord) -> Result<()> {
         let line = line(epoch);
         if let Err(source) = self.file.write_all(&line) {
             // A torn line is cut off if that can be done now, and by the next sync or resume otherwise.
@@ -83,7 +81,7 @@ impl History {
     }
 }
 
-fn line(epoch: &Epoch) -> Vec<u8> {
+fn line(epoch: &EpochRecord) -> Vec<u8> {
     let mut line = serde_json::to_vec(epoch).expect("numbers under fixed names always serialise");
     line.push(b'\n');
     line
@@ -91,11 +89,11 @@ fn line(epoch: &Epoch) -> Vec<u8> {
 
 /// The records among the lines of `bytes`, at most one an epoch and none after `last`; and what is wrong with the
 /// first line that is none.
-fn parse(bytes: &[u8], last: u64) -> (Vec<Epoch>, Option<String>) {
-    let (mut records, mut fault) = (Vec::<Epoch>::new(), None);
+fn parse(bytes: &[u8], last: u64) -> (Vec<EpochRecord>, Option<String>) {
+    let (mut records, mut fault) = (Vec::<EpochRecord>::new(), None);
     for (k, line) in bytes.split_inclusive(|&b| b == b'\n').enumerate() {
         let before = records.last().map_or(0, |r| r.epoch);
-        let record = serde_json::from_slice::<Epoch>(line).map_err(|e| e.to_string());
+        let record = serde_json::from_slice::<EpochRecord>(line).map_err(|e| e.to_string());
         let record = record.and_then(|r| match r.epoch {
             e if e > before && e <= last => Ok(r),
             e => Err(format!("epoch {e} after epoch {before}, in a history of {last}")),
@@ -117,22 +115,23 @@ mod tests {
     use super::*;
     use crate::event::Scores;
 
-    fn epoch(epoch: u64) -> Epoch {
+    fn epoch(epoch: u64) -> EpochRecord {
         let scores = Scores { train: Some(0.1 + 0.2), val: None, test: Some(1.0 / 3.0), val_loss: None };
-        Epoch {
+        EpochRecord {
             epoch,
             loss: 1.0 / epoch as f64,
             lr: 0.1,
             seconds: 1e-3,
             staleness: None,
+            evaluation_seconds: None,
             scores: Some(scores),
         }
     }
 
     /// A history of four epochs of which three belong to the checkpoint; the file, their length and they.
-    fn three(folder: &Path) -> (PathBuf, u64, Vec<Epoch>) {
+    fn three(folder: &Path) -> (PathBuf, u64, Vec<EpochRecord>) {
         let mut history = History::create(folder).unwrap();
-        let epochs: Vec<Epoch> = (1..=3).map(epoch).collect();
+        let epochs: Vec<EpochRecord> = (1..=3).map(epoch).collect();
         epochs.iter().for_each(|e| history.append(e).unwrap());
         let end = history.sync().unwrap();
         history.append(&epoch(4)).unwrap();
@@ -170,7 +169,7 @@ mod tests {
             fs::write(&path, damaged).unwrap();
             let (_, read, note) = History::reopen(folder.path(), 3, end).unwrap();
             assert_eq!(read, left.iter().map(|&k: &usize| epochs[k].clone()).collect::<Vec<_>>());
-            let note = note.unwrap();
+            let note = note.unwrap().to_string();
             assert!(note.contains(words) && note.contains(METRICS), "{note}");
             assert_eq!(parse(&fs::read(&path).unwrap(), 3), (read, None), "the file is sound again");
         }
@@ -180,11 +179,11 @@ mod tests {
 
     #[test]
     fn every_record_reads_back_as_it_was() {
-        let none = Epoch { scores: None, ..epoch(1) };
+        let none = EpochRecord { scores: None, ..epoch(1) };
         let nothing = Scores { train: None, val: None, test: None, val_loss: None };
-        let empty = Epoch { scores: Some(nothing), ..epoch(2) };
+        let empty = EpochRecord { scores: Some(nothing), ..epoch(2) };
         for record in [none, empty, epoch(3)] {
-            assert_eq!(serde_json::from_slice::<Epoch>(&line(&record)).unwrap(), record);
+            assert_eq!(serde_json::from_slice::<EpochRecord>(&line(&record)).unwrap(), record);
         }
     }
 }

@@ -23,10 +23,10 @@ use halograph_graph::error::{Error, IoContext, Result};
 use halograph_nn::state::State;
 use serde_json::Value;
 
-use crate::event::{Epoch, Point};
+use crate::event::{EpochRecord, Point};
 use checkpoint::Saved;
 use files::{METRICS, REPORT, RUN, SCALING, Staged, TRACE, WEIGHTS};
-use header::{RunFile, is_run};
+use header::RunFile;
 use history::History;
 use lock::Lock;
 
@@ -35,11 +35,15 @@ mod files;
 mod header;
 mod history;
 mod lock;
+mod note;
+mod store;
 #[cfg(test)]
 mod tests;
 
 pub use checkpoint::{Checkpoint, PartialEpoch, Written, annex};
-pub use header::{DataRef, Header};
+pub use header::{DataRef, Header, is_run};
+pub use note::ResumeNote;
+pub use store::{MemoryRun, RunSink, RunStore};
 
 /// Folder inside a run for a graph that was made for it, if it was given none.
 pub const DEMO_DATA: &str = "demo-data";
@@ -69,9 +73,9 @@ pub struct Resumed {
     /// Where it stood; nothing if it ended before its first checkpoint.
     pub checkpoint: Option<Checkpoint>,
     /// The epochs up to the checkpoint; some are missing if a note says so.
-    pub history: Vec<Epoch>,
-    /// What the user should know: damaged files, and what was used instead.
-    pub notes: Vec<String>,
+    pub history: Vec<EpochRecord>,
+    /// Damaged files, and what is used instead.
+    pub notes: Vec<ResumeNote>,
 }
 
 impl Run {
@@ -141,7 +145,7 @@ impl Run {
     }
 
     /// Adds an epoch to `metrics.jsonl`.
-    pub fn record(&mut self, epoch: &Epoch) -> Result<()> {
+    pub fn record(&mut self, epoch: &EpochRecord) -> Result<()> {
         self.lock.check()?;
         (self.fresh, self.ended) = (None, None);
         self.history.append(epoch)
@@ -374,21 +378,20 @@ pub fn may_create(path: &Path, overwrite: bool) -> Result<()> {
 
 /// The newest checkpoint that is whole, and notes on newer ones that are not. If there are checkpoints and none is
 /// whole, starting again would write over the last results: that is for the user to decide.
-fn newest_whole(path: &Path, ranks: usize) -> Result<(Option<Saved>, Vec<String>)> {
-    let mut damage = Vec::new();
+fn newest_whole(path: &Path, ranks: usize) -> Result<(Option<Saved>, Vec<ResumeNote>)> {
+    let mut damage: Vec<String> = Vec::new();
     for at in checkpoint::points(path)? {
         match checkpoint::read(path, at, ranks) {
             Ok(found) => {
-                let instead = format!("going on from the checkpoint of epoch {at}");
-                let notes = damage.iter().map(|problem: &String| format!("{problem}; {instead}")).collect();
-                return Ok((Some(found), notes));
+                let note = |problem| ResumeNote::DamagedCheckpoint { problem, used: at };
+                return Ok((Some(found), damage.into_iter().map(note).collect()));
             }
             // The advice of a single error would not fit here: it is left out.
             Err(error) => damage.extend(error.to_string().lines().next().map(String::from)),
         }
     }
     if damage.is_empty() {
-        return Ok((None, damage));
+        return Ok((None, Vec::new()));
     }
     let problem = format!("no checkpoint is whole: {}", damage.join("; "));
     Err(Error::input(path.display(), problem).help(format!(

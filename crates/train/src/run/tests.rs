@@ -18,7 +18,7 @@ fn header(seed: u64) -> Header {
     let mut config = Config::new(Kind::Gcn);
     config.train.seed = seed;
     let data = DataRef {
-        path: "/data/x".into(),
+        path: Some("/data/x".into()),
         name: "x".into(),
         fingerprint: "0f".into(),
         features: 3,
@@ -29,10 +29,18 @@ fn header(seed: u64) -> Header {
     Header { data, config }
 }
 
-fn epoch(epoch: u64) -> Epoch {
+fn epoch(epoch: u64) -> EpochRecord {
     let scores = Scores { train: Some(0.1 + 0.2), val: Some(1.0 / 3.0), test: None, val_loss: Some(1e-7) };
     let scores = epoch.is_multiple_of(2).then_some(scores);
-    Epoch { epoch, loss: 1.0 / epoch as f64, lr: 0.1, seconds: 1e-3 * epoch as f64, staleness: None, scores }
+    EpochRecord {
+        epoch,
+        loss: 1.0 / epoch as f64,
+        lr: 0.1,
+        seconds: 1e-3 * epoch as f64,
+        staleness: None,
+        evaluation_seconds: None,
+        scores,
+    }
 }
 
 fn checkpoint(epoch: u64) -> Checkpoint {
@@ -90,9 +98,10 @@ fn refused<T>(result: Result<T>) -> String {
 }
 
 /// What resuming gives, but for the run itself.
-fn resume(path: &Path) -> (Option<Checkpoint>, Vec<Epoch>, Vec<String>) {
+fn resume(path: &Path) -> (Option<Checkpoint>, Vec<EpochRecord>, Vec<String>) {
     let resumed = Run::resume(path).unwrap();
-    (resumed.checkpoint, resumed.history, resumed.notes)
+    let notes = resumed.notes.iter().map(ToString::to_string).collect();
+    (resumed.checkpoint, resumed.history, notes)
 }
 
 #[test]
@@ -209,6 +218,7 @@ fn damage_to_the_newest_checkpoint_leads_to_the_one_before() {
         harm(&path.join("ckpt-3"));
         let Resumed { mut run, checkpoint: found, history, notes } = Run::resume(&path).unwrap();
         assert_eq!((found, history), (Some(checkpoint(2)), vec![epoch(1), epoch(2)]));
+        let notes: Vec<String> = notes.iter().map(ToString::to_string).collect();
         assert!(notes.len() == 1 && notes[0].contains(file) && notes[0].contains("epoch 2"), "{notes:?}");
         // The damaged one is replaced when its epoch comes again.
         train(&mut run, 3, 3);

@@ -14,9 +14,9 @@ use halograph_nn::state::State;
 
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::event::{Best, Ending, Epoch, Event, Observer, Point, Scores};
+use crate::event::{Best, Ending, EpochRecord, Event, Observer, Point, Scores};
 use crate::requests::Requests;
-use crate::run::{Checkpoint, PartialEpoch, Run};
+use crate::run::{Checkpoint, PartialEpoch, RunSink};
 use crate::strategy::{StepOutcome, Strategy};
 use crate::summary::Outcome;
 
@@ -25,14 +25,14 @@ pub(crate) use step::Learner;
 /// Where a resumed run continues.
 pub struct ResumePoint {
     checkpoint: Checkpoint,
-    history: Vec<Epoch>,
+    history: Vec<EpochRecord>,
     /// Whether the last whole epoch was evaluated.
     evaluated: bool,
 }
 
 impl ResumePoint {
     /// Continues from `checkpoint`, after the epochs of `history`.
-    pub fn new(checkpoint: Checkpoint, history: Vec<Epoch>) -> Self {
+    pub fn new(checkpoint: Checkpoint, history: Vec<EpochRecord>) -> Self {
         let last = history.last().filter(|epoch| epoch.epoch == checkpoint.epoch);
         let evaluated = last.is_some_and(|epoch| epoch.scores.is_some());
         ResumePoint { checkpoint, history, evaluated }
@@ -43,36 +43,17 @@ impl ResumePoint {
         ResumePoint { checkpoint, history: Vec::new(), evaluated }
     }
 
+    /// Returns the number of whole epochs that are done.
+    pub fn epochs(&self) -> u64 {
+        self.checkpoint.epoch
+    }
+
     pub(crate) fn point(&self) -> Point {
         self.checkpoint.point()
     }
 
     pub(crate) fn evaluated(&self) -> bool {
         self.evaluated
-    }
-}
-
-/// Where a run is written.
-pub(crate) trait RunSink {
-    /// Adds an epoch to the history.
-    fn record(&mut self, epoch: &Epoch) -> Result<()>;
-    /// Writes the best weights so far.
-    fn save_weights(&mut self, weights: &State) -> Result<()>;
-    /// Writes a checkpoint. On several ranks: collective; blocks.
-    fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<()>;
-}
-
-impl RunSink for Run {
-    fn record(&mut self, epoch: &Epoch) -> Result<()> {
-        Ok(Run::record(self, epoch)?)
-    }
-
-    fn save_weights(&mut self, weights: &State) -> Result<()> {
-        Ok(Run::save_weights(self, weights)?)
-    }
-
-    fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<()> {
-        Ok(Run::checkpoint(self, checkpoint)?)
     }
 }
 
@@ -88,11 +69,15 @@ pub(crate) struct Trainer<'c, T: Real> {
     partial: Option<PartialEpoch>,
     /// Seconds of training so far.
     seconds: f64,
-    history: Vec<Epoch>,
+    history: Vec<EpochRecord>,
     /// Whether the last whole epoch was evaluated.
     evaluated: bool,
     best: Option<Best>,
     best_weights: State,
+    /// The newest checkpoint of the run.
+    saved: Option<Point>,
+    /// Whether observers know that the validation score is undefined.
+    undefined_score_reported: bool,
 }
 
 impl<'c, T: Real> Trainer<'c, T> {
@@ -108,6 +93,8 @@ impl<'c, T: Real> Trainer<'c, T> {
             evaluated: false,
             best: None,
             best_weights: State::default(),
+            saved: None,
+            undefined_score_reported: false,
         }
     }
 
@@ -124,6 +111,7 @@ impl<'c, T: Real> Trainer<'c, T> {
         self.learner.optimizer.load(&place, &checkpoint.state.part("optimizer."))?;
         self.strategy.load(&place, &checkpoint.state.part("boundary."))?;
         self.best_weights = checkpoint.state.part("best.");
+        self.saved = Some(checkpoint.point());
         (self.epoch, self.partial) = (checkpoint.epoch, checkpoint.partial);
         (self.seconds, self.best) = (checkpoint.seconds, checkpoint.best);
         (self.history, self.evaluated) = (history, evaluated);
@@ -173,6 +161,7 @@ impl<'c, T: Real> Trainer<'c, T> {
             if let Some(record) = finished {
                 sink.record(&record)?;
                 observer.on(&Event::Epoch { record: &record, best: self.best.as_ref() });
+                self.report_undefined_score(&record, observer);
                 self.history.push(record);
                 // Evaluation may take long: requests since the step are not left to the next one.
                 agreed = agreed.or(self.strategy.agree(requests(observer))?);
@@ -186,7 +175,7 @@ impl<'c, T: Real> Trainer<'c, T> {
     }
 
     /// Runs one optimiser step; returns the agreed requests and, after the last step of an epoch, the record of it.
-    fn step(&mut self, requests: &dyn Fn() -> Requests) -> Result<(Requests, Option<Epoch>)> {
+    fn step(&mut self, requests: &dyn Fn() -> Requests) -> Result<(Requests, Option<EpochRecord>)> {
         let start = Instant::now();
         let done = self.partial.map_or(0, |partial| partial.step);
         let at = (self.epoch + 1, done);
@@ -204,7 +193,7 @@ impl<'c, T: Real> Trainer<'c, T> {
     }
 
     /// Ends an epoch after its last step: evaluates, if it is time to.
-    fn finish_epoch(&mut self, steps: PartialEpoch, lr: f64) -> Result<Epoch> {
+    fn finish_epoch(&mut self, steps: PartialEpoch, lr: f64) -> Result<EpochRecord> {
         let train = &self.config.train;
         let staleness = self.strategy.staleness()?;
         self.epoch += 1;
@@ -214,20 +203,32 @@ impl<'c, T: Real> Trainer<'c, T> {
             buffer::release();
         }
         self.evaluated = epoch.is_multiple_of(train.eval_every) || epoch == train.epochs;
+        let start = Instant::now();
         let scores = if self.evaluated { Some(self.evaluate()?) } else { None };
-        Ok(Epoch { epoch, loss: steps.loss, lr, seconds: steps.seconds, staleness, scores })
+        let evaluation_seconds = scores.map(|_| start.elapsed().as_secs_f64());
+        let PartialEpoch { loss, seconds, .. } = steps;
+        Ok(EpochRecord { epoch, loss, lr, seconds, evaluation_seconds, staleness, scores })
     }
 
     /// Scores the current weights and keeps them if they are the best so far.
     fn evaluate(&mut self) -> Result<Scores> {
         let epoch = self.epoch;
         let scores = self.strategy.evaluate(&self.learner.model, epoch)?;
-        let scores = scores.ok_or(Error::Diverged { epoch, step: None, loss: f64::NAN })?;
+        let scores = scores.ok_or_else(|| diverged(epoch, None, f64::NAN))?;
         if self.best.is_none_or(|best| is_better(&scores, &best.scores)) {
             self.best = Some(Best { epoch, scores, seconds: self.seconds });
             self.best_weights = self.learner.model.state();
         }
         Ok(scores)
+    }
+
+    /// Tells observers, once, that early stopping has no score to go by.
+    fn report_undefined_score(&mut self, record: &EpochRecord, observer: &mut dyn Observer) {
+        let undefined = record.scores.is_some_and(|s| s.val.is_none() && s.val_loss.is_some());
+        if undefined && !self.undefined_score_reported {
+            observer.on(&Event::UndefinedValidationScore);
+            self.undefined_score_reported = true;
+        }
     }
 
     /// Whether patience has ended; judged only after an evaluation.
@@ -241,13 +242,17 @@ impl<'c, T: Real> Trainer<'c, T> {
     fn give_up(&mut self, sink: &mut dyn RunSink, error: Error) -> Error {
         // All ranks notice divergence, and can still communicate; any other error may be of this rank alone.
         let is_complete = self.strategy.owns_all_stages() || matches!(error, Error::Diverged { .. });
-        if is_complete
-            && self.best.is_some()
-            && let Ok(weights) = self.strategy.gather_weights(&self.best_weights)
-        {
-            let _ = sink.save_weights(&weights);
+        let kept = self.best.filter(|_| is_complete).filter(|_| {
+            let weights = self.strategy.gather_weights(&self.best_weights);
+            weights.is_ok_and(|weights| sink.save_weights(&weights).is_ok())
+        });
+        match error {
+            Error::Diverged { epoch, step, loss, .. } => {
+                let best = kept.map(|best| best.epoch);
+                Error::Diverged { epoch, step, loss, checkpoint: self.saved, best }
+            }
+            other => other,
         }
-        error
     }
 
     fn save(&mut self, sink: &mut dyn RunSink, observer: &mut dyn Observer) -> Result<()> {
@@ -260,10 +265,17 @@ impl<'c, T: Real> Trainer<'c, T> {
         sink.save_weights(&*self.strategy.gather_weights(weights)?)?;
         let &mut Trainer { epoch, partial, seconds, best, .. } = self;
         let checkpoint = Checkpoint { epoch, partial, seconds, best, state };
-        sink.checkpoint(&checkpoint)?;
-        observer.on(&Event::Checkpoint { at: checkpoint.point() });
+        if sink.checkpoint(&checkpoint)? {
+            self.saved = Some(checkpoint.point());
+            observer.on(&Event::Checkpoint { at: checkpoint.point() });
+        }
         Ok(())
     }
+}
+
+/// Creates the error of a diverged step; [`Trainer::give_up`] adds what is kept.
+fn diverged(epoch: u64, step: Option<u64>, loss: f64) -> Error {
+    Error::Diverged { epoch, step, loss, checkpoint: None, best: None }
 }
 
 /// Adds a step to what was done of an epoch.

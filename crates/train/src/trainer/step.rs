@@ -5,8 +5,9 @@ use halograph_kernels::keyed::Key;
 use halograph_nn::Model;
 use halograph_nn::optimizer::{Optimizer, clip_gradients, squared_gradient_norm};
 
+use super::diverged;
 use crate::config::TrainConfig;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::requests::Requests;
 use crate::schedule::learning_rate;
 use crate::strategy::{Step, StepOutcome, Strategy};
@@ -29,7 +30,7 @@ impl<T: Real> Learner<T> {
         let steps = strategy.steps();
         let key = Key::new(train.seed, "dropout").with(epoch).with(step);
         let outcome = strategy.step(&mut self.model, &Step { epoch, step, key }, requests)?;
-        let diverged = || Error::Diverged { epoch, step: (steps > 1).then_some(step), loss: outcome.loss };
+        let diverged = || diverged(epoch, (steps > 1).then_some(step), outcome.loss);
         if !outcome.loss.is_finite() {
             return Err(diverged());
         }

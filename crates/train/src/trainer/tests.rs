@@ -13,7 +13,7 @@ use halograph_nn::optimizer::Method;
 
 use super::*;
 use crate::boundary::{Peers, RankLink};
-use crate::run::{DataRef, Header, read_weights};
+use crate::run::{DataRef, Header, Run, read_weights};
 use crate::strategy::Step;
 
 /// Steps of an epoch in these tests.
@@ -94,7 +94,7 @@ pub(crate) fn header(checkpoint_seconds: f64) -> Header {
     let mut config = config(EPOCHS);
     config.train.checkpoint_seconds = checkpoint_seconds;
     let data = DataRef {
-        path: "data".into(),
+        path: Some("data".into()),
         name: "data".into(),
         fingerprint: "00".into(),
         features: 5,
@@ -247,13 +247,13 @@ impl Strategy<f64> for StageOwner<'_> {
 /// Keeps what a run would write.
 #[derive(Default)]
 struct Memory {
-    epochs: Vec<Epoch>,
+    epochs: Vec<EpochRecord>,
     weights: State,
     points: Vec<Point>,
 }
 
 impl RunSink for Memory {
-    fn record(&mut self, epoch: &Epoch) -> Result<()> {
+    fn record(&mut self, epoch: &EpochRecord) -> Result<()> {
         self.epochs.push(epoch.clone());
         Ok(())
     }
@@ -261,9 +261,9 @@ impl RunSink for Memory {
         self.weights = weights.clone();
         Ok(())
     }
-    fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+    fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<bool> {
         self.points.push(checkpoint.point());
-        Ok(())
+        Ok(true)
     }
 }
 

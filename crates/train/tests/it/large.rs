@@ -10,9 +10,11 @@ use halograph_graph::progress::Silent;
 use halograph_nn::model::Kind;
 use halograph_train::config::Precision;
 use halograph_train::run::{DataRef, Header, Run, read_weights};
-use halograph_train::trained::{Output, Trained, evaluate, predict};
-use halograph_train::{Config, Event, Observer, Summary, train};
+use halograph_train::trained::{Prediction, TrainedModel};
+use halograph_train::{Config, Event, Observer, Summary};
 use tempfile::TempDir;
+
+use crate::train_run;
 
 struct Nobody;
 
@@ -40,9 +42,9 @@ fn config(kind: Kind, threads: usize) -> Config {
 }
 
 fn run(folder: &Path, data: &Dataset, config: Config) -> Summary {
-    let header = Header { data: DataRef::new(data, &data.path).unwrap(), config };
+    let header = Header { data: DataRef::new(data).unwrap(), config };
     let mut run = Run::create(folder, header, false).unwrap();
-    train(data, &mut run, None, &mut Nobody).unwrap()
+    train_run(data, &mut run, None, &mut Nobody).unwrap()
 }
 
 #[test]
@@ -66,8 +68,8 @@ fn an_order_changes_no_result() {
     let reversed: Vec<u32> = (0..NODES as u32).rev().collect();
     for (kind, inductive) in [(Kind::Sage, false), (Kind::Gat, false), (Kind::Gcn, true)] {
         let outcome = |order: &[u32]| {
-            let _ = std::fs::remove_file(data.path.join(ORDER));
-            let mut writer = Writer::create(&data.path.join(ORDER), &[order.len()]).unwrap();
+            let _ = std::fs::remove_file(data.path().unwrap().join(ORDER));
+            let mut writer = Writer::create(&data.path().unwrap().join(ORDER), &[order.len()]).unwrap();
             writer.write(order).unwrap();
             writer.finish().unwrap();
             let path = temp.path().join(format!("{}-{}", kind.name(), order.len()));
@@ -75,10 +77,10 @@ fn an_order_changes_no_result() {
             config.train.precision = Precision::F64;
             config.data.inductive = inductive;
             let summary = run(&path, &data, config);
-            let trained = Trained::open(&path).unwrap();
-            let scores = evaluate(&trained, &data).unwrap();
+            let trained = TrainedModel::open(&path).unwrap();
+            let scores = trained.evaluate(&data).unwrap();
             assert_eq!((summary.val, summary.test), (scores.val, scores.test), "{kind:?}");
-            (summary, predict(&trained, &data, Output::Logits).unwrap())
+            (summary, trained.predict(&data, Prediction::Logits).unwrap())
         };
         let (plain, moved) = (outcome(&[]), outcome(&reversed));
         for (a, b) in plain.0.loss_history.iter().zip(&moved.0.loss_history) {

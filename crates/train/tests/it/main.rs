@@ -2,6 +2,7 @@
 
 mod exchange;
 mod gradients;
+mod in_memory;
 mod large;
 mod parity;
 mod ranks;
@@ -10,7 +11,22 @@ mod run;
 mod train;
 mod versions;
 
+use halograph_graph::Dataset;
+use halograph_train::launch::{self, Extras, Leader};
+use halograph_train::run::RunStore;
+use halograph_train::trainer::ResumePoint;
+use halograph_train::{Observer, Result, Summary};
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
+
+/// Trains `run` in this process, without extras.
+fn train_run(
+    data: &Dataset,
+    run: &mut dyn RunStore,
+    from: Option<ResumePoint>,
+    observer: &mut dyn Observer,
+) -> Result<Summary> {
+    launch::train(data.into(), Leader { world: None, run, from, observer }, Extras::default())
+}
 
 /// Settings of a property test: the same cases in every run. `PROPTEST_RNG_SEED` and `PROPTEST_CASES` choose others.
 fn properties(cases: u32) -> ProptestConfig {

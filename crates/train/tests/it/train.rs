@@ -8,12 +8,14 @@ use halograph_graph::progress::Silent;
 use halograph_nn::model::Kind;
 use halograph_train::config::{Normalize, OptimizerKind, Precision, ScheduleKind};
 use halograph_train::data::{Data, Scaling};
-use halograph_train::event::{Ending, Epoch};
+use halograph_train::event::{Ending, EpochRecord};
 use halograph_train::run::{DataRef, Header, Run, read_weights};
-use halograph_train::trained::{Trained, evaluate};
+use halograph_train::trained::TrainedModel;
 use halograph_train::trainer::ResumePoint;
-use halograph_train::{Config, Error, Event, Observer, Summary, train};
+use halograph_train::{Config, Error, Event, Observer, Summary};
 use tempfile::TempDir;
+
+use crate::train_run;
 
 fn dataset(folder: &Path, change: impl FnOnce(Spec) -> Spec) -> Dataset {
     let demo = presets::find("demo").unwrap().spec.clone();
@@ -34,13 +36,13 @@ fn config(kind: Kind) -> Config {
 }
 
 fn header(dataset: &Dataset, config: Config) -> Header {
-    Header { data: DataRef::new(dataset, &dataset.path).unwrap(), config }
+    Header { data: DataRef::new(dataset).unwrap(), config }
 }
 
 /// Keeps all epochs, and interrupts after one of them.
 #[derive(Default)]
 struct Watch {
-    epochs: Vec<Epoch>,
+    epochs: Vec<EpochRecord>,
     stop_after: Option<u64>,
 }
 
@@ -59,7 +61,7 @@ impl Observer for Watch {
 fn run(folder: &Path, dataset: &Dataset, config: Config, stop_after: Option<u64>) -> (Summary, Watch) {
     let mut run = Run::create(folder, header(dataset, config), false).unwrap();
     let mut watch = Watch { stop_after, ..Watch::default() };
-    let summary = train(dataset, &mut run, None, &mut watch).unwrap();
+    let summary = train_run(dataset, &mut run, None, &mut watch).unwrap();
     (summary, watch)
 }
 
@@ -110,10 +112,10 @@ fn a_run_that_was_interrupted_ends_as_if_it_had_not_been() {
         let mut resumed = Run::resume(&broken).unwrap();
         let from = resumed.checkpoint.map(|c| ResumePoint::new(c, resumed.history));
         let mut rest = Watch::default();
-        let summary = train(&data, &mut resumed.run, from, &mut rest).unwrap();
+        let summary = train_run(&data, &mut resumed.run, from, &mut rest).unwrap();
         assert_eq!((summary.ending, rest.epochs[0].epoch), (Ending::Finished, 6));
         assert_eq!(summary.loss_history, whole.loss_history);
-        let scores = |epochs: &[Epoch]| epochs.iter().map(|e| e.scores).collect::<Vec<_>>();
+        let scores = |epochs: &[EpochRecord]| epochs.iter().map(|e| e.scores).collect::<Vec<_>>();
         assert_eq!(scores(&rest.epochs), scores(&watch.epochs[5..]));
         assert_eq!(weights(&broken), weights(&straight), "{kind:?}");
     }
@@ -151,7 +153,7 @@ fn the_kept_weights_are_those_of_the_best_validation() {
     assert_eq!(summary.epochs, summary.best_epoch.unwrap() + 10);
     let best = watch.epochs.iter().filter_map(|e| e.scores?.val).fold(0.0, f64::max);
     assert_eq!(summary.val, Some(best));
-    let scores = evaluate(&Trained::open(&path).unwrap(), &data).unwrap();
+    let scores = TrainedModel::open(&path).unwrap().evaluate(&data).unwrap();
     assert_eq!((scores.train, scores.val, scores.test), (summary.train, summary.val, summary.test));
 }
 
@@ -179,7 +181,7 @@ fn inductive_training_sees_training_nodes_only() {
 /// from elsewhere.
 fn damage_outside_training(data: &Dataset, to: &Path) -> Dataset {
     std::fs::create_dir(to).unwrap();
-    for entry in std::fs::read_dir(&data.path).unwrap() {
+    for entry in std::fs::read_dir(data.path().unwrap()).unwrap() {
         let entry = entry.unwrap();
         std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
     }
@@ -238,7 +240,7 @@ fn a_loss_that_is_no_number_stops_the_run_and_spares_its_checkpoint() {
     (config.train.step_epochs, config.train.step_factor) = (1, 1e6);
     config.train.checkpoint_seconds = 0.0;
     let mut run = Run::create(&temp.path().join("run"), header(&data, config), false).unwrap();
-    let error = train(&data, &mut run, None, &mut Watch::default()).expect_err("it runs away");
+    let error = train_run(&data, &mut run, None, &mut Watch::default()).expect_err("it runs away");
     let Error::Diverged { epoch, .. } = error else { panic!("{error}") };
     assert!(epoch > 1, "there was something to spare");
     drop(run);
@@ -269,7 +271,7 @@ fn weights_that_ran_away_are_never_the_best() {
     let mut config = config(Kind::Gcn);
     (config.train.lr, config.train.epochs) = (1e30, 1);
     let mut run = Run::create(&temp.path().join("run"), header(&data, config), false).unwrap();
-    let error = train(&data, &mut run, None, &mut Watch::default()).unwrap_err();
+    let error = train_run(&data, &mut run, None, &mut Watch::default()).unwrap_err();
     assert!(matches!(error, Error::Diverged { epoch: 1, .. }), "{error}");
     assert!(read_weights(&temp.path().join("run")).is_err(), "there was nothing to keep");
 }
@@ -279,7 +281,7 @@ fn a_column_that_is_constant_in_training_is_only_centred() {
     let temp = TempDir::new().unwrap();
     let data = dataset(temp.path(), |spec| spec);
     // 0.1 in training rows, something else in the others: any deviation would be that of rounding.
-    let file = data.path.join("feat.npy");
+    let file = data.path().unwrap().join("feat.npy");
     let mut bytes = std::fs::read(&file).unwrap();
     let (nodes, width) = (data.split().len(), data.features().cols() * 4);
     let start = bytes.len() - nodes * width;
@@ -288,7 +290,7 @@ fn a_column_that_is_constant_in_training_is_only_centred() {
         bytes[start + v * width..][..4].copy_from_slice(&value.to_le_bytes());
     }
     std::fs::write(&file, bytes).unwrap();
-    let data = Dataset::open(&data.path).unwrap();
+    let data = Dataset::open(data.path().unwrap()).unwrap();
     let scaling = Scaling::fit(&data, Normalize::Columns).unwrap();
     let kept = scaling.to_state().unwrap();
     assert_eq!(Scaling::from_state("run", &kept, data.features().cols()).unwrap(), scaling);
@@ -308,6 +310,6 @@ fn a_weight_decay_for_nothing_is_refused() {
     let mut config = config(Kind::Gcn);
     config.train.weight_decay_for.insert("conv".into(), 0.1);
     let mut run = Run::create(&temp.path().join("run"), header(&data, config), false).unwrap();
-    let error = train(&data, &mut run, None, &mut Watch::default()).unwrap_err().to_string();
+    let error = train_run(&data, &mut run, None, &mut Watch::default()).unwrap_err().to_string();
     assert!(error.contains("\"conv\"") && error.contains("convs.0.bias"), "{error}");
 }

@@ -99,7 +99,7 @@ impl DType {
 }
 
 /// A number type that can be written to, or mapped from, an array of its own [`DType`].
-pub trait Element: Pod {
+pub trait Element: Pod + Send + Sync {
     /// The matching element type.
     const DTYPE: DType;
 }

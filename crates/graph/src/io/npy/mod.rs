@@ -30,15 +30,24 @@ compile_error!("dataset files are little-endian and mapped as they are: big-endi
 pub enum Bytes {
     /// A range of a memory-mapped file.
     Mapped(Arc<Mmap>, Range<usize>),
-    /// In memory.
-    Owned(Arc<Vec<u8>>, Range<usize>),
+    /// A range of a buffer in memory.
+    Owned(Arc<dyn AsRef<[u8]> + Send + Sync>, Range<usize>),
+}
+
+/// A vector of numbers as a buffer for [`Bytes::Owned`].
+struct Elements<T>(Vec<T>);
+
+impl<T: Element> AsRef<[u8]> for Elements<T> {
+    fn as_ref(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.0)
+    }
 }
 
 impl Bytes {
     fn get(&self) -> &[u8] {
         match self {
             Bytes::Mapped(map, range) => &map[range.clone()],
-            Bytes::Owned(data, range) => &data[range.clone()],
+            Bytes::Owned(data, range) => &(**data).as_ref()[range.clone()],
         }
     }
 
@@ -97,6 +106,24 @@ impl Array {
             }
         }
         Ok(Array { name, header, bytes })
+    }
+
+    /// Wraps a vector without copying it. Fails if its length does not match `shape`.
+    pub fn from_vec<T: Element>(name: String, shape: Vec<usize>, elements: Vec<T>) -> Result<Array> {
+        let header = Header { dtype: T::DTYPE, big_endian: false, fortran: false, shape };
+        let length = size_of_val(elements.as_slice());
+        Array::from_parts(name, header, Bytes::Owned(Arc::new(Elements(elements)), 0..length))
+    }
+
+    /// Length and digest of the `.npy` file that [`Writer`] would write for this array.
+    ///
+    /// The elements must be little-endian and in row order, as [`Array::from_vec`] has them.
+    pub(crate) fn file_record(&self) -> FileRecord {
+        let header = Header::encode(&self.header.dtype, &self.header.shape);
+        let mut hash = blake3::Hasher::new();
+        hash.update(&header).update(self.raw());
+        let bytes = (header.len() + self.raw().len()) as u64;
+        FileRecord { bytes, blake3: hash.finalize().to_hex().to_string() }
     }
 
     /// Number of elements; 0 for types we do not decode, whose length nobody has checked.

@@ -16,6 +16,14 @@ pub struct FileRecord {
     pub blake3: String,
 }
 
+impl FileRecord {
+    /// The record of a file with these contents.
+    pub(crate) fn of(contents: &[u8]) -> Self {
+        let blake3 = blake3::hash(contents).to_hex().to_string();
+        FileRecord { bytes: contents.len() as u64, blake3 }
+    }
+}
+
 /// Writes one array front to back, hashing as it goes.
 pub struct Writer<T> {
     path: PathBuf,

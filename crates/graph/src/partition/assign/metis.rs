@@ -1,10 +1,12 @@
 //! METIS k-way partitioning (Karypis and Kumar, 1998), through the library itself.
 
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use ::metis::option::{NCuts, ObjType, Seed};
 use ::metis::{Graph, Idx};
 use halograph_kernels::keyed::Key;
+use rustix::process::{Signal, getpid, kill_process};
 
 use super::weights::Weights;
 use super::{Objective, Recipe, announce, one_each, stream};
@@ -56,20 +58,29 @@ pub(super) fn assign(
             Objective::Cut => ObjType::Cut,
         })
         .part_kway(&mut part)
-        .map_err(gave_up)?;
+        .map_err(|error| give_up(error, progress))?;
     drop(alone);
     progress.tick(0)?;
     Ok(part.into_iter().map(|part| part as u32).collect())
 }
 
-/// Why METIS returned without a partition. Its own signal handler makes an error of SIGTERM.
-fn gave_up(error: ::metis::Error) -> Error {
-    match error {
-        ::metis::Error::Memory => Error::input("METIS", "ran out of memory")
-            .help("--method stream needs far less; or partition on a larger machine"),
-        other => Error::input("METIS", format!("{other}, or it was told to end"))
-            .help("--method stream does without it"),
+/// Why METIS returned without a partition.
+///
+/// METIS replaces the handler of SIGTERM while it runs and returns an error if that signal arrives. Its input is
+/// correct here, so every error but one of memory is such a signal: it is sent again, to the handler that METIS has put
+/// back. Blocks until that handler has ended the process or `progress` tells of the signal, a second at most.
+fn give_up(error: ::metis::Error, progress: &dyn Progress) -> Error {
+    if let ::metis::Error::Memory = error {
+        return Error::input("METIS", "ran out of memory")
+            .help("the method `stream` needs far less; or partition on a larger machine");
     }
+    // Fails only without the right to signal oneself; then the work just ends.
+    let _ = kill_process(getpid(), Signal::TERM);
+    let end = Instant::now() + Duration::from_secs(1);
+    while !progress.cancelled() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Error::Cancelled
 }
 
 /// Bytes METIS needs at its peak: our copy of the graph, its coarser graphs and what it keeps of them.
@@ -97,7 +108,7 @@ fn whole_weights(dataset: &Dataset, recipe: &Recipe) -> Result<Vec<Idx>> {
 
 fn too_large(what: String) -> Error {
     Error::input("METIS", format!("{what}, beyond the {} it can count", Idx::MAX))
-        .help("--method stream has no such limit")
+        .help("the method `stream` has no such limit")
 }
 
 /// Row starts and neighbours as METIS needs them: every edge both ways, none from a vertex to itself.

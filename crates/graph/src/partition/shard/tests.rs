@@ -8,10 +8,13 @@ use proptest::prelude::*;
 
 use super::manifest::{FILES, MANIFEST, ShardManifest};
 use super::*;
-use crate::dataset::{Dataset, LABEL, SPLIT};
+use crate::dataset::arrays::tests::copied;
+use crate::dataset::{Dataset, LABEL, Labels, SPLIT};
 use crate::io::npy::{Element, FileRecord, Writer};
 use crate::partition::testing::{Kind, Toy, communities};
-use crate::partition::{Assignment, Facts, Origin, folder, write};
+use crate::partition::{
+    Assignment, Balance, Facts, Method, Objective, Origin, Recipe, assignment_for, folder, write,
+};
 use crate::progress::Silent;
 
 /// The in-neighbours of `v`, by looking at every edge.
@@ -177,6 +180,26 @@ fn on_disk(kind: Kind) -> (Toy, Assignment, tempfile::TempDir, PathBuf) {
 }
 
 const PLAIN: Kind = Kind { directed: true, multi_label: false, half: false };
+
+#[test]
+fn a_dataset_in_memory_is_cut_like_one_on_disk() {
+    for kind in [PLAIN, Kind { directed: false, multi_label: true, half: true }] {
+        let (toy, assignment, _target, shards) = on_disk(kind);
+        let mut arrays = copied(&toy.dataset());
+        // Toys have labels that the split leaves out, and the other way round.
+        if let Labels::Single(labels) = &mut arrays.labels {
+            arrays.split.iter_mut().zip(labels).filter(|(_, label)| **label < 0).for_each(|(of, _)| *of = 0);
+        }
+        let dataset = Dataset::from_arrays(arrays).unwrap();
+        let cut = cut_all(&dataset, &assignment);
+        assert_right(&dataset, assignment.of(), &cut);
+        assert_eq!(cut[0].whole().layout, Shard::open(&shards, 0).unwrap().whole().layout);
+        let method = Method::Metis(Objective::Volume);
+        let recipe = Recipe { parts: 2, method, balance: Balance::default(), seed: 0 };
+        let found = assignment_for(&dataset, &recipe, &Silent).unwrap();
+        assert_eq!(found, assignment_for(&toy.dataset(), &recipe, &Silent).unwrap());
+    }
+}
 
 #[test]
 fn shards_on_disk_are_those_in_memory() {
@@ -437,6 +460,7 @@ fn only_a_partition_is_replaced() {
     assert!(again(true).unwrap_err().to_string().contains("part-1"));
     let names: Vec<_> = fs::read_dir(target.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(names, ["shards"], "nothing hidden is left");
-    let message = write(&dataset.path, true, &facts, &Origin::imported(), &Silent).unwrap_err().to_string();
+    let message =
+        write(dataset.path().unwrap(), true, &facts, &Origin::imported(), &Silent).unwrap_err().to_string();
     assert!(message.contains("not a partition"), "{message}");
 }

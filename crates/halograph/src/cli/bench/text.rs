@@ -1,75 +1,79 @@
-//! A report for people.
+//! Formats a bench report as text.
 
 use halograph::train::Config;
-use halograph::train::bench::{Comparison, Phase, Rate, Report};
+use halograph::train::bench::{BenchReport, Phase, Rate, ThreadScaling};
 use halograph_graph::Dataset;
 use indicatif::HumanCount;
 
-use crate::cli::train::summary::{model, seconds};
+use halograph::words::{count, seconds};
 
-/// Above this share of the CPUs others are worth a word.
+use crate::cli::train::summary::model;
+
+/// Fraction of CPU time used by other processes above which a warning is printed.
 const BUSY: f64 = 0.05;
 
-/// The whole report: machine, rates, phases, and what follows from them.
-pub fn text(dataset: &Dataset, config: &Config, report: &Report, comparison: Option<&Comparison>) -> String {
+/// Returns the whole report: machine, rates, phases, roofline.
+pub fn text(
+    dataset: &Dataset,
+    config: &Config,
+    report: &BenchReport,
+    scaling: Option<&ThreadScaling>,
+) -> String {
     let (machine, m) = (&report.machine, &dataset.manifest);
     let [nodes, edges] = [m.nodes, m.edges].map(HumanCount);
-    let threads = many(report.threads, "thread");
+    let threads = count(report.threads, "thread");
     let mut lines = vec![
-        format!("machine   {}, {}, {}; {threads}", machine.cpu, many(machine.cores, "core"), machine.simd),
+        format!("machine   {}, {}, {}; {threads}", machine.cpu, count(machine.cores, "core"), machine.simd),
         format!("data      {}: {nodes} nodes, {edges} edges", m.name),
         format!("model     {}", model(&config.model)),
         String::new(),
     ];
     lines.extend(report.rates.iter().map(rate));
+    lines.push(format!("{:<38} {:>7.1} FLOP/B", "ridge point", report.ridge_point));
     lines.push(String::new());
     lines.extend(table(report));
     lines.push(String::new());
-    lines.extend(total(report));
-    lines.extend(comparison.map(|c| scaling(c, &threads)));
+    lines.extend(totals(report));
+    lines.extend(scaling.map(|scaling| speedup(scaling, &threads)));
     lines.push(report.limited_by.clone());
-    lines.extend(report.others_share.filter(|&share| share > BUSY).map(|share| {
+    lines.extend(report.others_share.filter(|&fraction| fraction > BUSY).map(|fraction| {
         format!(
-            "warning: others used {} of the CPUs meanwhile; repeat when the machine is quiet",
-            percent(share)
+            "warning: other processes used {} of the CPU time; repeat on an idle machine",
+            percent(fraction)
         )
     }));
     lines.join("\n")
-}
-
-fn many(n: usize, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 fn rate(rate: &Rate) -> String {
     format!("{:<38} {:>7.1} G{}/s", rate.what, rate.per_second / 1e9, rate.unit)
 }
 
-fn percent(share: f64) -> String {
-    format!("{:.0} %", 100.0 * share)
+fn percent(fraction: f64) -> String {
+    format!("{:.0} %", 100.0 * fraction)
 }
 
-/// A row for every phase, columns as wide as they must be.
-fn table(report: &Report) -> Vec<String> {
-    let head = ["phase", "", "calls", "ms", "amount", "rate", "limit", "of limit"];
-    let mut rows = vec![head.map(String::from)];
+const HEAD: [&str; 10] =
+    ["kernel", "shape", "bound", "calls", "ms", "work", "FLOP/B", "rate", "roof", "of roof"];
+/// Columns of text, which are aligned to the left; numbers follow, aligned to the right.
+const TEXT_COLUMNS: usize = 3;
+
+/// Returns a line for every phase, with aligned columns.
+fn table(report: &BenchReport) -> Vec<String> {
+    let mut rows = vec![HEAD.map(String::from)];
     rows.extend(report.phases.iter().map(row));
-    let mut rest = [(); 8].map(|()| String::new());
-    (rest[0], rest[3]) = ("all else".into(), milliseconds(report.rest_seconds));
+    let mut rest = HEAD.map(|_| String::new());
+    (rest[0], rest[4]) = ("outside kernels".into(), milliseconds(report.rest_seconds));
     rows.push(rest);
-    let widths: [usize; 8] =
+    let widths: [usize; HEAD.len()] =
         std::array::from_fn(|c| rows.iter().map(|row| row[c].chars().count()).max().unwrap_or(0));
     rows.iter().map(|row| aligned(row, &widths)).collect()
 }
 
-/// Words to the left, numbers to the right.
-fn aligned(row: &[String; 8], widths: &[usize; 8]) -> String {
-    let cells = row.iter().zip(widths).enumerate();
-    let cells = cells.map(
-        |(c, (cell, &width))| {
-            if c < 2 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-        },
-    );
+fn aligned(row: &[String], widths: &[usize]) -> String {
+    let cells = row.iter().zip(widths).enumerate().map(|(c, (cell, &width))| {
+        if c < TEXT_COLUMNS { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+    });
     cells.collect::<Vec<_>>().join("  ").trim_end().to_string()
 }
 
@@ -77,39 +81,41 @@ fn milliseconds(seconds: f64) -> String {
     format!("{:.2}", 1e3 * seconds)
 }
 
-fn row(phase: &Phase) -> [String; 8] {
+fn row(phase: &Phase) -> [String; HEAD.len()] {
     let billions = |x: f64| format!("{:.1} G{}/s", x / 1e9, phase.unit);
     let amount = phase.amount as f64;
     [
         phase.kernel.to_string(),
         phase.shape.clone(),
+        phase.bound.to_string(),
         phase.count.to_string(),
         milliseconds(phase.seconds),
         format!("{:.3} G{}", amount / 1e9, phase.unit),
+        phase.arithmetic_intensity.map_or("–".into(), |intensity| format!("{intensity:.1}")),
         billions(amount / phase.seconds.max(1e-9)),
         billions(amount / phase.limit_seconds.max(1e-9)),
         percent(phase.share),
     ]
 }
 
-fn total(report: &Report) -> Vec<String> {
-    let of = many(report.epoch_seconds.len(), "epoch");
+fn totals(report: &BenchReport) -> Vec<String> {
+    let of = count(report.epoch_seconds.len(), "epoch");
     let fold = |least: fn(f64, f64) -> f64| report.epoch_seconds.iter().copied().reduce(least).unwrap_or(0.0);
     let (low, high) = (seconds(fold(f64::min)), seconds(fold(f64::max)));
     let (epoch, roofline) = (seconds(report.epoch_seconds_median), seconds(report.roofline_seconds));
     vec![
         format!("epoch     {epoch} (median of {of}, {low} to {high})"),
-        format!("roofline  {roofline}: the epoch is at {} of what the machine can do", percent(report.share)),
+        format!("roofline  {roofline}: the epoch runs at {} of its roofline", percent(report.share)),
     ]
 }
 
-fn scaling(c: &Comparison, threads: &str) -> String {
-    let (alone, share) = (seconds(c.one_thread_seconds), percent(c.one_thread_share));
+fn speedup(scaling: &ThreadScaling, threads: &str) -> String {
+    let (alone, share) = (seconds(scaling.one_thread_seconds), percent(scaling.one_thread_share));
     format!(
-        "scaling   1 thread {alone} ({share} of its roofline); {threads}: {:.2} times as fast, where the rooflines allow \
-         {:.2}: {}",
-        c.time_ratio,
-        c.roofline_ratio,
-        percent(c.quotient)
+        "scaling   1 thread: {alone} ({share} of its roofline); {threads}: {:.2}× faster; roofline: {:.2}× faster; \
+         efficiency {}",
+        scaling.time_ratio,
+        scaling.roofline_ratio,
+        percent(scaling.quotient)
     )
 }

@@ -1,12 +1,16 @@
 //! `halograph data check DIR`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use halograph_graph::dataset::check;
+use halograph_graph::dataset::info::LabelCounts;
+use halograph_graph::{Dataset, Error};
 
 use crate::cli::progress::Bar;
-use crate::cli::{many, print, say};
+use halograph::words::count;
+
+use crate::cli::{print, say};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -25,8 +29,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let bar = Bar::new(args.quiet || args.json);
     let (manifest, faults) = check(&args.dir, &bar)?;
     drop(bar);
+    let warnings = if faults.is_empty() { warnings(&args.dir)? } else { Vec::new() };
     if args.json {
-        print(&serde_json::to_string(&serde_json::json!({ "ok": faults.is_empty(), "faults": faults }))?)?;
+        let found = serde_json::json!({ "ok": faults.is_empty(), "faults": faults, "warnings": warnings });
+        print(&found.to_string())?;
     } else if faults.is_empty() {
         print(&format!(
             "{}: {} nodes, {} edges, {} features, {} classes: no fault found",
@@ -36,13 +42,20 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             manifest.features,
             manifest.classes
         ))?;
+        warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
     } else {
         faults.iter().try_for_each(|fault| print(&fault.to_string()))?;
-        let kinds = many(faults.len(), "kind");
+        let kinds = count(faults.len(), "kind");
         say(&format!("error: {}: {kinds} of faults", args.dir.display()));
         say(
             "  help: import or make the dataset again; a changed array goes in through `halograph data import npy`",
         );
     }
     Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(2) })
+}
+
+/// What keeps a model from learning a dataset without a fault.
+fn warnings(dir: &Path) -> Result<Vec<String>, Error> {
+    let dataset = Dataset::open(dir)?;
+    Ok(LabelCounts::of(&dataset).warnings(&dataset.manifest))
 }

@@ -98,9 +98,9 @@ pub struct Common {
 
 #[derive(Args)]
 pub struct SplitIndex {
-    /// Which split to take where masks hold several, counted from 0.
-    #[arg(long, value_name = "K", default_value_t = 0)]
-    split_index: usize,
+    /// Number of the split to take where masks hold several, counted from 0 [default: 0].
+    #[arg(long, value_name = "K")]
+    split_index: Option<usize>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]

@@ -45,6 +45,10 @@ const MODELS: [(&str, Kind, usize, usize); 5] = [
 
 /// Bytes that training each of [`MODELS`] would take.
 fn training_memory(dataset: &Dataset) -> Vec<(&'static str, u64)> {
+    // No model has outputs for it.
+    if dataset.manifest.classes == 0 {
+        return Vec::new();
+    }
     let predict = |(name, kind, layers, hidden)| {
         let config = Config { model: Spec { layers, hidden, ..Spec::new(kind) }, ..Config::new(kind) };
         // A model whose weights alone are too large has no prediction.
@@ -56,7 +60,8 @@ fn training_memory(dataset: &Dataset) -> Vec<(&'static str, u64)> {
 fn json(manifest: &Manifest, info: &Info, memory: &[(&str, u64)]) -> serde_json::Value {
     let memory: serde_json::Map<String, serde_json::Value> =
         memory.iter().map(|&(model, bytes)| (model.into(), bytes.into())).collect();
-    serde_json::json!({ "manifest": manifest, "info": info, "training_memory_bytes": memory })
+    let warnings = info.labels.warnings(manifest);
+    serde_json::json!({ "manifest": manifest, "info": info, "warnings": warnings, "training_memory_bytes": memory })
 }
 
 fn lines(m: &Manifest, info: &Info, memory: &[(&str, u64)]) -> Vec<(&'static str, String)> {
@@ -83,6 +88,7 @@ fn lines(m: &Manifest, info: &Info, memory: &[(&str, u64)]) -> Vec<(&'static str
         ("on disk", HumanBytes(info.bytes).to_string()),
         ("fingerprint", m.fingerprint.clone()),
     ];
+    lines.extend(info.labels.warnings(m).into_iter().map(|warning| ("warning", warning)));
     for (i, &(model, bytes)) in memory.iter().enumerate() {
         let key = if i == 0 { "training" } else { "" };
         lines.push((key, format!("{model:<13} about {}", HumanBytes(bytes))));

@@ -43,14 +43,17 @@ impl Output {
         report: &impl Serialize,
     ) -> anyhow::Result<()> {
         if self.json {
-            return print(&serde_json::to_string(report)?);
+            return Ok(print(&serde_json::to_string(report)?)?);
         }
         if !self.quiet {
             say(&counts(manifest));
             lines.iter().for_each(|line| say(line));
         }
         notes.iter().for_each(|note| say(&format!("note: {note}")));
-        if self.quiet { Ok(()) } else { print(&self.out.display().to_string()) }
+        if !self.quiet {
+            print(&self.out.display().to_string())?;
+        }
+        Ok(())
     }
 }
 

@@ -1,5 +1,5 @@
-//! Flags that stand for keys of the configuration: one declaration each, from which the argument, its help and the
-//! setting come. Defaults are asked of the configuration itself.
+//! Flags that set keys of the configuration: one declaration each, from which the argument, its help and the setting are
+//! derived. Defaults come from the configuration itself.
 
 use std::path::PathBuf;
 
@@ -10,97 +10,190 @@ use halograph::nn::model::Kind;
 use halograph::train::Config;
 use halograph_graph::error::Result;
 
-/// A flag, the key it stands for, what its value is called, and what it means.
-struct Flag(&'static str, &'static str, &'static str, &'static str);
+/// A flag that sets a key of the configuration.
+struct Flag {
+    name: &'static str,
+    key: &'static str,
+    /// Placeholder of the value.
+    value: &'static str,
+    /// What `-h` shows.
+    help: &'static str,
+    /// What `--help` adds.
+    more: &'static str,
+}
 
-const MODEL: [Flag; 6] = [
-    Flag("model", "model.kind", "KIND", "The model"),
-    Flag("layers", "model.layers", "N", "Layers"),
-    Flag("hidden", "model.hidden", "WIDTH", "Width between layers; of all heads together"),
-    Flag("heads", "model.heads", "N", "Attention heads (gat)"),
-    Flag("norm", "model.norm", "NORM", "Normalisation between layers"),
-    Flag("dropout", "model.dropout", "SHARE", "Probability of dropping an element of a layer's input"),
-];
+/// Declares a flag.
+const fn flag(
+    name: &'static str,
+    key: &'static str,
+    value: &'static str,
+    help: &'static str,
+    more: &'static str,
+) -> Flag {
+    Flag { name, key, value, help, more }
+}
 
-const TRAINING: [Flag; 21] = [
-    Flag("lr", "train.lr", "RATE", "Learning rate"),
-    Flag("weight-decay", "train.weight_decay", "RATE", "Weight decay"),
-    Flag("epochs", "train.epochs", "N", "Passes over the training nodes"),
-    Flag("seed", "train.seed", "N", "Seed of everything random"),
-    Flag(
-        "patience",
-        "train.patience",
-        "N",
-        "Epochs without a better validation score before it stops; 0: never",
+/// Heading of the flags of `train` about files and messages.
+pub const OUTPUT: &str = "Output";
+const MODEL: &str = "Model";
+const OPTIMISATION: &str = "Optimisation";
+const STRATEGY: &str = "Strategy and ranks";
+const PIPELINED: &str = "Strategy pipelined (PipeGCN)";
+
+/// All flags by heading, in the order of `--help`.
+const FLAGS: [(&str, &[Flag]); 5] = [
+    (
+        MODEL,
+        &[
+            flag("model", "model.kind", "KIND", "Kind of the model", ""),
+            flag("layers", "model.layers", "N", "Number of layers", ""),
+            flag(
+                "hidden",
+                "model.hidden",
+                "N",
+                "Hidden size",
+                "PyG's hidden_channels. For gat: heads × size of a head.",
+            ),
+            flag("heads", "model.heads", "N", "Attention heads (gat)", ""),
+            flag("norm", "model.norm", "NORM", "Normalisation between layers", ""),
+            flag("dropout", "model.dropout", "P", "Dropout probability of hidden layers", ""),
+        ],
     ),
-    Flag("precision", "train.precision", "TYPE", "Numbers to compute in"),
-    Flag("strategy", "train.strategy", "NAME", "How the work is spread"),
-    Flag(
-        "ranks",
-        "train.ranks",
-        "N",
-        "Ranks that share the work; more than 1 means --strategy partition, if none is named",
+    (
+        OPTIMISATION,
+        &[
+            flag("epochs", "train.epochs", "N", "Number of epochs", ""),
+            flag("lr", "train.lr", "RATE", "Learning rate", ""),
+            flag("weight-decay", "train.weight_decay", "RATE", "Weight decay", ""),
+            flag(
+                "patience",
+                "train.patience",
+                "N",
+                "Early stopping: epochs without a better validation score; 0: off",
+                "",
+            ),
+            flag("seed", "train.seed", "N", "Seed of weights and dropout", ""),
+            flag("precision", "train.precision", "TYPE", "Floating-point type for training", ""),
+        ],
     ),
-    Flag("partition", "train.partition", "HOW", "How nodes are dealt out to ranks"),
-    Flag("overlap", "train.overlap", "SWITCH", "Whether something is computed while messages travel"),
-    Flag("staleness", "train.staleness", "K", "Epochs that rows of others are old (pipelined)"),
-    Flag("warmup-epochs", "train.warmup_epochs", "N", "First epochs that read fresh rows (pipelined)"),
-    Flag("cooldown-epochs", "train.cooldown_epochs", "N", "Last epochs that read fresh rows (pipelined)"),
-    Flag(
-        "smooth",
-        "train.smooth",
-        "WHAT",
-        "What is averaged over epochs of what is read of others (pipelined)",
+    (
+        STRATEGY,
+        &[
+            flag(
+                "strategy",
+                "train.strategy",
+                "NAME",
+                "How the work is spread over ranks",
+                "single: one process. partition: each rank owns a part of the graph and reads fresh halo rows; exact. \
+                 pipelined: as partition, with halo rows one epoch stale (PipeGCN).",
+            ),
+            flag(
+                "ranks",
+                "train.ranks",
+                "N",
+                "Number of ranks; more than 1 implies --strategy partition",
+                "Ranks are threads of this process. Under mpirun or srun the launcher decides, and ranks are processes.",
+            ),
+            flag("threads", "train.threads", "N", "Threads per rank; 0: cores of the host / ranks on it", ""),
+            flag(
+                "partition",
+                "train.partition",
+                "METHOD",
+                "How nodes are assigned to ranks",
+                "metis: least communication volume. stream: one pass, little memory. random.",
+            ),
+            flag(
+                "overlap",
+                "train.overlap",
+                "SWITCH",
+                "Overlap communication with computation",
+                "off is the baseline that overlap is measured against; the results are the same.",
+            ),
+            flag(
+                "deadline",
+                "train.deadline",
+                "S",
+                "Fail the run if a rank is silent for this many seconds",
+                "",
+            ),
+        ],
     ),
-    Flag("gamma", "train.gamma", "SHARE", "What is left of an epoch in such an average when the next comes"),
-    Flag(
-        "smooth-correction",
-        "train.smooth_correction",
-        "BOOL",
-        "Whether such an average is one from the beginning; if not, it begins near zero",
+    (
+        PIPELINED,
+        &[
+            flag(
+                "staleness",
+                "train.staleness",
+                "K",
+                "Staleness of halo rows in epochs; 0: strategy partition",
+                "",
+            ),
+            flag("warmup-epochs", "train.warmup_epochs", "N", "Synchronous epochs at the beginning", ""),
+            flag("cooldown-epochs", "train.cooldown_epochs", "N", "Synchronous epochs at the end", ""),
+            flag(
+                "smooth",
+                "train.smooth",
+                "WHAT",
+                "Smooth stale features (f), gradients (g) or both (gf) with an EMA",
+                "",
+            ),
+            flag("gamma", "train.gamma", "DECAY", "EMA decay for smoothing stale rows", ""),
+            flag(
+                "smooth-correction",
+                "train.smooth_correction",
+                "BOOL",
+                "Bias-correct the EMA",
+                "Without it the EMA starts at zero, as in the PipeGCN paper.",
+            ),
+            flag(
+                "measure-staleness",
+                "train.measure_staleness",
+                "BOOL",
+                "Record the relative error of stale rows in metrics.jsonl; slows epochs down",
+                "",
+            ),
+        ],
     ),
-    Flag(
-        "measure-staleness",
-        "train.measure_staleness",
-        "BOOL",
-        "Compare what is read of others with what is fresh (pipelined; waits)",
+    (
+        OUTPUT,
+        &[
+            flag("eval-every", "train.eval_every", "N", "Epochs between evaluations", ""),
+            flag("checkpoint-seconds", "train.checkpoint_seconds", "S", "Seconds between checkpoints", ""),
+        ],
     ),
-    Flag("deadline", "train.deadline", "S", "Seconds of silence after which a rank is lost"),
-    Flag("threads", "train.threads", "N", "Threads of a rank; 0: all cores, shared by its ranks"),
-    Flag("eval-every", "train.eval_every", "N", "Epochs between evaluations"),
-    Flag("checkpoint-seconds", "train.checkpoint_seconds", "S", "Seconds between checkpoints"),
 ];
 
 impl Flag {
     fn arg(&self, heading: &'static str) -> Arg {
-        let &Flag(name, key, value, meaning) = self;
-        let help = format!("{meaning} [default: {}]", default_of(key));
-        // A negative number is an answer too: the configuration says what is wrong with it.
-        let arg = Arg::new(name).long(name).value_name(value).help(help).help_heading(heading);
-        // Said twice, the last counts, as with --set.
+        let &Flag { name, key, value, help, more } = self;
+        let default = default_of(key);
+        let short = format!("{help} [default: {default}]");
+        let arg = Arg::new(name).long(name).value_name(value).help_heading(heading);
+        // The last of several occurrences counts, as with --set.
         let arg = arg.overrides_with(name);
-        if matches!(default_of(key).as_str(), "true" | "false") {
-            let words = PossibleValuesParser::new(["true", "false"]);
-            return arg
-                .num_args(0..=1)
-                .require_equals(true)
-                .default_missing_value("true")
-                .value_parser(words);
+        let arg = match more {
+            "" => arg.help(short),
+            more => arg.long_help(format!("{short}\n\n{more}")).help(short),
+        };
+        if matches!(default.as_str(), "true" | "false") {
+            let values = PossibleValuesParser::new(["true", "false"]);
+            return arg.num_args(0..=1).default_missing_value("true").value_parser(values);
         }
         match choices(key) {
+            // The configuration says what is wrong with a negative number.
             [] => arg.allow_negative_numbers(true),
-            words => arg.value_parser(PossibleValuesParser::new(words)),
+            names => arg.value_parser(PossibleValuesParser::new(names)),
         }
     }
 
     fn setting(&self, matches: &ArgMatches) -> Option<Setting> {
-        let &Flag(name, key, ..) = self;
+        let &Flag { name, key, .. } = self;
         let text: &String = matches.get_one(name)?;
         Some(Setting::new(&format!("--{name}"), key, text))
     }
 }
 
-/// The default of a key, and those of models that have another.
+/// Returns the default of a key, and the other defaults of some models.
 fn default_of(key: &str) -> String {
     let default = |kind: Kind| {
         let flat = config::flatten(&Config::new(kind)).unwrap_or_default();
@@ -118,16 +211,16 @@ fn default_of(key: &str) -> String {
     others.iter().fold(usual, |text, (value, kinds)| format!("{text}; {value} for {}", kinds.join(", ")))
 }
 
-/// Flags of training that change how fast it is, not only what it learns.
+/// Flags outside of the model that change the speed of an epoch.
 const SPEED: [&str; 2] = ["precision", "threads"];
 
-/// Everything that is said about the configuration: with all flags, or only those that change how fast an epoch is.
+/// Settings from a file, `--set` and flags: all flags, or only those that change the speed of an epoch.
 #[derive(clap::Args)]
 pub struct Settings<const ALL: bool> {
-    /// Settings in TOML: tables [data], [model] and [train].
+    /// Read settings from a TOML file with the tables [data], [model] and [train]
     #[arg(long, value_name = "F.toml")]
     config: Option<PathBuf>,
-    /// One setting, stronger than the file's; may be repeated.
+    /// Set one key, e.g. --set model.hidden=256; overrides the file; repeatable
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     #[command(flatten)]
@@ -135,7 +228,7 @@ pub struct Settings<const ALL: bool> {
 }
 
 impl<const ALL: bool> Settings<ALL> {
-    /// The settings, the strongest last: file, `--set`, flags.
+    /// Reads all settings in increasing order of precedence: file, `--set`, flags.
     pub fn read(&self) -> Result<Vec<Setting>> {
         let mut settings = self.config.as_deref().map_or(Ok(Vec::new()), config::read_file)?;
         for text in &self.set {
@@ -150,20 +243,20 @@ impl<const ALL: bool> Settings<ALL> {
 struct Flags<const ALL: bool>(Vec<Setting>);
 
 impl<const ALL: bool> Flags<ALL> {
-    fn training() -> impl Iterator<Item = &'static Flag> {
-        TRAINING.iter().filter(|flag| ALL || SPEED.contains(&flag.0))
+    /// Returns the flags with their headings.
+    fn all() -> impl Iterator<Item = (&'static str, &'static Flag)> {
+        let flags = FLAGS.iter().flat_map(|(heading, flags)| flags.iter().map(|flag| (*heading, flag)));
+        flags.filter(|(heading, flag)| ALL || *heading == MODEL || SPEED.contains(&flag.name))
     }
 
     fn settings(matches: &ArgMatches) -> impl Iterator<Item = Setting> {
-        MODEL.iter().chain(Self::training()).filter_map(|flag| flag.setting(matches))
+        Self::all().filter_map(|(_, flag)| flag.setting(matches))
     }
 }
 
 impl<const ALL: bool> clap::Args for Flags<ALL> {
     fn augment_args(command: Command) -> Command {
-        command
-            .args(MODEL.iter().map(|flag| flag.arg("Model")))
-            .args(Self::training().map(|flag| flag.arg("Training")))
+        command.args(Self::all().map(|(heading, flag)| flag.arg(heading)))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -187,9 +280,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_flag_stands_for_a_key() {
+    fn every_flag_sets_a_known_key() {
         let known = config::flatten(&Config::new(Kind::Gcn)).unwrap();
-        for Flag(name, key, ..) in MODEL.iter().chain(&TRAINING) {
+        for (_, Flag { name, key, .. }) in Flags::<true>::all() {
             assert!(known.iter().any(|(known, _)| known == key), "--{name}: {key}");
         }
     }

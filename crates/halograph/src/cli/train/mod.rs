@@ -1,154 +1,169 @@
 //! `halograph train [DATA]`
 
-pub mod demo;
 pub mod flags;
-mod job;
-mod place;
+mod ranks;
 pub mod summary;
 mod watch;
-mod world;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::ArgAction;
 use halograph::comm::launched;
-use halograph::train::config::StrategyKind;
+use halograph::job::{DataOption, Job, JobOptions, OutOption, World};
+use halograph::train::Summary;
 use halograph::train::event::Ending;
-use halograph::train::run::folder_of;
-use halograph::train::trace;
+use halograph::train::run::TENSORBOARD;
 
-use halograph_graph::error::{Error, Result};
-
-use self::flags::Settings;
-use self::job::{Job, scalars};
+use self::flags::{OUTPUT, Settings};
 use self::watch::Watch;
-use super::engine::Summary;
 use super::progress::Bar;
-use super::{interrupt, print, quoted, say};
+use super::{interrupt, note, print, program, quoted, say};
 
 const EXAMPLES: &str = "\
 Examples:
-  halograph train                                         a first run, on a graph made on the spot
-  halograph train cora --model gcn --hidden 64            flags for what is changed most often
+  halograph train                                       a first run, on the built-in graph
+  halograph train cora --model gcn --hidden 64          flags for the most common settings
   halograph train cora --config run.toml --set train.clip=1
-                                                          every key there is, in a file or one by one
-  halograph train cora --out runs/mine --epochs 500       stop it with Ctrl-C …
-  halograph train --resume --out runs/mine                … and go on where it stopped
-  mpirun -n 4 halograph train cora                        four ranks, on one machine or more (feature mpi)";
+                                                        all settings: from a file, or one by one
+  halograph train cora -o runs/mine --epochs 500        stop it with Ctrl-C …
+  halograph train --resume -o runs/mine                 … and continue
+  halograph train cora --ranks 4 --strategy pipelined   four ranks as threads, PipeGCN
+  mpirun -n 4 halograph train cora                      four processes, on one or more hosts (feature mpi)";
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The dataset directory, or a folder of parts by `halograph partition` [default: a small graph, made on the spot].
+    /// Dataset directory, or folder of shards [default: a built-in graph of 4,000 nodes]
+    ///
+    /// A dataset directory is made by `halograph data make` or `halograph data import`, a folder of shards by `halograph
+    /// partition`. Without it the built-in graph is generated and stored in the run directory.
     data: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings<true>,
-    /// The run's folder [default: runs/<time>-<data>-<model>].
-    #[arg(long, value_name = "RUN")]
+    /// Run directory [default: runs/<time>-<data>-<model>]
+    ///
+    /// Receives run.json (settings and summary), metrics.jsonl (one line per epoch), model.safetensors (weights of the best
+    /// validation epoch) and checkpoints.
+    #[arg(short, long, value_name = "RUN", help_heading = OUTPUT)]
     out: Option<PathBuf>,
-    /// Continue the run in --out if there is one; it may get more epochs, another patience, other threads.
-    #[arg(long, requires = "out")]
+    /// Continue the run in --out, if there is one
+    ///
+    /// The results are the same as without the interruption. The number of epochs, the patience, the threads, the timeout
+    /// and the checkpoint interval may change.
+    #[arg(long, requires = "out", help_heading = OUTPUT)]
     resume: bool,
-    /// Replace an existing run, and an existing file of --trace.
-    #[arg(long, conflicts_with = "resume")]
+    /// Replace an existing run, and an existing --trace file
+    #[arg(long, conflicts_with = "resume", help_heading = OUTPUT)]
     overwrite: bool,
-    /// Write what every rank did when to this file, for Perfetto or Chrome's about:tracing.
-    #[arg(long, value_name = "F.json")]
+    /// Write a trace of all ranks, for Perfetto or chrome://tracing
+    #[arg(long, value_name = "F.json", help_heading = OUTPUT)]
     trace: Option<PathBuf>,
-    /// Write scalars for TensorBoard to RUN/tensorboard.
-    #[arg(long)]
+    /// Write TensorBoard scalars to RUN/tensorboard
+    #[arg(long, help_heading = OUTPUT)]
     tensorboard: bool,
-    /// Start even if more memory is predicted than is free; a model whose weights alone do not fit is still refused.
-    #[arg(long)]
+    /// Train even if more memory is predicted than is free
+    ///
+    /// A model whose weights alone do not fit is still refused.
+    #[arg(long, help_heading = OUTPUT)]
     force: bool,
-    /// Print the result as one line of JSON, and no progress.
-    #[arg(long)]
+    /// Print the summary as one line of JSON, and no progress
+    #[arg(long, help_heading = OUTPUT)]
     json: bool,
-    /// Print no progress and no summary; notes and errors remain.
-    #[arg(short, long)]
+    /// Print only notes and errors
+    #[arg(short, long, help_heading = OUTPUT, action = ArgAction::SetTrue)]
     quiet: bool,
 }
 
+impl Args {
+    fn options(&self) -> halograph::Result<JobOptions> {
+        Ok(JobOptions {
+            data: self.data.clone().map_or(DataOption::Default, DataOption::Path),
+            settings: self.settings.read()?,
+            out: self.out.clone().map_or(OutOption::Default, OutOption::Path),
+            resume: self.resume,
+            overwrite: self.overwrite,
+            force: self.force,
+            trace: self.trace.clone(),
+        })
+    }
+
+    fn is_silent(&self) -> bool {
+        self.quiet || self.json
+    }
+}
+
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let settings = args.settings.read()?;
-    may_trace(args)?;
-    if let Some(comm) = world::join(&settings)? {
-        return world::run(args, &settings, comm);
+    let options = args.options()?;
+    let world = ranks::join(&options)?;
+    match world.comm() {
+        None => Ok(train(args, &options, &world)?),
+        Some(_) => Ok(ranks::run(&world, || train(args, &options, &world))),
     }
-    let bar = Bar::new(args.quiet || args.json);
-    let mut job = Job::open(args, &settings, &bar)?;
+}
+
+/// Opens and trains the job of `options`, on this rank.
+fn train(args: &Args, options: &JobOptions, world: &World) -> halograph::Result<ExitCode> {
+    let bar = Bar::new(args.is_silent() || !world.is_leader());
+    let mut job = Job::open(options, world, &bar)?;
     drop(bar);
-    if args.trace.is_some() && job.config().train.strategy == StrategyKind::Single {
-        say("note: --trace shows what ranks send each other; there is one process and nothing to show");
-    }
-    job.notes.iter().for_each(|note| say(&format!("note: {note}")));
-    // From here on, whatever is on disk is whole.
+    job.notes().iter().for_each(note);
+    // From here on every file on disk is complete.
     interrupt::end_at_second();
-    let mut watch = show(args, job.path());
-    let trained = job.train(args.trace.as_deref(), &mut watch);
+    let tensorboard = job.directory().filter(|_| args.tensorboard).map(|run| run.join(TENSORBOARD));
+    let mut watch = match world.is_leader() {
+        true => Watch::new(args.is_silent(), tensorboard),
+        false => Watch::new(true, None),
+    };
+    let trained = job.train(&mut watch);
     drop(watch);
-    finish(args, &mut job, trained)
-}
-
-/// Asked before anything is trained.
-fn may_trace(args: &Args) -> Result<()> {
-    let Some(file) = &args.trace else { return Ok(()) };
-    let folder = folder_of(file);
-    let is_run = args.out.as_deref() == Some(folder);
-    if !(folder.is_dir() || is_run) {
-        let error = Error::input(file.display(), "a trace cannot be written there");
-        return Err(error.help("give --trace the name of a file in a folder that exists"));
+    if world.comm().is_some() {
+        // A signal that comes now is too late to change anything.
+        interrupt::be_silent();
     }
-    // A job that goes on is started with the same words every time.
-    trace::may_write(file, args.overwrite || args.resume)
+    match trained? {
+        Some(summary) => finish(args, &job, &summary),
+        None => Ok(exit_code(interrupt::asked())),
+    }
 }
 
-/// Who shows a run while it goes on.
-fn show(args: &Args, run: &Path) -> Watch {
-    Watch::new(args.quiet || args.json, args.tensorboard.then(|| scalars(run)))
-}
-
-/// Says how a run went. One that came to nothing is not kept.
-fn finish(args: &Args, job: &mut Job, trained: anyhow::Result<Summary>) -> anyhow::Result<ExitCode> {
-    let summary = trained.inspect_err(|_| _ = job.take_back())?;
+/// Prints the summary and returns the exit code.
+fn finish(args: &Args, job: &Job, summary: &Summary) -> halograph::Result<ExitCode> {
+    let interrupted = summary.ending == Ending::Interrupted;
     if (summary.epochs, summary.step) == (0, 0) {
-        return Ok(nothing_done(job));
+        let kept = if job.is_removed() { "; nothing was written" } else { "" };
+        say(&format!("interrupted before the first epoch{kept}"));
+        return Ok(exit_code(true));
     }
-    let (job, summary) = (&*job, &summary);
     if args.json {
-        print(&json(job, summary)?)?;
-    } else if !args.quiet && summary.ending != Ending::Interrupted {
+        print(&json(job, summary))?;
+    } else if !args.quiet && !interrupted {
         print(&summary::text(job, summary))?;
     }
-    Ok(ending(job, summary))
-}
-
-/// Ends what was interrupted before its first epoch.
-fn nothing_done(job: &mut Job) -> ExitCode {
-    let kept = if job.take_back() { "; nothing was written" } else { "" };
-    say(&format!("interrupted before the first epoch{kept}"));
-    ExitCode::from(interrupt::EXIT_CODE)
-}
-
-fn json(job: &Job, summary: &Summary) -> anyhow::Result<String> {
-    let mut line = serde_json::to_value(summary)?;
-    line["predicted_peak_bytes"] = job.predicted.into();
-    line["run"] = job.path().display().to_string().into();
-    line["data"] = job.source.manifest().name.clone().into();
-    Ok(line.to_string())
-}
-
-/// The exit code; says how to go on after an interruption.
-fn ending(job: &Job, summary: &Summary) -> ExitCode {
-    if summary.ending != Ending::Interrupted {
-        return ExitCode::SUCCESS;
+    if interrupted {
+        say(&how_to_resume(job, summary));
     }
+    Ok(exit_code(interrupted))
+}
+
+fn exit_code(interrupted: bool) -> ExitCode {
+    if interrupted { ExitCode::from(interrupt::EXIT_CODE) } else { ExitCode::SUCCESS }
+}
+
+fn json(job: &Job, summary: &Summary) -> String {
+    let mut line = serde_json::to_value(summary).expect("numbers and names always serialise");
+    line["predicted_peak_bytes"] = job.predicted_bytes().into();
+    line["run"] = job.directory().map(|path| path.display().to_string()).into();
+    line["data"] = job.data().manifest().name.clone().into();
+    line.to_string()
+}
+
+fn how_to_resume(job: &Job, summary: &Summary) -> String {
     let at = match summary.step {
         0 => format!("epoch {}", summary.epochs),
         step => format!("step {step} of epoch {}", summary.epochs + 1),
     };
-    let path = quoted(job.path());
-    let under = if launched() { " under the same launcher" } else { "" };
-    say(&format!("interrupted after {at}; saved. Resume{under} with: halograph train --resume --out {path}"));
-    ExitCode::from(interrupt::EXIT_CODE)
+    let path = job.directory().map_or_else(String::new, quoted);
+    let launcher = if launched() { " under the same launcher" } else { "" };
+    format!("interrupted after {at}; saved. Resume{launcher} with: {} train --resume -o {path}", program())
 }

@@ -1,17 +1,18 @@
-//! What is said of a run at its end.
+//! The summary of a run as text.
 
+use halograph::Job;
 use halograph::nn::model::Spec;
+use halograph::train::Summary;
 use halograph::train::config::StrategyKind;
 use halograph::train::event::Ending;
+use halograph::words::{count, seconds};
 use indicatif::{HumanBytes, HumanCount};
 
-use super::job::Job;
-use crate::cli::engine::Summary;
-use crate::cli::{many, quoted};
+use crate::cli::{program, quoted};
 
-/// The end of a run on one screen: what, how well, how long, where, and what next.
+/// Formats the end of a run: model, scores, times, memory, files, and what to do next.
 pub fn text(job: &Job, summary: &Summary) -> String {
-    let (m, path) = (job.source.manifest(), quoted(job.path()));
+    let m = job.data().manifest();
     let [parameters, nodes, edges] = [summary.parameters, m.nodes, m.edges].map(HumanCount);
     let mut lines = vec![
         String::new(),
@@ -20,16 +21,19 @@ pub fn text(job: &Job, summary: &Summary) -> String {
     ];
     lines.extend(scores(summary));
     lines.push(line("epochs", &epochs(summary)));
+    lines.extend(evaluation_hint(summary).map(|hint| line("", &hint)));
     if summary.ranks > 1 {
-        lines.extend(ranks(summary, job.started()).into_iter().map(|(key, value)| line(key, &value)));
+        lines.extend(ranks(summary, job.epochs_before()).into_iter().map(|(key, value)| line(key, &value)));
     }
-    lines.extend(
-        summary.peak_rss_bytes.map(|bytes| line("memory", &format!("{} at most", HumanBytes(bytes)))),
-    );
-    lines.push(line("run", &job.path().display().to_string()));
-    lines.push(String::new());
-    lines.push(line("next", &format!("halograph eval {path}")));
-    lines.push(line("", &format!("halograph predict {path} -o logits.npy")));
+    lines.extend(summary.peak_rss_bytes.map(|bytes| line("memory", &format!("{} peak", HumanBytes(bytes)))));
+    if let Some(path) = job.directory() {
+        let (program, run) = (program(), quoted(path));
+        lines.push(line("run", &path.display().to_string()));
+        lines.push(String::new());
+        lines.push(line("next", &format!("{program} eval {run}")));
+        lines.push(line("", &format!("{program} predict {run} -o logits.npy")));
+        lines.push(line("", &format!("{program} report {run}")));
+    }
     lines.join("\n")
 }
 
@@ -37,40 +41,56 @@ fn line(key: &str, value: &str) -> String {
     format!("{key:<10} {value}")
 }
 
-/// A model in words.
+/// Formats a model: its name, layers and hidden size.
 pub fn model(spec: &Spec) -> String {
     let heads =
-        if spec.kind.uses("heads") { format!(" in {}", many(spec.heads, "head")) } else { String::new() };
-    format!("{}, {}, {} wide{heads}", spec.kind.title(), many(spec.layers, "layer"), spec.hidden)
+        if spec.kind.uses("heads") { format!(", {}", count(spec.heads, "head")) } else { String::new() };
+    format!("{}, {}, hidden size {}{heads}", spec.kind.title(), count(spec.layers, "layer"), spec.hidden)
 }
 
-/// Scores of the kept weights.
+/// Formats the scores of the kept weights.
 fn scores(summary: &Summary) -> Option<String> {
     let epoch = summary.best_epoch?;
-    let parts = [("train", summary.train), ("val", summary.val), ("test", summary.test)];
+    let subsets = [("train", summary.train), ("val", summary.val), ("test", summary.test)];
     let known: Vec<String> =
-        parts.iter().filter_map(|(part, score)| Some(format!("{part} {:.4}", (*score)?))).collect();
-    let which = if summary.val.is_some() { "the best validation" } else { "the last evaluation" };
+        subsets.iter().filter_map(|(subset, score)| Some(format!("{subset} {:.4}", (*score)?))).collect();
+    let which = if summary.val.is_some() { "best validation" } else { "last evaluation" };
     Some(line(&summary.metric.to_string(), &format!("{}  (epoch {epoch}, {which})", known.join("  "))))
 }
 
 fn epochs(summary: &Summary) -> String {
     let early = match summary.ending {
-        Ending::StoppedEarly => ", then out of patience",
+        Ending::StoppedEarly => " (early stopping)",
         Ending::Finished | Ending::Interrupted => "",
     };
-    let total = seconds(summary.epoch_seconds.iter().sum());
-    let median = seconds(summary.epoch_seconds_median);
-    format!("{}{early}; {median} each (median), {total} together, evaluation not counted", summary.epochs)
+    let [training, median] = [summary.epoch_seconds.iter().sum(), summary.epoch_seconds_median].map(seconds);
+    let evaluation = seconds(summary.evaluation_seconds);
+    format!("{}{early} in {training}, median {median}; evaluation {evaluation} more", summary.epochs)
 }
 
-/// What ranks did in the epochs of this process, `started` of which others had done: means of an epoch.
-fn ranks(summary: &Summary, started: u64) -> Vec<(&'static str, String)> {
-    let threads = many(summary.threads, "thread");
+/// Says how much rarer evaluation would save, if evaluation takes much of the time.
+fn evaluation_hint(summary: &Summary) -> Option<String> {
+    const EVERY: f64 = 10.0;
+    let training: f64 = summary.epoch_seconds.iter().sum();
+    let evaluation = summary.evaluation_seconds;
+    let share = evaluation / (training + evaluation).max(1e-9);
+    let saved = evaluation * (1.0 - 1.0 / EVERY);
+    (summary.epochs >= 50 && share > 0.25 && saved > 0.5).then(|| {
+        format!(
+            "evaluation took {:.0} % of the time: --eval-every {EVERY} would save about {}",
+            100.0 * share,
+            seconds(saved)
+        )
+    })
+}
+
+/// Formats what ranks did in the epochs of this process, which resumed after `before` epochs: means per epoch.
+fn ranks(summary: &Summary, before: u64) -> Vec<(&'static str, String)> {
+    let threads = count(summary.threads, "thread");
     let stale = summary.strategy == StrategyKind::Pipelined;
     let how = if stale { ", pipelined" } else { "" };
     let who = format!("{} ({}{how}), {threads} each", summary.ranks, summary.transport);
-    let own = summary.epochs - started;
+    let own = summary.epochs - before;
     if own == 0 {
         return vec![("ranks", who)];
     }
@@ -78,10 +98,10 @@ fn ranks(summary: &Summary, started: u64) -> Vec<(&'static str, String)> {
     let share = 100.0 * wait / (compute + wait).max(1e-9);
     let [wait, hidden] = [wait, summary.hidden_seconds].map(|s| seconds(s / own as f64));
     let hidden =
-        if stale { "transfers behind epochs".into() } else { format!("{hidden} of transfers hidden") };
-    let since = if started > 0 { format!(" (since epoch {started})") } else { String::new() };
+        if stale { "transfers overlap with whole epochs".into() } else { format!("{hidden} overlapped") };
+    let since = if before > 0 { format!(" (since epoch {before})") } else { String::new() };
     let what = format!(
-        "waiting {wait} an epoch, {share:.0} % of the time; {hidden}; slowest rank {:.2} of the mean",
+        "exposed communication {wait} per epoch ({share:.0} %), {hidden}; slowest rank {:.2}× the mean",
         summary.balance,
     );
     vec![("ranks", format!("{who}; {what}{since}")), ("traffic", traffic(summary))]
@@ -93,34 +113,5 @@ fn traffic(summary: &Summary) -> String {
     let tags =
         summary.bytes_by_tag.iter().filter(|(tag, bytes)| !once.contains(&tag.as_str()) && **bytes > 0);
     let tags: Vec<String> = tags.map(of).collect();
-    format!("{} an epoch: {}", HumanBytes(summary.bytes_per_epoch), tags.join(", "))
-}
-
-/// A time with a unit that suits it.
-pub fn seconds(s: f64) -> String {
-    match s {
-        s if s < 1e-3 => format!("{:.0} µs", s * 1e6),
-        s if s < 1.0 => format!("{:.1} ms", s * 1e3),
-        s if s < 120.0 => format!("{s:.1} s"),
-        s if s < 7200.0 => format!("{} min {:02} s", s as u64 / 60, s as u64 % 60),
-        s => format!("{} h {:02} min", s as u64 / 3600, s as u64 / 60 % 60),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_read_well() {
-        for (s, text) in [
-            (0.000_25, "250 µs"),
-            (0.0283, "28.3 ms"),
-            (3.25, "3.2 s"),
-            (125.0, "2 min 05 s"),
-            (7_500.0, "2 h 05 min"),
-        ] {
-            assert_eq!(seconds(s), text);
-        }
-    }
+    format!("{} per epoch: {}", HumanBytes(summary.bytes_per_epoch), tags.join(", "))
 }

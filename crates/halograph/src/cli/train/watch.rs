@@ -1,21 +1,21 @@
-//! Progress of a run: a bar on a terminal, some lines elsewhere, silence if asked; and scalars for TensorBoard.
+//! Progress of a run: a bar on a terminal, some lines elsewhere, nothing if quiet; and TensorBoard scalars.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use halograph::tensorboard;
-use halograph::train::event::{Best, Epoch, Event, Observer, Scores};
+use halograph::train::event::{Best, EpochRecord, Event, Observer, Scores};
+use halograph::words::seconds;
 use halograph_graph::error::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::summary::seconds;
 use crate::cli::{interrupt, say};
 
-/// About as many lines as a run is worth in a log.
+/// About how many lines a run prints where there is no terminal.
 const LINES: u64 = 16;
 
-/// Shows a run while it goes on.
+/// Shows a run while it trains.
 pub struct Watch {
     view: View,
     scalars: Scalars,
@@ -26,19 +26,19 @@ pub struct Watch {
 enum View {
     Silent,
     Bar(ProgressBar),
-    /// Every so many epochs one line.
+    /// One line every so many epochs.
     Lines(u64),
 }
 
 enum Scalars {
     None,
-    /// Wanted in this folder.
+    /// Requested in this folder.
     Wanted(PathBuf),
     Writing(tensorboard::Writer),
 }
 
 impl Watch {
-    /// Nothing is shown if `silent`; scalars go to a folder if there is one.
+    /// Shows nothing if `silent`; writes scalars to the folder `tensorboard`, if given.
     pub fn new(silent: bool, tensorboard: Option<PathBuf>) -> Self {
         let view = match silent {
             true => View::Silent,
@@ -64,7 +64,7 @@ impl Watch {
         }
     }
 
-    fn epoch(&mut self, record: &Epoch, best: Option<&Best>) {
+    fn epoch(&mut self, record: &EpochRecord, best: Option<&Best>) {
         self.scores = record.scores.or(self.scores);
         let progress = progress(record, self.scores.as_ref(), best);
         let width = self.epochs.to_string().len();
@@ -73,7 +73,7 @@ impl Watch {
                 bar.set_position(record.epoch);
                 bar.set_message(progress);
             }
-            View::Lines(every) if is_told(record.epoch, *every, self.epochs) => {
+            View::Lines(every) if is_printed(record.epoch, *every, self.epochs) => {
                 say(&format!("epoch {:width$}/{}  {progress}", record.epoch, self.epochs));
             }
             _ => {}
@@ -86,16 +86,21 @@ impl Watch {
         }
     }
 
-    /// Plots are not worth a run: without them it goes on.
+    /// Stops writing scalars after an error; the run continues.
     fn or_without(&self, scalars: Result<Scalars>) -> Scalars {
         scalars.unwrap_or_else(|error| {
-            let note = || say(&format!("note: no more scalars for TensorBoard: {error}"));
-            match &self.view {
-                View::Bar(bar) => bar.suspend(note),
-                _ => note(),
-            }
+            self.note(&format!("no more scalars for TensorBoard: {error}"));
             Scalars::None
         })
+    }
+
+    /// Prints a note above the bar.
+    fn note(&self, text: &str) {
+        let note = || say(&format!("note: {text}"));
+        match &self.view {
+            View::Bar(bar) => bar.suspend(note),
+            _ => note(),
+        }
     }
 }
 
@@ -108,6 +113,10 @@ impl Observer for Watch {
             }
             Event::Epoch { record, best } => self.epoch(record, *best),
             Event::Checkpoint { .. } => {}
+            Event::UndefinedValidationScore => self.note(
+                "the validation score is undefined (AUC needs both classes among the validation nodes): early stopping \
+                 is off, and the last weights are kept",
+            ),
         }
     }
 
@@ -124,12 +133,12 @@ impl Drop for Watch {
     }
 }
 
-/// Whether standard error is a terminal on which a line can be drawn again.
+/// Returns whether standard error is a terminal that can redraw a line.
 fn is_screen() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
 }
 
-/// What is shown until the first epoch begins.
+/// Returns the spinner that is shown until the first epoch starts.
 fn loading() -> ProgressBar {
     let style = ProgressStyle::with_template("{msg} {spinner} {elapsed}").expect("the template is valid");
     let bar = ProgressBar::new_spinner().with_style(style).with_message("loading");
@@ -138,19 +147,19 @@ fn loading() -> ProgressBar {
 }
 
 fn new_bar(from: u64, epochs: u64) -> ProgressBar {
-    let template = "{pos}/{len} {bar:10} {wide_msg} {eta}";
+    let template = "epoch {pos}/{len} {bar:10} {wide_msg} ETA {eta}";
     let style = ProgressStyle::with_template(template).expect("the template above is valid");
     let bar = ProgressBar::new(epochs).with_style(style.progress_chars("=> ")).with_position(from - 1);
     bar.reset_eta();
     bar
 }
 
-/// The first, the last and every so many epochs.
-fn is_told(epoch: u64, every: u64, epochs: u64) -> bool {
+/// Returns whether a line is printed: for the first, the last and every so many epochs.
+fn is_printed(epoch: u64, every: u64, epochs: u64) -> bool {
     epoch == 1 || epoch == epochs || epoch.is_multiple_of(every)
 }
 
-fn progress(record: &Epoch, scores: Option<&Scores>, best: Option<&Best>) -> String {
+fn progress(record: &EpochRecord, scores: Option<&Scores>, best: Option<&Best>) -> String {
     let val = scores.and_then(|s| s.val).map_or(String::new(), |val| format!("  val {val:.4}"));
     let best = best.and_then(|b| Some((b.scores.val?, b.epoch)));
     let best = best.map_or(String::new(), |(val, epoch)| format!("  best {val:.4} at {epoch}"));
@@ -164,17 +173,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_told_now_and_then() {
+    fn a_line_is_printed_now_and_then() {
         for epochs in [1, 2, 16, 17, 100, 1000, 12_345] {
             let every = u64::div_ceil(epochs, LINES);
-            let told = (1..=epochs).filter(|&e| is_told(e, every, epochs)).count();
+            let told = (1..=epochs).filter(|&e| is_printed(e, every, epochs)).count();
             assert!((1..=18).contains(&told), "{epochs}: {told}");
         }
     }
 
     #[test]
     fn a_line_says_what_is_known() {
-        let record = Epoch { epoch: 3, loss: 0.5, lr: 0.01, seconds: 0.0123, staleness: None, scores: None };
+        let record = EpochRecord {
+            epoch: 3,
+            loss: 0.5,
+            lr: 0.01,
+            seconds: 0.0123,
+            staleness: None,
+            evaluation_seconds: None,
+            scores: None,
+        };
         assert_eq!(progress(&record, None, None), "loss 0.5000  12.3 ms/epoch");
         let scores = Scores { train: None, val: Some(0.75), test: None, val_loss: None };
         let best = Best { epoch: 2, scores, seconds: 1.0 };

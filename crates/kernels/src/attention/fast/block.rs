@@ -1,33 +1,36 @@
-//! Entries of a row, a block at a time.
+//! Blocks of the entries of a row.
 
 use std::ops::Range;
 
-use crate::attention::{Heads, Mask};
+use crate::attention::{HeadRows, Mask};
 use crate::keyed::Key;
 use crate::simd::{Isa, prefetch};
 
-/// Entries of a block.
-pub const BLOCK: usize = 256;
-/// Numbers that loops over a block take at once.
-pub const LANES: usize = 16;
-/// Entries between the row that is added and the one that is asked for.
+/// Maximum entries of a block.
+pub(super) const BLOCK: usize = 256;
+/// Numbers per iteration of vectorised loops over a block.
+pub(super) const LANES: usize = 16;
+/// Prefetch distance, in entries.
 const AHEAD: usize = 8;
 
-/// One row's entries, the one from itself last.
+/// The entries of a row, by their other ends.
 #[derive(Clone, Copy)]
-pub struct Entries<'a> {
+pub(super) struct Entries<'a> {
+    /// Entries of the pattern.
     pub stored: &'a [u32],
+    /// The self-loop, which is the last entry.
     pub own: Option<u32>,
 }
 
 impl Entries<'_> {
-    pub fn len(self) -> usize {
+    /// Returns the number of entries.
+    pub(super) fn len(self) -> usize {
         self.stored.len() + self.own.is_some() as usize
     }
 
     /// Copies the block that begins at entry `start`; returns its length.
     #[inline(always)]
-    pub fn block(self, start: usize, to: &mut [u32; BLOCK]) -> usize {
+    pub(super) fn block(self, start: usize, to: &mut [u32; BLOCK]) -> usize {
         let stored = &self.stored[start.min(self.stored.len())..self.stored.len().min(start + BLOCK)];
         to[..stored.len()].copy_from_slice(stored);
         match self.own {
@@ -39,8 +42,8 @@ impl Entries<'_> {
         }
     }
 
-    /// The same in pieces of `segment` stored entries.
-    pub fn segments(self, segment: usize) -> Vec<Self> {
+    /// Splits the entries into segments of `segment` stored entries.
+    pub(super) fn segments(self, segment: usize) -> Vec<Self> {
         let pieces = self.stored.chunks(segment).map(|stored| Entries { stored, own: None });
         let mut pieces: Vec<Self> = pieces.collect();
         if let Some(last) = pieces.last_mut() {
@@ -50,40 +53,47 @@ impl Entries<'_> {
     }
 }
 
-/// What is dropped, ready for loops.
+/// Attention dropout of entries.
 #[derive(Clone, Copy)]
-pub struct Drop<'a> {
+pub(super) struct EntryDropout<'a> {
     pub mask: Mask<'a>,
-    /// Entries whose 53 random bits are below it are dropped: no other than those whose uniform number is below `p`.
+    /// Entries whose 53 random bits are below this are dropped; equivalent to a uniform number below `p`.
     threshold: u64,
 }
 
-impl<'a> Drop<'a> {
-    pub fn new(mask: Mask<'a>) -> Self {
-        Drop { mask, threshold: (mask.p * (1u64 << 53) as f64).ceil() as u64 }
+impl<'a> EntryDropout<'a> {
+    /// Returns the dropout of a mask.
+    pub(super) fn new(mask: Mask<'a>) -> Self {
+        EntryDropout { mask, threshold: (mask.p * (1u64 << 53) as f64).ceil() as u64 }
     }
 
+    /// Returns the factor of kept entries.
     fn scale(self) -> f32 {
         (1.0 / (1.0 - self.mask.p)) as f32
     }
 }
 
-/// A block of entries under way.
-pub struct Block {
+/// Working memory for a block of entries.
+pub(super) struct Block {
+    /// Number of entries.
     pub count: usize,
-    /// The other end of each entry, and its random stream where entries are dropped.
+    /// Other end of each entry.
     pub ends: [u32; BLOCK],
+    /// Random stream of each entry, with dropout.
     keys: [Key; BLOCK],
+    /// Whether each entry is kept, with dropout.
     kept: [bool; BLOCK],
-    /// Weights before any are dropped.
+    /// Attention weight of each entry, before dropout.
     pub alpha: [f32; BLOCK],
-    /// Entries of the upper side from the start, of the lower side from the end.
+    /// Ends of kept entries: positive ones from the start, others from the end.
     rows: [u32; BLOCK],
+    /// Attention weights of kept entries, after dropout, in the order of `rows`.
     weights: [f32; BLOCK],
 }
 
 impl Block {
-    pub fn new() -> Self {
+    /// Returns an empty block.
+    pub(super) fn new() -> Self {
         Block {
             count: 0,
             ends: [0; BLOCK],
@@ -95,59 +105,61 @@ impl Block {
         }
     }
 
-    /// Sorts the entries by the side of `logits`, all on the upper side unless `divided`. Returns the entries of either.
+    /// Removes dropped entries and partitions the others by the sign of their logits; without `by_sign`, all count as
+    /// positive. Returns the ranges of positive and other entries in `rows`.
     #[inline(always)]
-    pub fn sort(
+    pub(super) fn partition(
         &mut self,
         logits: &[f32; BLOCK],
-        divided: bool,
-        dropped: Option<Drop>,
+        by_sign: bool,
+        dropped: Option<EntryDropout>,
         head: usize,
     ) -> [Range<usize>; 2] {
         if let Some(drop) = dropped {
             for i in 0..self.count.next_multiple_of(LANES) {
                 self.kept[i] = self.keys[i].at(head as u64) >> 11 >= drop.threshold;
             }
-        } else if !divided {
+        } else if !by_sign {
             self.rows[..self.count].copy_from_slice(&self.ends[..self.count]);
             self.weights[..self.count].copy_from_slice(&self.alpha[..self.count]);
             return [0..self.count, BLOCK..BLOCK];
         }
-        let scale = dropped.map_or(1.0, Drop::scale);
+        let scale = dropped.map_or(1.0, EntryDropout::scale);
         let (mut low, mut high) = (0, BLOCK);
         for (i, &logit) in logits[..self.count].iter().enumerate() {
             let kept = dropped.is_none() | self.kept[i];
-            let upper = logit > 0.0;
-            let lower = divided & !upper;
-            // There is room between the two as long as there are entries; what is not kept is overwritten.
-            let place = if lower { high - 1 } else { low } % BLOCK;
+            let positive = logit > 0.0;
+            let negative = by_sign & !positive;
+            // Both sides together never exceed the block. The place of a dropped entry is overwritten by the next.
+            let place = if negative { high - 1 } else { low } % BLOCK;
             self.rows[place] = self.ends[i];
             self.weights[place] = self.alpha[i] * scale;
-            low += (kept & !lower) as usize;
-            high -= (kept & lower) as usize;
+            low += (kept & !negative) as usize;
+            high -= (kept & negative) as usize;
         }
         [0..low, high..BLOCK]
     }
 
+    /// Computes the random stream of each entry.
     #[inline(always)]
-    pub fn make_keys(&mut self, key: impl Fn(usize) -> Key) {
+    pub(super) fn make_keys(&mut self, key: impl Fn(usize) -> Key) {
         for i in 0..self.count {
             self.keys[i] = key(self.ends[i] as usize);
         }
     }
 
-    /// Names each end anew: `names[end]` for `end`.
+    /// Replaces each end by `map[end]`.
     #[inline(always)]
-    pub fn rename(&mut self, names: &[u32]) {
-        self.ends[..self.count].iter_mut().for_each(|end| *end = names[*end as usize]);
+    pub(super) fn map_ends(&mut self, map: &[u32]) {
+        self.ends[..self.count].iter_mut().for_each(|end| *end = map[*end as usize]);
     }
 
-    /// Adds the weighted rows of `x` of either side to its sums, for one head.
+    /// Adds the weighted rows of `x` to the sums of each side, for one head.
     #[inline(always)]
-    pub fn add_sides<I: Isa>(
+    pub(super) fn add_sides<I: Isa>(
         &self,
         sides: [Range<usize>; 2],
-        x: Heads<f32>,
+        x: HeadRows<f32>,
         head: usize,
         width: usize,
         sums: [&mut [f32]; 2],
@@ -161,31 +173,33 @@ impl Block {
     }
 }
 
-/// The leaky ReLU.
+/// Returns the leaky ReLU of `x`.
 #[inline(always)]
-pub fn leaky(x: f32, slope: f32) -> f32 {
+pub(super) fn leaky(x: f32, slope: f32) -> f32 {
     if x > 0.0 { x } else { x * slope }
 }
 
+/// Returns the sum of partial sums.
 #[inline(always)]
-pub fn sum(lanes: [f32; LANES]) -> f32 {
+pub(super) fn sum(lanes: [f32; LANES]) -> f32 {
     lanes.into_iter().sum()
 }
 
-/// The lanes that hold the first `count` numbers of a block.
+/// Returns the first `count` numbers of a block in groups of [`LANES`], rounded up.
 #[inline(always)]
-pub fn lanes<T>(x: &[T; BLOCK], count: usize) -> &[[T; LANES]] {
+pub(super) fn lanes<T>(x: &[T; BLOCK], count: usize) -> &[[T; LANES]] {
     &x.as_chunks().0[..count.div_ceil(LANES)]
 }
 
+/// As [`lanes`], mutably.
 #[inline(always)]
-pub fn lanes_mut<T>(x: &mut [T; BLOCK], count: usize) -> &mut [[T; LANES]] {
+pub(super) fn lanes_mut<T>(x: &mut [T; BLOCK], count: usize) -> &mut [[T; LANES]] {
     &mut x.as_chunks_mut().0[..count.div_ceil(LANES)]
 }
 
-/// `sums += Σ_i weights[i] * x[rows[i]]` for the columns of one head.
+/// Computes `sums += Σ_i weights[i] * x[rows[i]]` for the columns of one head.
 #[inline(always)]
-fn add_rows<I: Isa>(rows: &[u32], weights: &[f32], x: Heads<f32>, head: usize, sums: &mut [f32]) {
+fn add_rows<I: Isa>(rows: &[u32], weights: &[f32], x: HeadRows<f32>, head: usize, sums: &mut [f32]) {
     let first = head * x.step;
     for (i, sums) in sums.chunks_mut(64).enumerate() {
         let from = first + i * 64;
@@ -202,16 +216,16 @@ fn add_rows<I: Isa>(rows: &[u32], weights: &[f32], x: Heads<f32>, head: usize, s
     }
 }
 
-/// As [`add_rows`] for the columns from `from` on, N or up to 7 fewer: what is read beyond them is not used.
+/// As [`add_rows`], for N or up to 7 fewer columns from `from` on. Reads N columns and ignores the excess.
 #[inline(always)]
 fn add_columns<I: Isa, const N: usize>(
     rows: &[u32],
     weights: &[f32],
-    x: Heads<f32>,
+    x: HeadRows<f32>,
     from: usize,
     sums: &mut [f32],
 ) {
-    // A sum of its own for the block: rounding errors grow with its length, not with that of a hub's row.
+    // A separate sum per block, so that rounding errors do not grow with the length of a row.
     let mut lanes = [0.0; N];
     let mut end = [0.0; N];
     for (i, (&row, &weight)) in rows.iter().zip(weights).enumerate() {

@@ -1,82 +1,82 @@
-//! The forward: output of every row, and what is saved of it.
+//! Forward: outputs of rows, and saved values.
 
 use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::Way;
-use super::block::{BLOCK, Block, Drop, Entries, LANES, lanes, lanes_mut, leaky, sum};
+use super::Config;
+use super::block::{BLOCK, Block, Entries, EntryDropout, LANES, lanes, lanes_mut, leaky, sum};
 use crate::attention::exp::exp;
 use crate::attention::merge::merge_row;
 use crate::attention::saved::{Saved, SavedRows, SlopeRows};
-use crate::attention::{Attention, Heads};
+use crate::attention::{Attention, HeadRows};
 use crate::simd::{Isa, dispatch};
-use crate::sparse::cut;
+use crate::sparse::split_by_task;
 
-/// Fills `out`, and `saved` in the form it has.
-pub fn forward(way: Way, at: &Attention<f32>, saved: Option<&mut Saved<f32>>, out: &mut [f32]) {
-    let (source, tasks) = (at.source(), way.tasks(at.pattern));
-    let job = Job { way, at, source: &source };
+/// Implements [`Attention::forward`].
+pub(crate) fn forward(config: Config, at: &Attention<f32>, saved: Option<&mut Saved<f32>>, out: &mut [f32]) {
+    let (source, tasks) = (at.source(), config.tasks(at.pattern));
+    let job = Job { config, at, source: &source };
     let saved: Vec<Option<SavedRows<f32>>> = match saved {
         None => tasks.iter().map(|_| None).collect(),
         Some(saved) => {
-            saved.make_room(at.rows(), at.heads, at.width);
-            saved.of_tasks(&tasks, at.heads, at.width).into_iter().map(Some).collect()
+            saved.allocate(at.rows(), at.heads, at.width);
+            saved.split_by_task(&tasks, at.heads, at.width).into_iter().map(Some).collect()
         }
     };
-    let outs = cut(&tasks, at.heads * at.width, out);
+    let outs = split_by_task(&tasks, at.heads * at.width, out);
     tasks.into_par_iter().zip(outs).zip(saved).for_each(|((rows, out), saved)| job.rows(rows, saved, out));
 }
 
-/// One forward, except where its results go.
+/// Operands of a forward.
 #[derive(Clone, Copy)]
 struct Job<'a> {
-    way: Way,
+    config: Config,
     at: &'a Attention<'a, f32>,
-    /// `s` of all columns.
+    /// `s` of all columns: columns x heads.
     source: &'a [f32],
 }
 
 impl<'a> Job<'a> {
-    /// The entries of row `r`.
+    /// Returns the entries of row `r`.
     fn entries(self, r: usize) -> Entries<'a> {
         let stored = &self.at.pattern.columns[self.at.pattern.row(r)];
         Entries { stored, own: self.at.first.map(|first| (first + r) as u32) }
     }
 
-    /// A task: some rows.
+    /// Computes the rows of a task.
     fn rows(self, rows: Range<usize>, saved: Option<SavedRows<f32>>, out: &mut [f32]) {
         let Attention { heads, width, .. } = *self.at;
-        let Some(long) = self.way.long_row(self.at.pattern, &rows) else {
-            return forward_rows(self.way.level, self, rows, None, saved, out);
+        let Some(long) = self.config.long_row(self.at.pattern, &rows) else {
+            return forward_rows(self.config.level, self, rows, None, saved, out);
         };
         let others = rows.start..long;
         let (out, long_out) = out.split_at_mut(others.len() * heads * width);
         let (saved, long_saved) = saved.map(|saved| saved.split_at(others.len(), heads, width)).unzip();
         rayon::join(
             || self.long_row(long, long_saved, long_out),
-            || forward_rows(self.way.level, self, others, None, saved, out),
+            || forward_rows(self.config.level, self, others, None, saved, out),
         );
     }
 
-    /// A row cut into segments that are attended side by side and merged in their order.
+    /// Computes a long row: segments in parallel, then their results are merged in order.
     fn long_row(self, r: usize, saved: Option<SavedRows<f32>>, out: &mut [f32]) {
         let Attention { heads, width, .. } = *self.at;
-        let segments = self.entries(r).segments(self.way.segment);
+        let segments = self.entries(r).segments(self.config.segment);
         let count = segments.len();
         let tasks: Vec<Range<usize>> = (0..count).map(|i| i..i + 1).collect();
-        let is_trained = saved.as_ref().is_some_and(|saved| saved.slopes.is_some());
-        let mut parts = if is_trained { Saved::default() } else { Saved::for_evaluation() };
-        parts.make_room(count, heads, width);
+        let has_backward = saved.as_ref().is_some_and(|saved| saved.slopes.is_some());
+        let mut parts = if has_backward { Saved::default() } else { Saved::for_evaluation() };
+        parts.allocate(count, heads, width);
         let mut part_outs = vec![0.0; count * heads * width];
-        let results = parts.of_tasks(&tasks, heads, width).into_par_iter();
+        let results = parts.split_by_task(&tasks, heads, width).into_par_iter();
         let results = results.zip(part_outs.par_chunks_exact_mut(heads * width));
         segments.into_par_iter().zip(results).for_each(|(entries, (saved, out))| {
-            forward_rows(self.way.level, self, r..r + 1, Some(entries), Some(saved), out);
+            forward_rows(self.config.level, self, r..r + 1, Some(entries), Some(saved), out);
         });
 
         let mut unwanted = Saved::for_evaluation();
-        unwanted.make_room(1, heads, width);
+        unwanted.allocate(1, heads, width);
         let mut saved = saved.unwrap_or_else(|| unwanted.rows());
         saved.clear();
         out.fill(0.0);
@@ -94,7 +94,7 @@ dispatch!(fn forward_rows(
     out: &mut [f32],
 ) = forward_rows_body);
 
-/// Some rows; if there are `entries`, one row over these instead of its own.
+/// Computes rows; with `entries`, one row over these instead of all its entries.
 #[inline(always)]
 fn forward_rows_body<I: Isa>(
     job: Job,
@@ -107,7 +107,7 @@ fn forward_rows_body<I: Isa>(
     let mut forward = Forward {
         at,
         source,
-        drop: at.mask.map(Drop::new),
+        drop: at.mask.map(EntryDropout::new),
         block: Block::new(),
         logits: vec![[0.0; BLOCK]; at.heads],
         sums: vec![HeadSums::default(); at.heads],
@@ -119,28 +119,30 @@ fn forward_rows_body<I: Isa>(
     }
 }
 
-/// What the forward collects for a head over the blocks of a row.
+/// Softmax values of a head, accumulated over the blocks of a row.
 #[derive(Clone, Copy, Default)]
 struct HeadSums {
-    /// Largest logit.
-    top: f32,
-    /// Sum of all exponentials, and of those on the lower side.
+    /// Maximum logit.
+    max: f32,
+    /// Sum of exponentials over all entries.
     all: f32,
-    lower: f32,
+    /// Sum of exponentials over non-positive entries.
+    negative: f32,
 }
 
-/// The forward of one row after the other.
+/// Working memory for a forward of rows.
 struct Forward<'a> {
     at: &'a Attention<'a, f32>,
     source: &'a [f32],
-    drop: Option<Drop<'a>>,
+    drop: Option<EntryDropout<'a>>,
     block: Block,
-    /// Of every head, s + t of a block.
+    /// s + t of the entries of a block, per head.
     logits: Vec<[f32; BLOCK]>,
     sums: Vec<HeadSums>,
 }
 
 impl Forward<'_> {
+    /// Computes one row.
     #[inline(always)]
     fn row<I: Isa>(&mut self, r: usize, entries: Entries, saved: Option<SavedRows<f32>>, out: &mut [f32]) {
         out.fill(0.0);
@@ -149,9 +151,9 @@ impl Forward<'_> {
         }
         let (sums, slopes) = match saved {
             None => (None, None),
-            Some(SavedRows { top, inverse, slopes }) => (Some((top, inverse)), slopes),
+            Some(SavedRows { max, inverse_sum, slopes }) => (Some((max, inverse_sum)), slopes),
         };
-        self.find_tops(r, entries);
+        self.find_max(r, entries);
         match slopes {
             None => {
                 self.attend::<I>(r, entries, out, None);
@@ -163,29 +165,30 @@ impl Forward<'_> {
                 self.finish(slopes, out);
             }
         }
-        if let Some((top, inverse)) = sums {
+        if let Some((max, inverse_sum)) = sums {
             for (h, sums) in self.sums.iter().enumerate() {
-                (top[h], inverse[h]) = (sums.top, 1.0 / sums.all);
+                (max[h], inverse_sum[h]) = (sums.max, 1.0 / sums.all);
             }
         }
     }
 
+    /// Computes the maximum logit per head.
     #[inline(always)]
-    fn find_tops(&mut self, r: usize, entries: Entries) {
-        self.sums.fill(HeadSums { top: f32::NEG_INFINITY, ..HeadSums::default() });
+    fn find_max(&mut self, r: usize, entries: Entries) {
+        self.sums.fill(HeadSums { max: f32::NEG_INFINITY, ..HeadSums::default() });
         for start in (0..entries.len()).step_by(BLOCK) {
             self.block.count = entries.block(start, &mut self.block.ends);
             for h in 0..self.at.heads {
                 self.add_scores(r, h);
                 let sums = &mut self.sums[h];
-                sums.top = largest(&self.logits[h], self.block.count, sums.top);
+                sums.max = maximum(&self.logits[h], self.block.count, sums.max);
             }
         }
-        // The leaky ReLU keeps their order.
-        self.sums.iter_mut().for_each(|sums| sums.top = leaky(sums.top, self.at.slope as f32));
+        // The leaky ReLU preserves the order of logits.
+        self.sums.iter_mut().for_each(|sums| sums.max = leaky(sums.max, self.at.slope as f32));
     }
 
-    /// `logits = s + t` for the entries of the block; lanes left over never win.
+    /// Computes `logits = s + t` for the entries of the block, and -∞ for unused lanes.
     #[inline(always)]
     fn add_scores(&mut self, r: usize, h: usize) {
         let (heads, count) = (self.at.heads, self.block.count);
@@ -196,84 +199,92 @@ impl Forward<'_> {
         self.logits[h][count..count.next_multiple_of(LANES)].fill(f32::NEG_INFINITY);
     }
 
-    /// Adds entries to the sums of the two sides; of all to `upper` if there is no `lower`.
+    /// Adds weighted messages to the sums P (`positive`) and N (`negative`); without `negative`, all to `positive`.
     #[inline(always)]
-    fn attend<I: Isa>(&mut self, r: usize, entries: Entries, upper: &mut [f32], lower: Option<&mut [f32]>) {
-        let (at, divided) = (self.at, lower.is_some());
-        let z = Heads { data: at.messages, pitch: at.pitch(), step: at.width };
-        let lower = lower.unwrap_or_default();
+    fn attend<I: Isa>(
+        &mut self,
+        r: usize,
+        entries: Entries,
+        positive: &mut [f32],
+        negative: Option<&mut [f32]>,
+    ) {
+        let (at, by_sign) = (self.at, negative.is_some());
+        let z = HeadRows { data: at.messages, pitch: at.pitch(), step: at.width };
+        let negative = negative.unwrap_or_default();
         for start in (0..entries.len()).step_by(BLOCK) {
-            // A row of one block has just been read.
-            let again = entries.len() > BLOCK;
-            if again {
+            // The logits of a row of one block are still in memory.
+            let reload = entries.len() > BLOCK;
+            if reload {
                 self.block.count = entries.block(start, &mut self.block.ends);
             }
-            if let Some(Drop { mask, .. }) = self.drop {
+            if let Some(EntryDropout { mask, .. }) = self.drop {
                 let row = mask.row(r, at.first);
                 self.block.make_keys(|end| row.with(mask.column_id(end)));
             }
             for h in 0..at.heads {
-                if again {
+                if reload {
                     self.add_scores(r, h);
                 }
                 exponentials::<I>(&mut self.block, &self.logits[h], at.slope as f32, &mut self.sums[h]);
-                let sides = self.block.sort(&self.logits[h], divided, self.drop, h);
-                self.block.add_sides::<I>(sides, z, h, at.width, [&mut *upper, &mut *lower]);
+                let sides = self.block.partition(&self.logits[h], by_sign, self.drop, h);
+                self.block.add_sides::<I>(sides, z, h, at.width, [&mut *positive, &mut *negative]);
             }
         }
     }
 
+    /// Divides the sums by the softmax denominators.
     #[inline(always)]
     fn normalise(&self, out: &mut [f32]) {
         for (out, sums) in out.chunks_exact_mut(self.at.width).zip(&self.sums) {
-            let inverse = 1.0 / sums.all;
-            out.iter_mut().for_each(|o| *o *= inverse);
+            let inverse_sum = 1.0 / sums.all;
+            out.iter_mut().for_each(|o| *o *= inverse_sum);
         }
     }
 
-    /// Turns the sums of the two sides, in `out` and `slopes.derivative`, into the output and its derivative,
-    /// `Σ k w z - out Σ k α` with k = 1 on the upper side and the slope on the lower.
+    /// Turns the sums P in `out` and N in `slopes.derivative` into the output and its derivative `Σ k α f z - out Σ k
+    /// α`, with k = 1 for positive entries and the slope for others.
     #[inline(always)]
     fn finish(&self, slopes: SlopeRows<f32>, out: &mut [f32]) {
         let (width, slope) = (self.at.width, self.at.slope as f32);
         for (h, sums) in self.sums.iter().enumerate() {
-            let (inverse, share) = (1.0 / sums.all, sums.lower / sums.all);
+            let (inverse_sum, share) = (1.0 / sums.all, sums.negative / sums.all);
             slopes.mean[h] = 1.0 - (1.0 - slope) * share;
             let head = h * width..(h + 1) * width;
             for (out, derivative) in out[head.clone()].iter_mut().zip(&mut slopes.derivative[head]) {
-                let lower = *derivative * inverse;
-                *out = *out * inverse + lower;
-                *derivative = (1.0 - slope) * (share * *out - lower);
+                let negative = *derivative * inverse_sum;
+                *out = *out * inverse_sum + negative;
+                *derivative = (1.0 - slope) * (share * *out - negative);
             }
         }
     }
 }
 
+/// Returns the maximum of `initial` and the first `count` numbers of a block.
 #[inline(always)]
-fn largest(x: &[f32; BLOCK], count: usize, at_least: f32) -> f32 {
+fn maximum(x: &[f32; BLOCK], count: usize, initial: f32) -> f32 {
     let larger = |a: f32, b: f32| if b > a { b } else { a };
-    let mut most = [at_least; LANES];
+    let mut maxima = [initial; LANES];
     for x in lanes(x, count) {
-        (0..LANES).for_each(|i| most[i] = larger(most[i], x[i]));
+        (0..LANES).for_each(|i| maxima[i] = larger(maxima[i], x[i]));
     }
-    most.into_iter().fold(at_least, larger)
+    maxima.into_iter().fold(initial, larger)
 }
 
-/// `alpha = exp(leaky(logit) - top)`, added to the sums.
+/// Computes `alpha = exp(leaky(logit) - max)` and adds it to the sums.
 #[inline(always)]
 fn exponentials<I: Isa>(block: &mut Block, logits: &[f32; BLOCK], slope: f32, sums: &mut HeadSums) {
     let count = block.count;
     for (x, e) in lanes(logits, count).iter().zip(lanes_mut(&mut block.alpha, count)) {
-        (0..LANES).for_each(|i| e[i] = exp::<I>(leaky(x[i], slope) - sums.top));
+        (0..LANES).for_each(|i| e[i] = exp::<I>(leaky(x[i], slope) - sums.max));
     }
     block.alpha[count..count.next_multiple_of(LANES)].fill(0.0);
-    let (mut all, mut lower) = ([0.0; LANES], [0.0; LANES]);
+    let (mut all, mut negative) = ([0.0; LANES], [0.0; LANES]);
     for (x, e) in lanes(logits, count).iter().zip(lanes(&block.alpha, count)) {
         for i in 0..LANES {
             all[i] += e[i];
-            lower[i] += if x[i] > 0.0 { 0.0 } else { e[i] };
+            negative[i] += if x[i] > 0.0 { 0.0 } else { e[i] };
         }
     }
     sums.all += sum(all);
-    sums.lower += sum(lower);
+    sums.negative += sum(negative);
 }

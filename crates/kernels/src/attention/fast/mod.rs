@@ -1,18 +1,18 @@
-//! Attention in single precision, in vector registers.
+//! Vectorised attention for `f32`.
 //!
-//! A row's entries are taken in blocks. For each head, the exponentials of a block are made side by side; entries are
-//! then sorted into those whose logit is on the upper side of the leaky ReLU and those on the lower, dropped ones left
-//! out, and the rows of each side are summed with the sums in registers. Two sums serve for everything: with U and L
-//! the weighted sums of either side, the output is U + L, and what the slope multiplies is L alone. The backward is
-//! the same over the transposed pattern, as
+//! The entries of a row are processed in blocks. For each head, the exponentials of a block are computed in vector
+//! registers. Entries that are not dropped are then partitioned by the sign of `s + t`, and the rows of each side are
+//! summed, with the sums in registers. Let P and N be the weighted sums over positive and non-positive entries. The
+//! output is P + N, and only N is multiplied by the slope in derivatives. The backward is the same over the
+//! transposed pattern:
 //!
 //! ```text
-//! ds[u] = Σ_v k_e α_e (f_e G[v] · z[u] - D[v]) = z[u] · (U + slope L) - Σ_v k_e α_e D[v]
+//! ds[u] = Σ_v k_e α_e (f_e G[v] · z[u] - D[v]) = z[u] · (P + slope N) - Σ_v k_e α_e D[v]
 //! ```
 //!
-//! Tasks are runs of rows with about equally many entries. Rows longer than a segment are cut into segments, which are
-//! attended side by side and merged in their order; of the backward the segments' sums are added up. All of this
-//! follows from the pattern alone: bits do not depend on threads.
+//! Tasks are runs of rows with about equally many entries. A row longer than a segment is split into segments, which
+//! are computed in parallel; their results are merged in order (in the backward: added in order). Tasks and segments
+//! depend on the pattern only, so the number of threads does not change the result.
 
 mod backward;
 mod block;
@@ -23,33 +23,34 @@ use std::ops::Range;
 use crate::simd::Level;
 use crate::sparse::Pattern;
 
-pub use backward::backward;
-pub use forward::forward;
+pub(super) use backward::backward;
+pub(super) use forward::forward;
 
-/// Entries and rows of a task.
+/// Entries plus rows per task.
 const TASK: usize = 4096;
 
-/// How it is done.
+/// Configuration of the fast implementation.
 #[derive(Clone, Copy)]
-pub struct Way {
-    /// Instructions that this CPU has.
+pub(super) struct Config {
+    /// Instruction set; must be available on this CPU.
     pub level: Level,
-    /// Entries in a segment of a long row.
+    /// Entries per segment of a long row.
     pub segment: usize,
 }
 
-impl Way {
-    /// The one that is fastest here.
-    pub fn best() -> Self {
-        Way { level: Level::best(), segment: 1 << 14 }
+impl Config {
+    /// Returns the fastest configuration on this CPU.
+    pub(super) fn best() -> Self {
+        Config { level: Level::best(), segment: 1 << 14 }
     }
 
+    /// Splits the rows of a pattern into tasks.
     fn tasks(self, pattern: Pattern) -> Vec<Range<usize>> {
         pattern.tasks(TASK.min(self.segment))
     }
 
-    /// The row of a task that is longer than a segment. It can only be the last: the next row would be in the next
-    /// task.
+    /// Returns the row of a task that is longer than a segment, if there is one. Only the last row can be: a task ends
+    /// after it.
     fn long_row(self, pattern: Pattern, rows: &Range<usize>) -> Option<usize> {
         rows.end.checked_sub(1).filter(|&r| pattern.row(r).len() > self.segment)
     }

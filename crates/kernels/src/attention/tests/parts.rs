@@ -1,4 +1,4 @@
-//! Attention in two parts, held to that over all entries.
+//! Attention over two parts of the columns, compared with that over all entries.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -6,25 +6,27 @@ use proptest::sample::select;
 
 use super::*;
 
-/// A case cut by its columns.
+/// A case split by columns.
 struct Parts {
     near: Case,
-    /// Of some rows only.
+    /// Contains only some of the rows.
     far: Case,
+    /// Row of `near` for each row of `far`.
     rows: Vec<u32>,
 }
 
 impl Parts {
-    /// The columns before `cut`, and those from there on: for the rows that have entries there, and some others.
-    fn of(case: &Case, cut: usize) -> Self {
-        let cut = cut as u32;
+    /// Splits a case at column `split`. The second part contains the rows with entries in it, and some empty rows.
+    fn of(case: &Case, split: usize) -> Self {
+        let split = split as u32;
         let entries = |r: usize| case.columns[case.bounds[r] as usize..case.bounds[r + 1] as usize].iter();
-        let near = (0..case.rows()).map(|r| entries(r).copied().filter(|&c| c < cut).collect::<Vec<u32>>());
-        let is_far = |r: usize| r.is_multiple_of(3) || entries(r).any(|&c| c >= cut);
+        let near = (0..case.rows()).map(|r| entries(r).copied().filter(|&c| c < split).collect::<Vec<u32>>());
+        let is_far = |r: usize| r.is_multiple_of(3) || entries(r).any(|&c| c >= split);
         let rows: Vec<usize> = (0..case.rows()).filter(|&r| is_far(r)).collect();
-        let far =
-            rows.iter().map(|&r| entries(r).filter(|&&c| c >= cut).map(|c| c - cut).collect::<Vec<u32>>());
-        let (near_ids, far_ids) = case.ids.split_at(cut as usize);
+        let far = rows
+            .iter()
+            .map(|&r| entries(r).filter(|&&c| c >= split).map(|c| c - split).collect::<Vec<u32>>());
+        let (near_ids, far_ids) = case.ids.split_at(split as usize);
         let far_row_ids = rows.iter().map(|&r| case.row_ids[r]).collect();
         Parts {
             near: part(case, near.collect(), case.first, case.row_ids.clone(), near_ids),
@@ -33,7 +35,7 @@ impl Parts {
         }
     }
 
-    /// The forward of both, merged.
+    /// Returns the merged results of the forwards of both parts.
     fn forward<T: Real>(
         &self,
         [near, far]: [&Attention<T>; 2],
@@ -49,8 +51,9 @@ impl Parts {
         (saved, out)
     }
 
-    /// Output, and gradients of messages and scores; the output without a backward must be the same.
-    fn outcome<T: Real>(
+    /// Returns the output and the gradients of messages and scores. Checks that a forward without backward gives the
+    /// same output.
+    fn results<T: Real>(
         &self,
         [messages, destination, grad]: [&[T]; 3],
         forward: impl Fn(&Attention<T>, &mut Saved<T>, &mut [T]),
@@ -69,20 +72,20 @@ impl Parts {
 
         let [mut dm, mut far_dm] = [near.messages, far.messages].map(|m| vec![T::nan(); m.len()]);
         let mut dt = vec![T::nan(); destination.len()];
-        let facts = near.destination_backward((&saved, &out), grad, &mut dt);
+        let stats = near.destination_backward((&saved, &out), grad, &mut dt);
         let back = Transpose::of(far.pattern, self.far.count);
-        backward(&far, back.pattern(), (&facts, Some(&self.rows)), grad, &mut far_dm);
+        backward(&far, back.pattern(), (&stats, Some(&self.rows)), grad, &mut far_dm);
         let back = Transpose::of(near.pattern, self.near.count);
-        backward(&near, back.pattern(), (&facts, None), grad, &mut dm);
+        backward(&near, back.pattern(), (&stats, None), grad, &mut dm);
         dm.extend(far_dm);
         [out, dm, dt]
     }
 
-    fn fast(&self, operands: [&[f32]; 3], way: Way) -> [Vec<f32>; 3] {
-        self.outcome(
+    fn fast(&self, operands: [&[f32]; 3], config: Config) -> [Vec<f32>; 3] {
+        self.results(
             operands,
-            |at, saved, out| at.forward_fast(way, Some(saved), out),
-            |at, back, facts, grad, to| at.messages_backward_fast(way, back, facts, grad, to),
+            |at, saved, out| at.forward_fast(config, Some(saved), out),
+            |at, back, stats, grad, to| at.messages_backward_fast(config, back, stats, grad, to),
         )
     }
 }
@@ -104,20 +107,20 @@ fn part(case: &Case, entries: Vec<Vec<u32>>, first: Option<usize>, row_ids: Vec<
     }
 }
 
-/// Holds parts to the whole, in double precision and by the fast way with short segments.
-fn check(case: &Case, cut: usize) {
-    let parts = Parts::of(case, cut);
+/// Compares two parts with all entries, in double precision and by the fast implementation with short segments.
+fn check(case: &Case, split: usize) {
+    let parts = Parts::of(case, split);
     let operands = case.lengths().map(|n| noise::<f32>(n as u64, n));
     let [messages, destination, grad] = operands.each_ref().map(|x| wide(x));
-    let want = case.oracle(&messages, &destination, &grad);
-    let got = parts.outcome(
+    let want = case.reference(&messages, &destination, &grad);
+    let got = parts.results(
         [&messages, &destination, &grad],
         |at, saved, out| at.forward(Some(saved), out),
-        |at, back, facts, grad, to| at.messages_backward(back, facts, grad, to),
+        |at, back, stats, grad, to| at.messages_backward(back, stats, grad, to),
     );
     want.iter().zip(&got).for_each(|(want, got)| assert_close(got, want, 1e-12));
-    for way in ways(50) {
-        let got = parts.fast(operands.each_ref().map(|x| &x[..]), way);
+    for config in configs(50) {
+        let got = parts.fast(operands.each_ref().map(|x| &x[..]), config);
         want.iter().zip(&got).for_each(|(want, got)| assert_close(&wide(got), want, 2e-5));
     }
 }
@@ -126,62 +129,62 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn parts_together_are_the_whole(
+    fn merged_parts_match_all_entries(
         lengths in vec(0usize..12, 0..20),
         (first, halo) in (0usize..4, 0usize..20),
         heads in 1usize..=4,
         width in select(&[1, 7, 41, 100, 257][..]),
         p in select(&[0.0, 0.5, 1.0][..]),
-        cut in proptest::option::of(0usize..40),
+        split in proptest::option::of(0usize..40),
     ) {
         let local = first + lengths.len() + 2;
         let case = Case::new(&lengths, local + halo, first, [heads, width]).masked(p);
-        match cut {
+        match split {
             None => check(&case, local),
-            // Rows that are no columns may be without entries in either part.
-            Some(cut) => check(&case.apart(), cut.min(local + halo)),
+            // Without self-loops, a row may have no entries in either part.
+            Some(split) => check(&case.bipartite(), split.min(local + halo)),
         }
     }
 }
 
 #[test]
-fn hubs_and_single_nodes_may_be_in_parts() {
+fn merged_parts_match_for_hubs_and_single_nodes() {
     check(&Case::new(&[0], 1, 0, [2, 3]), 1);
     check(&Case::new(&[1], 2, 0, [1, 41]), 1);
     check(&Case::new(&[3; 1000], 1500, 0, [2, 3]), 1000);
-    check(&Case::new(&[3; 1000], 12, 0, [2, 3]).apart().masked(0.3), 6);
-    check(&Case::star(700, [2, 9]).apart(), 300);
+    check(&Case::new(&[3; 1000], 12, 0, [2, 3]).bipartite().masked(0.3), 6);
+    check(&Case::star(700, [2, 9]).bipartite(), 300);
     check(&Case::new(&[500, 20, 0], 900, 0, [3, 7]).masked(0.5), 100);
 }
 
 #[test]
-fn large_scores_of_one_part_hide_the_other() {
-    // Columns 1 and 2 are apart from column 0, which row 0 is, by more than exponentials can tell.
+fn a_part_with_much_larger_scores_determines_the_output() {
+    // Row 0 is column 0. The scores of columns 1 and 2 differ from that of column 0 by more than exp can represent.
     let case = Case { columns: vec![1, 2], ..Case::new(&[2], 3, 0, [1, 1]) };
     let parts = Parts::of(&case, 1);
     for [own, other] in [[1e4, 0.0], [0.0, 1e4]] {
         let messages = [1.0f32, own, 2.0, other, 2.0, other];
-        for way in ways(50) {
-            let [out, _, dt] = parts.fast([&messages, &[1.0], &[1.0]], way);
+        for config in configs(50) {
+            let [out, _, dt] = parts.fast([&messages, &[1.0], &[1.0]], config);
             assert_eq!((&out[..], &dt[..]), (&[if own > other { 1.0 } else { 2.0 }][..], &[0.0][..]));
         }
     }
 }
 
 #[test]
-fn a_part_without_entries_changes_no_bit() {
-    let case = Case::new(&[5, 0, 3, 60, 1, 0, 0], 20, 0, [2, 7]).apart().masked(0.2);
+fn a_part_without_entries_does_not_change_the_result() {
+    let case = Case::new(&[5, 0, 3, 60, 1, 0, 0], 20, 0, [2, 7]).bipartite().masked(0.2);
     let operands = case.lengths().map(|n| noise::<f32>(n as u64, n));
-    let whole = outcome(&case, 1);
-    for cut in [0, 20] {
-        let way = Way::best();
-        assert_eq!(Parts::of(&case, cut).fast(operands.each_ref().map(|x| &x[..]), way), whole);
+    let whole = results(&case, 1);
+    for split in [0, 20] {
+        let config = Config::best();
+        assert_eq!(Parts::of(&case, split).fast(operands.each_ref().map(|x| &x[..]), config), whole);
     }
 }
 
 #[test]
-#[should_panic(expected = "rows in their order, once each")]
-fn rows_out_of_order_are_refused() {
+#[should_panic(expected = "not strictly ascending")]
+fn rows_out_of_order_panic() {
     let case = Case::new(&[1, 1], 3, 0, [1, 1]);
     let [messages, destination, _] = case.lengths().map(|n| noise::<f64>(n as u64, n));
     let (mut saved, mut out) = (Saved::default(), [0.0; 2]);
@@ -191,7 +194,7 @@ fn rows_out_of_order_are_refused() {
 }
 
 #[test]
-fn steps_count_what_the_whole_counts_and_merging_its_rows() {
+fn the_steps_of_a_backward_have_the_cost_of_the_whole() {
     let case = Case::new(&[5, 0, 3], 9, 2, [2, 7]);
     let [messages, destination, grad] = case.lengths().map(|n| noise::<f32>(n as u64, n));
     let at = case.attention(&messages, &destination);
@@ -204,8 +207,8 @@ fn steps_count_what_the_whole_counts_and_merging_its_rows() {
     };
     let whole = bytes(&mut || at.backward(back.pattern(), (&saved, &out), &grad, &mut dm, &mut dt));
     let steps = bytes(&mut || {
-        let facts = at.destination_backward((&saved, &out), &grad, &mut dt);
-        at.messages_backward(back.pattern(), (&facts, None), &grad, &mut dm);
+        let stats = at.destination_backward((&saved, &out), &grad, &mut dt);
+        at.messages_backward(back.pattern(), (&stats, None), &grad, &mut dm);
     });
     assert_eq!(steps, whole);
 

@@ -6,11 +6,12 @@ use halograph_nn::model::Kind;
 use halograph_nn::state::State;
 use halograph_train::config::ScheduleKind;
 use halograph_train::run::{Header, Run, read_weights};
-use halograph_train::trained::{Trained, evaluate};
-use halograph_train::{Config, Error, Result, Summary, train};
+use halograph_train::trained::TrainedModel;
+use halograph_train::{Config, Error, Result, Summary};
 use tempfile::TempDir;
 
 use super::support::{Watch, config, create, dataset, on_ranks, pipelined, resume, train_each, watches};
+use crate::train_run;
 
 const RANKS: usize = 3;
 
@@ -79,7 +80,7 @@ fn the_last_checkpoint_and_the_best_weights_are_kept() {
             let best = saved.best.unwrap();
             assert!(best.epoch <= GOOD);
             assert_eq!(resumed.history[best.epoch as usize - 1].scores, Some(best.scores), "{cause}");
-            let scores = evaluate(&Trained::open(&path).unwrap(), &data).unwrap();
+            let scores = TrainedModel::open(&path).unwrap().evaluate(&data).unwrap();
             assert_eq!((scores.val, scores.test), (best.scores.val, best.scores.test), "{cause}");
         }
     }
@@ -112,7 +113,7 @@ fn a_run_that_diverged_is_resumed() {
             // As if it had had that learning rate from the start.
             let whole = temp.path().join("whole");
             let mut run = create(&whole, &data, &config);
-            train(&data, &mut run, None, &mut Watch::default()).unwrap();
+            train_run(&data, &mut run, None, &mut Watch::default()).unwrap();
             assert!(read_weights(&whole).unwrap() == read_weights(&path).unwrap(), "{kind:?}");
             std::fs::remove_dir_all(&whole).unwrap();
         }
@@ -149,14 +150,14 @@ fn divergence_in_the_first_epoch_leaves_nothing_to_keep() {
         let (mut run, from) = resume(&path);
         assert!(from.is_none() && read_weights(&path).is_err());
         // The cause, not that another rank has failed.
-        let error = train(&data, &mut run, None, &mut Watch::default()).unwrap_err();
+        let error = train_run(&data, &mut run, None, &mut Watch::default()).unwrap_err();
         assert!(matches!(error, Error::Diverged { epoch: 1, .. }), "{error}");
     }
 }
 
 /// Features of one test node that overflow in the first layer.
 fn with_one_huge_row(data: &Dataset) -> Dataset {
-    let file = data.path.join("feat.npy");
+    let file = data.path().unwrap().join("feat.npy");
     let mut bytes = std::fs::read(&file).unwrap();
     let (nodes, width) = (data.split().len(), data.features().cols() * 4);
     let start = bytes.len() - nodes * width;
@@ -165,7 +166,7 @@ fn with_one_huge_row(data: &Dataset) -> Dataset {
         number.copy_from_slice(&f32::MAX.to_le_bytes());
     }
     std::fs::write(&file, bytes).unwrap();
-    Dataset::open(&data.path).unwrap()
+    Dataset::open(data.path().unwrap()).unwrap()
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! `partition` follows one process: the same losses and scores on any number of ranks, whatever the parts look like.
 
-use std::path::Path;
-
 use halograph_graph::Dataset;
 use halograph_graph::dataset::Metric;
 use halograph_graph::dataset::write::FeatureType;
@@ -13,7 +11,7 @@ use halograph_kernels::keyed::Key;
 use halograph_nn::model::{Kind, NormKind};
 use halograph_train::config::{Normalize, Overlap, PartitionKind, Precision};
 use halograph_train::cost::{NumberBytes, RowBytes, StepBytes};
-use halograph_train::event::Epoch;
+use halograph_train::event::EpochRecord;
 use halograph_train::{Config, Summary};
 use tempfile::TempDir;
 
@@ -35,7 +33,7 @@ fn every_model_follows_one_process_on_any_number_of_ranks() {
                 let (_, together, _) = run(&data, &on_ranks(&config, ranks));
                 assert_follows(&together.epochs, &alone.epochs, tolerance, &what);
                 if precision == Precision::F64 {
-                    let scores = |epochs: &[Epoch]| {
+                    let scores = |epochs: &[EpochRecord]| {
                         epochs.iter().map(|e| e.scores.map(|s| (s.train, s.val, s.test))).collect::<Vec<_>>()
                     };
                     assert_eq!(scores(&together.epochs), scores(&alone.epochs), "{what}");
@@ -47,21 +45,16 @@ fn every_model_follows_one_process_on_any_number_of_ranks() {
 
 /// A real graph and a larger made one: shorter, in the precision that users train in.
 #[test]
-#[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
 fn cora_and_small_follow_too() {
     let temp = TempDir::new().unwrap();
     let small = temp.path().join("small");
     let preset = presets::find("small").unwrap();
     generate::make(&preset.spec, "small", &small, false, &Silent).unwrap();
     let mut graphs = vec![Dataset::open(&small).unwrap()];
-    match std::env::var_os("HALOGRAPH_TEST_DATA") {
-        None => eprintln!("skipped for Cora: HALOGRAPH_TEST_DATA is not set"),
-        Some(folder) => {
-            let cora = temp.path().join("cora");
-            let source = Path::new(&folder).join("cora");
-            import(&Format::Planetoid, &source, &cora, &Options::default(), &Silent).unwrap();
-            graphs.push(Dataset::open(&cora).unwrap());
-        }
+    if let Some(source) = halograph_testing::real_data("cora") {
+        let cora = temp.path().join("cora");
+        import(&Format::Planetoid, &source, &cora, &Options::default(), &Silent).unwrap();
+        graphs.push(Dataset::open(&cora).unwrap());
     }
     for data in &graphs {
         for kind in Kind::ALL {
@@ -127,7 +120,7 @@ fn directed_graphs_self_loops_halves_several_labels_and_auc_follow_too() {
                 config.model.input_dropout = input_dropout;
                 let (alone, all, _) = run(data, &config);
                 let (together, some, _) = run(data, &on_ranks(&config, 3));
-                let what = format!("{} on {}", kind.name(), data.path.display());
+                let what = format!("{} on {}", kind.name(), data.location());
                 assert_follows(&some.epochs, &all.epochs, tolerance, &what);
                 if precision == Precision::F64 {
                     let apart = |a: Option<f64>, b: Option<f64>| (a.unwrap() - b.unwrap()).abs();

@@ -38,7 +38,7 @@ fn with_frozen_weights_it_is_exact_after_as_many_epochs_as_there_are_layers() {
         let mut config = pipelined(&config, 3);
         (config.train.staleness, config.train.warmup_epochs) = (staleness, 0);
         let (_, stale, end) = run(&data, &config);
-        let losses = |epochs: &[halograph_train::event::Epoch]| -> Vec<f64> {
+        let losses = |epochs: &[halograph_train::event::EpochRecord]| -> Vec<f64> {
             epochs.iter().map(|epoch| epoch.loss).collect()
         };
         let (exact, stale) = (losses(&exact.epochs), losses(&stale.epochs));

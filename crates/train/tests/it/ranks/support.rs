@@ -13,12 +13,14 @@ use halograph_graph::progress::Silent;
 use halograph_kernels::keyed::Key;
 use halograph_nn::model::Kind;
 use halograph_train::config::{Smooth, StrategyKind};
-use halograph_train::event::{Ending, Epoch};
-use halograph_train::launch::{Extras, Fault, Leader, Order, Role, train_among, train_on_threads};
+use halograph_train::event::{Ending, EpochRecord};
+use halograph_train::launch::{Extras, Fault, Follower, Leader, train, train_as_follower};
 use halograph_train::run::{DataRef, Header, Run, read_weights};
 use halograph_train::trainer::ResumePoint;
-use halograph_train::{Config, Event, Observer, Result, Summary, train};
+use halograph_train::{Config, Event, Observer, Result, Summary};
 use tempfile::TempDir;
+
+use crate::train_run;
 
 pub fn dataset(folder: &Path, change: impl FnOnce(Spec) -> Spec) -> Dataset {
     let demo = presets::find("demo").unwrap().spec.clone();
@@ -105,7 +107,7 @@ pub fn on_ranks(config: &Config, ranks: usize) -> Config {
 
 #[derive(Default)]
 pub struct Watch {
-    pub epochs: Vec<Epoch>,
+    pub epochs: Vec<EpochRecord>,
     /// Requests to stop after this epoch; 0: before the first step.
     pub stop_after: Option<u64>,
 }
@@ -125,10 +127,10 @@ impl Observer for Watch {
 /// A run in a folder of its own, with all its epochs.
 pub fn run(data: &Dataset, config: &Config) -> (Summary, Watch, Vec<u8>) {
     let temp = TempDir::new().unwrap();
-    let header = Header { data: DataRef::new(data, &data.path).unwrap(), config: config.clone() };
+    let header = Header { data: DataRef::new(data).unwrap(), config: config.clone() };
     let mut run = Run::create(&temp.path().join("run"), header, false).unwrap();
     let mut watch = Watch::default();
-    let summary = train(data, &mut run, None, &mut watch).unwrap();
+    let summary = train_run(data, &mut run, None, &mut watch).unwrap();
     let weights = read_weights(run.path()).unwrap().to_bytes();
     (summary, watch, weights)
 }
@@ -143,7 +145,7 @@ pub fn pipelined(config: &Config, ranks: usize) -> Config {
 
 /// A new run in the folder `path`.
 pub fn create(path: &Path, data: &Dataset, config: &Config) -> Run {
-    let header = Header { data: DataRef::new(data, &data.path).unwrap(), config: config.clone() };
+    let header = Header { data: DataRef::new(data).unwrap(), config: config.clone() };
     Run::create(path, header, false).unwrap()
 }
 
@@ -175,17 +177,22 @@ pub fn train_each_with(
 ) -> Vec<Result<Option<Summary>>> {
     let (header, path) = (run.header().clone(), run.path().to_path_buf());
     let extras = Extras { fault, ..Extras::default() };
-    let order = Order { config: &header.config, data: &header.data, path: &path, extras };
     let ranks = watches.len();
-    let mut run = Some((run, from));
-    let mut role = |observer| match run.take() {
-        Some((run, from)) => Role::Lead(Leader { run, from, observer }),
-        None => Role::Follow(observer),
-    };
-    let roles: Vec<_> = watches.iter_mut().map(|watch| Mutex::new(Some(role(watch)))).collect();
+    let lead = Mutex::new(Some((run, from)));
+    let watches: Vec<_> = watches.iter_mut().map(Mutex::new).collect();
     let results = threads::run(ranks, &Options::default(), |comm| {
-        let role = roles[comm.rank()].lock().unwrap().take().unwrap();
-        Ok::<_, CommError>(train_among(comm, order, data.into(), role))
+        let mut watch = watches[comm.rank()].lock().unwrap();
+        let observer: &mut dyn Observer = &mut **watch;
+        Ok::<_, CommError>(match comm.rank() {
+            0 => {
+                let (run, from) = lead.lock().unwrap().take().unwrap();
+                train(data.into(), Leader { world: Some(comm), run, from, observer }, extras).map(Some)
+            }
+            _ => {
+                let follower = Follower { world: comm, header: &header, directory: Some(&path), observer };
+                train_as_follower(data.into(), follower, extras).map(|()| None)
+            }
+        })
     });
     results.into_iter().map(|result| result.unwrap_or_else(|error| Err(error.into()))).collect()
 }
@@ -196,7 +203,7 @@ pub fn watches(ranks: usize) -> Vec<Watch> {
 }
 
 #[track_caller]
-pub fn assert_follows(ranks: &[Epoch], alone: &[Epoch], tolerance: f64, what: &str) {
+pub fn assert_follows(ranks: &[EpochRecord], alone: &[EpochRecord], tolerance: f64, what: &str) {
     assert_eq!(ranks.len(), alone.len());
     for (a, b) in ranks.iter().zip(alone) {
         let apart = (a.loss - b.loss).abs() / b.loss.abs().max(1e-3);
@@ -217,10 +224,10 @@ pub fn assert_resumes(data: &Dataset, config: &Config, epoch: u64) {
     let (whole, _, weights) = run(data, config);
     let temp = TempDir::new().unwrap();
     let path = temp.path().join("run");
-    let header = Header { data: DataRef::new(data, &data.path).unwrap(), config: config.clone() };
+    let header = Header { data: DataRef::new(data).unwrap(), config: config.clone() };
     let mut first = Run::create(&path, header, false).unwrap();
     let mut watch = Watch { stop_after: Some(epoch), ..Watch::default() };
-    let half = train(data, &mut first, None, &mut watch).unwrap();
+    let half = train_run(data, &mut first, None, &mut watch).unwrap();
     assert_eq!((half.ending, half.epochs), (Ending::Interrupted, epoch));
     for rank in 0..config.train.ranks {
         assert!(path.join(format!("ckpt-{epoch}/rank-{rank}.safetensors")).exists());
@@ -234,7 +241,7 @@ pub fn assert_resumes(data: &Dataset, config: &Config, epoch: u64) {
 fn assert_ends_as(data: &Dataset, path: &Path, whole: &Summary, weights: &[u8]) {
     let mut resumed = Run::resume(path).unwrap();
     let from = resumed.checkpoint.map(|c| ResumePoint::new(c, resumed.history));
-    let summary = train(data, &mut resumed.run, from, &mut Watch::default()).unwrap();
+    let summary = train_run(data, &mut resumed.run, from, &mut Watch::default()).unwrap();
     assert_eq!(summary.loss_history, whole.loss_history);
     assert!(read_weights(path).unwrap().to_bytes() == weights, "other weights");
 }
@@ -249,12 +256,12 @@ pub fn assert_survives(data: &Dataset, config: &Config) {
     for (rank, stalls) in [(0, false), (2, false), (0, true), (1, true)] {
         let temp = TempDir::new().unwrap();
         let path = temp.path().join("run");
-        let header = Header { data: DataRef::new(data, &data.path).unwrap(), config: config.clone() };
+        let header = Header { data: DataRef::new(data).unwrap(), config: config.clone() };
         let mut first = Run::create(&path, header, false).unwrap();
         let mut watch = Watch::default();
-        let leader = Leader { run: &mut first, from: None, observer: &mut watch };
+        let leader = Leader { world: None, run: &mut first, from: None, observer: &mut watch };
         let extras = Extras { fault: Some(Fault { rank, epoch: 6, stalls }), ..Extras::default() };
-        let error = train_on_threads(data.into(), leader, extras).unwrap_err().to_string();
+        let error = train(data.into(), leader, extras).unwrap_err().to_string();
         let cause = if stalls { "was lost" } else { "told to panic" };
         assert!(error.contains(&format!("rank {rank}")) && error.contains(cause), "{error}");
         drop(first);

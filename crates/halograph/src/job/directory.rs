@@ -1,4 +1,4 @@
-//! Where a run goes when nobody says so.
+//! The directory of a new run.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -7,25 +7,25 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use halograph_graph::error::{IoContext, Result};
 
-/// The folder of runs that nobody named.
+/// Parent folder of runs without a given directory.
 pub const RUNS: &str = "runs";
 
-/// Where a run goes. Folders that were missing go again if nothing comes to lie in them.
-pub struct Place {
-    /// The run's folder.
+/// The directory of a new run. Folders that did not exist are removed on drop if they are still empty.
+pub struct NewDirectory {
+    /// The run directory.
     pub path: PathBuf,
-    /// Folders that were missing, deepest first.
+    /// Folders that did not exist, deepest first.
     missing: Vec<PathBuf>,
 }
 
-impl Place {
-    /// The folder `path`, which need not be there.
+impl NewDirectory {
+    /// Uses `path`, which need not exist.
     pub fn given(path: &Path) -> Self {
-        Place { path: path.to_path_buf(), missing: missing(path) }
+        NewDirectory { path: path.to_path_buf(), missing: missing(path) }
     }
 
-    /// A new, empty folder under [`RUNS`], named after the time and the run.
-    pub fn free(dataset: &str, model: &str) -> Result<Self> {
+    /// Creates an empty folder under [`RUNS`], named after the time, the dataset and the model.
+    pub fn create(dataset: &str, model: &str) -> Result<Self> {
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
         let name: String = dataset.chars().map(plain).collect();
@@ -34,24 +34,24 @@ impl Place {
         fs::create_dir_all(folder).at(folder, "create")?;
         let path = vacant(folder, &format!("{}-{name}-{model}", utc(seconds)))?;
         missing.insert(0, path.clone());
-        Ok(Place { path, missing })
+        Ok(NewDirectory { path, missing })
     }
 }
 
-impl Drop for Place {
+impl Drop for NewDirectory {
     fn drop(&mut self) {
-        // One that is not empty stays.
+        // A folder that is not empty stays.
         self.missing.iter().for_each(|folder| drop(fs::remove_dir(folder)));
     }
 }
 
-/// `folder` and those above it, as far as they are missing.
+/// Returns `folder` and its ancestors, as far as they do not exist.
 fn missing(folder: &Path) -> Vec<PathBuf> {
     let missing = folder.ancestors().take_while(|p| *p != Path::new("") && !p.exists());
     missing.map(Path::to_path_buf).collect()
 }
 
-/// Making the folder is what takes the name: two runs may start in one second.
+/// Creates a folder with a free name. Creation reserves the name: two runs may start in the same second.
 fn vacant(folder: &Path, name: &str) -> Result<PathBuf> {
     let numbered = (2..).map(|n| folder.join(format!("{name}-{n}")));
     for path in std::iter::once(folder.join(name)).chain(numbered) {
@@ -63,14 +63,14 @@ fn vacant(folder: &Path, name: &str) -> Result<PathBuf> {
     unreachable!("numbers do not end")
 }
 
-/// Seconds since 1970 as `YYYYMMDD-hhmmss`.
+/// Formats seconds since 1970 as `YYYYMMDD-hhmmss`.
 fn utc(seconds: u64) -> String {
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = date(days);
     format!("{year:04}{month:02}{day:02}-{:02}{:02}{:02}", second / 3600, second / 60 % 60, second % 60)
 }
 
-/// The Gregorian date of a day counted from 1970-01-01, by counting years that begin in March: leap days end them.
+/// Returns year, month and day of a day counted from 1970-01-01. Years are counted from March, so that leap days end them.
 fn date(days: u64) -> (u64, u64, u64) {
     const CYCLE: u64 = 146_097;
     let days = days + 719_468;
@@ -101,14 +101,14 @@ mod tests {
     }
 
     #[test]
-    fn folders_that_stay_empty_go_again() {
+    fn empty_folders_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a/b/run");
-        let place = Place::given(&path);
+        let place = NewDirectory::given(&path);
         fs::create_dir_all(&path).unwrap();
         drop(place);
         assert!(folder.path().exists() && !folder.path().join("a").exists());
-        let place = Place::given(&path);
+        let place = NewDirectory::given(&path);
         fs::create_dir_all(&path).unwrap();
         fs::write(path.join("run.json"), "{}").unwrap();
         drop(place);

@@ -1,0 +1,303 @@
+//! Datasets in memory.
+//!
+//! ```
+//! use halograph_graph::Dataset;
+//! use halograph_graph::build::EdgeOptions;
+//! use halograph_graph::dataset::{DatasetArrays, FeatureArray, GraphArrays, Labels};
+//!
+//! // A path of three nodes with two features each; node 2 has no label.
+//! let graph = GraphArrays::from_edges(3, &[(0, 1), (1, 2)], EdgeOptions::default())?;
+//! let features = FeatureArray::f32(2, vec![0.0, 1.0, 1.0, 0.0, 0.5, 0.5]);
+//! let arrays = DatasetArrays::new("path", graph, features, Labels::Single(vec![0, 1, -1]), vec![1, 2, 0]);
+//! let dataset = Dataset::from_arrays(arrays)?;
+//! assert_eq!((dataset.manifest.nodes, dataset.manifest.edges, dataset.manifest.classes), (3, 4, 2));
+//! # Ok::<(), halograph_graph::Error>(())
+//! ```
+
+use half::f16;
+
+use super::check::{Arrays, Fault};
+use super::manifest::{Manifest, Metric, class_limit};
+use super::write::{Labels, lines};
+use super::{Dataset, FEAT, IDS, INDICES, INDPTR, LABEL, SPLIT, memory_place};
+use crate::build::{self, EdgeOptions};
+use crate::csr::Ids;
+use crate::error::{Error, Result};
+use crate::io::npy::{Array, FileRecord};
+use crate::progress::Silent;
+
+/// Everything a dataset holds, as arrays in memory. [`Dataset::from_arrays`] checks them.
+pub struct DatasetArrays {
+    /// Name of the dataset.
+    pub name: String,
+    /// The edges.
+    pub graph: GraphArrays,
+    /// Input features, one row per node.
+    pub features: FeatureArray,
+    /// Labels of all nodes. They decide the task.
+    pub labels: Labels,
+    /// For each node 0 none, 1 train, 2 validation or 3 test.
+    pub split: Vec<u8>,
+    /// Number of classes; by default the largest label + 1, or the columns of multi-label flags.
+    pub classes: Option<usize>,
+    /// Names of the classes, or nothing.
+    pub class_names: Vec<String>,
+    /// The user's own node ids, if they are not 0, 1, 2….
+    pub ids: Option<Vec<String>>,
+    /// Metric; by default accuracy, or micro-F1 for multi-label data.
+    pub metric: Option<Metric>,
+}
+
+/// Edges in compressed sparse rows: `indices[indptr[v]..indptr[v + 1]]` are the in-neighbours of node `v`, ascending and
+/// without repeats.
+pub struct GraphArrays {
+    /// Row starts: one more than there are nodes.
+    pub indptr: Vec<u64>,
+    /// Neighbour ids.
+    pub indices: Vec<u32>,
+    /// Whether edges have a direction; otherwise every edge must be stored both ways.
+    pub directed: bool,
+}
+
+impl GraphArrays {
+    /// Builds the rows of `nodes` nodes from `(source, destination)` pairs, which may repeat and come in any order.
+    pub fn from_edges(nodes: usize, edges: &[(u32, u32)], options: EdgeOptions) -> Result<Self> {
+        let (csr, _) = build::from_edges(nodes, edges, options)?;
+        let indices = match csr.indices {
+            Ids::Owned(indices) => indices,
+            Ids::Mapped(array) => super::view(&array).to_vec(),
+        };
+        Ok(GraphArrays { indptr: csr.indptr, indices, directed: options.directed })
+    }
+}
+
+/// A feature matrix in row-major order.
+pub struct FeatureArray {
+    columns: usize,
+    values: FeatureValues,
+}
+
+enum FeatureValues {
+    F32(Vec<f32>),
+    F16(Vec<f16>),
+}
+
+impl FeatureArray {
+    /// `nodes × columns` 32-bit floats.
+    pub fn f32(columns: usize, values: Vec<f32>) -> Self {
+        FeatureArray { columns, values: FeatureValues::F32(values) }
+    }
+
+    /// `nodes × columns` 16-bit floats.
+    pub fn f16(columns: usize, values: Vec<f16>) -> Self {
+        FeatureArray { columns, values: FeatureValues::F16(values) }
+    }
+
+    fn len(&self) -> usize {
+        match &self.values {
+            FeatureValues::F32(values) => values.len(),
+            FeatureValues::F16(values) => values.len(),
+        }
+    }
+}
+
+impl DatasetArrays {
+    /// Arrays with default classes and metric.
+    pub fn new(
+        name: impl Into<String>,
+        graph: GraphArrays,
+        features: FeatureArray,
+        labels: Labels,
+        split: Vec<u8>,
+    ) -> Self {
+        DatasetArrays {
+            name: name.into(),
+            graph,
+            features,
+            labels,
+            split,
+            classes: None,
+            class_names: Vec::new(),
+            ids: None,
+            metric: None,
+        }
+    }
+
+    fn nodes(&self) -> usize {
+        self.graph.indptr.len().saturating_sub(1)
+    }
+
+    /// Bad input in the array that a directory would keep in `file`.
+    fn refuse(&self, file: &str, problem: String) -> Error {
+        Error::input(memory_place(&self.name, file), problem)
+    }
+
+    /// Checks the length of every array.
+    fn check_lengths(&self) -> Result<()> {
+        let nodes = self.nodes();
+        if nodes == 0 {
+            let problem = format!("{} row starts where at least 2 are needed", self.graph.indptr.len());
+            return Err(self.refuse(INDPTR, problem).help("a graph needs at least one node"));
+        }
+        if self.features.columns == 0 {
+            return Err(self.refuse(FEAT, "no column".into()).help("give every node at least one feature"));
+        }
+        let (label_columns, labels) = match &self.labels {
+            Labels::Single(labels) => (1, labels.len()),
+            Labels::Multi { classes, flags } => (*classes, flags.len()),
+        };
+        let lengths = [
+            (FEAT, self.features.columns, self.features.len()),
+            (LABEL, label_columns, labels),
+            (SPLIT, 1, self.split.len()),
+            (IDS, 1, self.ids.as_ref().map_or(nodes, Vec::len)),
+        ];
+        for (file, columns, length) in lengths {
+            if nodes.checked_mul(columns) != Some(length) {
+                let columns = if columns == 1 { String::new() } else { format!(" × {columns} columns") };
+                return Err(self.refuse(file, format!("{length} elements for {nodes} nodes{columns}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses ids that `ids.txt` could not hold.
+    fn check_ids(&self) -> Result<()> {
+        let ids = self.ids.as_deref().unwrap_or_default();
+        match ids.iter().position(|id| id.contains(['\n', '\r'])) {
+            None => Ok(()),
+            Some(v) => {
+                let place = format!("{}, node {v}", memory_place(&self.name, IDS));
+                Err(Error::input(place, format!("id {:?} holds a line break", ids[v])))
+            }
+        }
+    }
+
+    /// The number of classes, given or counted.
+    fn count_classes(&self) -> Result<usize> {
+        let counted = match &self.labels {
+            Labels::Single(labels) => {
+                let limit = class_limit(self.nodes() as u64) as i64;
+                if let Some(v) = labels.iter().position(|&label| label < -1 || label >= limit) {
+                    let place = format!("{}, node {v}", memory_place(&self.name, LABEL));
+                    let problem = format!("label {} where -1 to {} are possible", labels[v], limit - 1);
+                    return Err(
+                        Error::input(place, problem).help("classes count from 0, and -1 stands for no label")
+                    );
+                }
+                (labels.iter().copied().max().unwrap_or(-1) + 1) as usize
+            }
+            Labels::Multi { classes, .. } => *classes,
+        };
+        match (self.classes, &self.labels) {
+            (None, Labels::Single(_)) => Ok(counted.max(self.class_names.len())),
+            (Some(classes), Labels::Multi { .. }) if classes != counted => {
+                Err(self.refuse(LABEL, format!("{counted} columns for {classes} classes")))
+            }
+            (classes, _) => Ok(classes.unwrap_or(counted)),
+        }
+    }
+
+    /// The manifest, without files and fingerprint.
+    fn manifest(&self) -> Result<Manifest> {
+        let classes = self.count_classes()?;
+        let in_dataset = |problem: String| Error::input(format!("dataset {:?}", self.name), problem);
+        let task = self.labels.task();
+        let metric = Metric::choose(self.metric, task, classes).map_err(in_dataset)?;
+        let mut manifest = Manifest::new(self.name.clone(), task, metric);
+        manifest.nodes = self.nodes() as u64;
+        manifest.edges = self.graph.indices.len() as u64;
+        manifest.features = self.features.columns as u64;
+        manifest.classes = classes as u64;
+        manifest.directed = self.graph.directed;
+        manifest.source = "arrays in memory".into();
+        manifest.class_names = self.class_names.clone();
+        manifest.check().map_err(in_dataset)?;
+        Ok(manifest)
+    }
+}
+
+impl Dataset {
+    /// Makes a dataset of arrays in memory, without copying them. Nothing is written to disk.
+    ///
+    /// Every element is checked as [`check()`](super::check()) does; the first fault is the error. The fingerprint is
+    /// that of a directory with the same contents.
+    pub fn from_arrays(arrays: DatasetArrays) -> Result<Dataset> {
+        arrays.check_lengths()?;
+        arrays.check_ids()?;
+        let manifest = arrays.manifest()?;
+        let mut dataset = assemble(arrays, manifest)?;
+        if let Some(fault) = dataset.arrays().faults(&dataset.manifest, &Silent)?.into_iter().next() {
+            return Err(dataset.refuse(fault));
+        }
+        dataset.record_files();
+        Ok(dataset)
+    }
+
+    fn arrays(&self) -> Arrays<'_> {
+        Arrays {
+            indptr: Some(&self.indptr),
+            indices: Some(&self.indices),
+            feat: Some(&self.feat),
+            label: Some(&self.label),
+            split: Some(&self.split),
+        }
+    }
+
+    /// The error that `fault` is.
+    pub(super) fn refuse(&self, fault: Fault) -> Error {
+        let place = format!("{}, {}", self.place(&fault.file), fault.position);
+        let error = Error::input(place, fault.problem);
+        match (&self.path, fault.file.as_str()) {
+            (None, INDPTR | INDICES) => {
+                error.help("GraphArrays::from_edges builds sorted, symmetric rows from any list of edges")
+            }
+            _ => error,
+        }
+    }
+
+    /// Fills in the lengths and digests that files of these arrays would have, and the fingerprint.
+    fn record_files(&mut self) {
+        let arrays = [
+            (INDPTR, &self.indptr),
+            (INDICES, &self.indices),
+            (FEAT, &self.feat),
+            (LABEL, &self.label),
+            (SPLIT, &self.split),
+        ];
+        let mut files: Vec<(&str, FileRecord)> =
+            arrays.map(|(file, array)| (file, array.file_record())).into();
+        files.extend(self.ids.as_ref().map(|ids| (IDS, FileRecord::of(lines(ids).as_bytes()))));
+        self.manifest.files = files.into_iter().map(|(file, record)| (file.into(), record)).collect();
+        self.manifest.fingerprint = self.manifest.compute_fingerprint();
+    }
+}
+
+fn assemble(arrays: DatasetArrays, manifest: Manifest) -> Result<Dataset> {
+    let DatasetArrays { name, graph, features, labels, split, ids, .. } = arrays;
+    let nodes = graph.indptr.len() - 1;
+    let place = |file: &str| memory_place(&name, file);
+    let shape = vec![nodes, features.columns];
+    let feat = match features.values {
+        FeatureValues::F32(values) => Array::from_vec(place(FEAT), shape, values),
+        FeatureValues::F16(values) => Array::from_vec(place(FEAT), shape, values),
+    };
+    let label = match labels {
+        Labels::Single(labels) => Array::from_vec(place(LABEL), vec![nodes], labels),
+        Labels::Multi { classes, flags } => Array::from_vec(place(LABEL), vec![nodes, classes], flags),
+    };
+    Ok(Dataset {
+        path: None,
+        manifest,
+        indptr: Array::from_vec(place(INDPTR), vec![graph.indptr.len()], graph.indptr)?,
+        indices: Array::from_vec(place(INDICES), vec![graph.indices.len()], graph.indices)?,
+        feat: feat?,
+        label: label?,
+        split: Array::from_vec(place(SPLIT), vec![nodes], split)?,
+        ids,
+        order: Default::default(),
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,64 @@
+//! `halograph train` under a launcher. Rank 0 alone shows progress and results. An error is printed by one rank, the one
+//! that knows the cause; the other ranks exit without a message.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use halograph::comm::Comm;
+use halograph::job::{JobOptions, World};
+use halograph::{Error, Result};
+
+use crate::cli::{exit_code, interrupt, print_error};
+
+/// How long a rank without a message waits for the rank that has one: the first to exit decides the launcher's exit code.
+const COURTESY: Duration = Duration::from_millis(200);
+
+/// Joins the ranks that a launcher started. Until all have joined, a signal ends the process.
+pub fn join(options: &JobOptions) -> Result<World> {
+    if !halograph::comm::launched() {
+        return Ok(World::alone());
+    }
+    interrupt::end_at_first(true);
+    let world = World::join(&options.settings)?;
+    interrupt::end_at_first(false);
+    Ok(world)
+}
+
+/// Runs `work` as one of several ranks, then leaves the others or reports the failure to them.
+pub fn run(world: &World, work: impl FnOnce() -> Result<ExitCode>) -> ExitCode {
+    interrupt::watch();
+    interrupt::end_at_second();
+    interrupt::hesitate();
+    if !world.is_leader() {
+        interrupt::be_silent();
+    }
+    match work().and_then(|code| world.clone().close().map(|()| code)) {
+        Ok(code) => code,
+        Err(error) => fail(world, error),
+    }
+}
+
+fn fail(world: &World, error: Error) -> ExitCode {
+    interrupt::be_silent();
+    let comm = world.comm().expect("one of several ranks");
+    let error = &cause(error, comm);
+    if world.reports(error) {
+        // Printed before the others are notified: the launcher kills all ranks when one has exited.
+        print_error(error);
+        comm.fail(&error.to_string());
+    } else {
+        comm.hear_failure();
+        std::thread::sleep(COURTESY);
+    }
+    exit_code(error)
+}
+
+/// Returns what made a launcher interrupt this rank: the failure of another rank, if there is one. May block for
+/// [`COURTESY`], because the signal may arrive before the failure is detected.
+fn cause(error: Error, comm: &Comm) -> Error {
+    if !matches!(error, Error::Input(halograph_graph::Error::Cancelled)) {
+        return error;
+    }
+    std::thread::sleep(COURTESY);
+    comm.failure().map_or(error, Error::from)
+}

@@ -1,0 +1,306 @@
+//! A training job: data, settings and a run, from start or resume to predictions. The command line and the Python package
+//! are two doors to it.
+//!
+//! ```no_run
+//! use halograph::job::{Job, JobOptions, NoObserver, World};
+//! use halograph::graph::progress::Silent;
+//!
+//! let options = JobOptions::new("cora").set("model.kind", "gcn").set("train.epochs", 200).out("runs/mine");
+//! let mut job = Job::open(&options, &World::alone(), &Silent)?;
+//! job.notes().iter().for_each(|note| println!("note: {note}"));
+//! let summary = job.train(&mut NoObserver)?.expect("this is rank 0");
+//! println!("test {:?}", summary.test);
+//! # Ok::<(), halograph::Error>(())
+//! ```
+//!
+//! [`Job::open`] and [`Job::train`] serve one process, ranks as threads (`train.ranks`) and ranks that a launcher started
+//! ([`World::join`]); the same program runs in all three. Nothing is written before the data, the settings and the memory
+//! have been checked; a run that ends before its first epoch is removed.
+
+mod data;
+mod demo;
+mod directory;
+mod note;
+mod prepare;
+mod resume;
+mod start;
+mod trained;
+mod world;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use halograph_graph::partition::Assignment;
+use halograph_graph::{Dataset, Progress};
+use halograph_train::event::{Event, Observer};
+use halograph_train::launch::{self, Extras, Follower, Leader};
+use halograph_train::run::{Header, MemoryRun, Run, RunStore};
+use halograph_train::trainer::ResumePoint;
+use halograph_train::{Config, Result, Summary, TrainedModel};
+
+pub use self::data::{JobData, is_shards};
+pub use self::demo::DemoGraph;
+use self::directory::NewDirectory;
+pub use self::note::Note;
+pub use self::prepare::{Prepared, assignment, prepare};
+pub use self::trained::open_trained;
+pub use self::world::World;
+use crate::config::Setting;
+
+/// What to train on.
+#[derive(Clone, Default)]
+pub enum DataOption {
+    /// The built-in graph, or the data of the run that is resumed.
+    #[default]
+    Default,
+    /// A dataset directory, or a folder of shards.
+    Path(PathBuf),
+    /// A dataset that is open already, on disk or in memory.
+    Open(Arc<Dataset>),
+}
+
+impl From<&str> for DataOption {
+    fn from(path: &str) -> Self {
+        DataOption::Path(path.into())
+    }
+}
+
+impl From<PathBuf> for DataOption {
+    fn from(path: PathBuf) -> Self {
+        DataOption::Path(path)
+    }
+}
+
+impl From<Arc<Dataset>> for DataOption {
+    fn from(dataset: Arc<Dataset>) -> Self {
+        DataOption::Open(dataset)
+    }
+}
+
+/// Where the results of a job go.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum OutOption {
+    /// A new directory `runs/<time>-<dataset>-<model>`.
+    #[default]
+    Default,
+    /// This directory.
+    Path(PathBuf),
+    /// Nowhere: the run is kept in memory, writes nothing and cannot be resumed.
+    Memory,
+}
+
+impl OutOption {
+    fn path(&self) -> Option<&Path> {
+        match self {
+            OutOption::Path(path) => Some(path),
+            OutOption::Default | OutOption::Memory => None,
+        }
+    }
+}
+
+/// What a job is asked to do.
+#[derive(Clone, Default)]
+pub struct JobOptions {
+    /// What to train on.
+    pub data: DataOption,
+    /// Settings in increasing order of precedence, over the defaults of the model.
+    pub settings: Vec<Setting>,
+    /// Where the results go.
+    pub out: OutOption,
+    /// Whether to continue the run in `out`, if there is one.
+    pub resume: bool,
+    /// Whether an existing run in `out`, and an existing trace file, may be replaced.
+    pub overwrite: bool,
+    /// Whether to train although more memory is predicted than is free.
+    pub force: bool,
+    /// File for a trace of all ranks.
+    pub trace: Option<PathBuf>,
+}
+
+impl JobOptions {
+    /// Trains on `data` with default settings, into a new directory.
+    pub fn new(data: impl Into<DataOption>) -> Self {
+        JobOptions { data: data.into(), ..JobOptions::default() }
+    }
+
+    /// Adds a setting, e.g. `("model.hidden", 256)`.
+    pub fn set(mut self, key: &str, value: impl ToString) -> Self {
+        self.settings.push(Setting::new("set", key, &value.to_string()));
+        self
+    }
+
+    /// Writes the run into `path`.
+    pub fn out(mut self, path: impl Into<PathBuf>) -> Self {
+        self.out = OutOption::Path(path.into());
+        self
+    }
+
+    /// Keeps the run in memory.
+    pub fn in_memory(mut self) -> Self {
+        self.out = OutOption::Memory;
+        self
+    }
+}
+
+/// Ignores all events and never requests to stop.
+pub struct NoObserver;
+
+impl Observer for NoObserver {
+    fn on(&mut self, _: &Event) {}
+}
+
+/// A job whose data are open and whose run exists: ready to train.
+pub struct Job {
+    data: JobData,
+    notes: Vec<Note>,
+    world: World,
+    trace: Option<PathBuf>,
+    force: bool,
+    role: Role,
+}
+
+enum Role {
+    /// Rank 0, or the only process.
+    Lead(Lead),
+    /// Another rank that a launcher started.
+    Follow {
+        header: Header,
+        /// The run directory as this rank sees it.
+        directory: Option<PathBuf>,
+    },
+}
+
+/// What only rank 0 has.
+struct Lead {
+    store: Store,
+    /// Where a resumed run continues.
+    from: Option<ResumePoint>,
+    /// Whole epochs that were done before this process.
+    epochs_before: u64,
+    /// The part of each node, if the data are not shards.
+    assignment: Option<Assignment>,
+    predicted: Option<u64>,
+    /// Whether the run came to nothing and was removed.
+    removed: bool,
+    /// Dropped last: removes empty folders when the run has released its lock.
+    _new: Option<NewDirectory>,
+}
+
+enum Store {
+    Directory(Box<Run>),
+    Memory(Box<MemoryRun>),
+}
+
+impl Store {
+    fn get(&self) -> &dyn RunStore {
+        match self {
+            Store::Directory(run) => &**run,
+            Store::Memory(run) => &**run,
+        }
+    }
+
+    fn get_mut(&mut self) -> &mut dyn RunStore {
+        match self {
+            Store::Directory(run) => &mut **run,
+            Store::Memory(run) => &mut **run,
+        }
+    }
+}
+
+impl Job {
+    /// Opens the data and creates or resumes the run. Blocks; collective if `world` has several ranks. Writes the run
+    /// directory, and may write a partition and a node order beside the dataset.
+    pub fn open(options: &JobOptions, world: &World, progress: &dyn Progress) -> Result<Self> {
+        match world.comm() {
+            None => start::open(options, world, &options.settings, progress),
+            Some(comm) => world::open(options, world, comm, progress),
+        }
+    }
+
+    /// Trains until all epochs are done, patience ends, or `observer` requests to stop. Returns a summary on rank 0, and
+    /// `None` on other ranks. Blocks; collective if there are several ranks. A new run that ends before its first epoch is
+    /// removed.
+    pub fn train(&mut self, observer: &mut dyn Observer) -> Result<Option<Summary>> {
+        let comm = self.world.comm();
+        let mut extras = Extras { trace: self.trace.as_deref(), force: self.force, ..Extras::default() };
+        match &mut self.role {
+            Role::Follow { header, directory } => {
+                let world = comm.expect("only ranks of a launcher follow");
+                let follower = Follower { world, header, directory: directory.as_deref(), observer };
+                launch::train_as_follower(self.data.source(), follower, extras).map(|()| None)
+            }
+            Role::Lead(lead) => {
+                extras.assignment = lead.assignment.as_ref();
+                let from = lead.from.take();
+                let leader = Leader { world: comm, run: lead.store.get_mut(), from, observer };
+                let trained = launch::train(self.data.source(), leader, extras);
+                let is_empty = trained.as_ref().map_or(true, |s| (s.epochs, s.step) == (0, 0));
+                if is_empty && let Store::Directory(run) = &mut lead.store {
+                    lead.removed = run.take_back();
+                }
+                trained.map(Some)
+            }
+        }
+    }
+
+    /// Returns the model with the best weights so far. Only rank 0 has one.
+    pub fn trained(&self) -> Result<TrainedModel> {
+        match &self.role {
+            Role::Lead(Lead { store: Store::Memory(run), .. }) => TrainedModel::of(run),
+            Role::Lead(Lead { store: Store::Directory(run), .. }) => TrainedModel::open(run.path()),
+            Role::Follow { .. } => {
+                Err(halograph_graph::Error::input("trained model", "only rank 0 has the results of a run")
+                    .into())
+            }
+        }
+    }
+
+    /// Returns the data.
+    pub fn data(&self) -> &JobData {
+        &self.data
+    }
+
+    /// Returns the resolved configuration.
+    pub fn config(&self) -> &Config {
+        match &self.role {
+            Role::Lead(lead) => &lead.store.get().header().config,
+            Role::Follow { header, .. } => &header.config,
+        }
+    }
+
+    /// Returns what the user should know.
+    pub fn notes(&self) -> &[Note] {
+        &self.notes
+    }
+
+    /// Returns the run directory; `None` for a run in memory.
+    pub fn directory(&self) -> Option<&Path> {
+        match &self.role {
+            Role::Lead(Lead { store: Store::Directory(run), .. }) => Some(run.path()),
+            Role::Lead(_) => None,
+            Role::Follow { directory, .. } => directory.as_deref(),
+        }
+    }
+
+    /// Returns the predicted peak memory in bytes, if it was predicted.
+    pub fn predicted_bytes(&self) -> Option<u64> {
+        self.lead().and_then(|lead| lead.predicted)
+    }
+
+    /// Returns the number of whole epochs that were done before this process resumed the run.
+    pub fn epochs_before(&self) -> u64 {
+        self.lead().map_or(0, |lead| lead.epochs_before)
+    }
+
+    /// Returns whether the run ended before its first epoch and was removed.
+    pub fn is_removed(&self) -> bool {
+        self.lead().is_some_and(|lead| lead.removed)
+    }
+
+    fn lead(&self) -> Option<&Lead> {
+        match &self.role {
+            Role::Lead(lead) => Some(lead),
+            Role::Follow { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Work before a run is created: checks of the data, the partition, and admission by predicted memory.
+
+use halograph_comm::launched;
+use halograph_graph::partition::{Assignment, Facts, Recipe, Report, cache};
+use halograph_graph::{Dataset, Error as InputError, Progress};
+use halograph_train::admission::{self, PartSize};
+use halograph_train::config::StrategyKind;
+use halograph_train::{Config, Result, launch, memory};
+
+use super::JobData;
+
+/// What is known before a run is created or replaced.
+pub struct Prepared {
+    /// The part of each node, if a dataset is trained on several ranks.
+    pub assignment: Option<Assignment>,
+    /// Predicted peak memory in bytes; `None` under a launcher, where every rank predicts its own.
+    pub predicted: Option<u64>,
+}
+
+/// Refuses data that cannot be trained on and, unless `force`, runs that need more memory than is free. May partition the
+/// dataset and store the partition beside it. Blocks.
+pub fn prepare(data: &JobData, config: &Config, force: bool, progress: &dyn Progress) -> Result<Prepared> {
+    data.check()?;
+    let assignment = match data {
+        JobData::Dataset(dataset) if config.train.strategy != StrategyKind::Single => {
+            let recipe = launch::recipe(&config.train);
+            let (assignment, is_new) = assignment(dataset, &recipe, "--partition stream", force, progress)?;
+            if is_new {
+                cache::keep(dataset, &recipe, &assignment);
+            }
+            Some(assignment)
+        }
+        _ => None,
+    };
+    if launched() {
+        return Ok(Prepared { assignment, predicted: None });
+    }
+    stage(progress, "predicting memory")?;
+    let predicted = predict(data, assignment.as_ref(), config)?;
+    predicted.map_or(Ok(()), |bytes| admission::admit(bytes, force))?;
+    // The last chance to stop before something is written.
+    stage(progress, "loading")?;
+    Ok(Prepared { assignment, predicted })
+}
+
+/// Shows a short stage; fails if the user asked to stop.
+pub(super) fn stage(progress: &dyn Progress, name: &str) -> Result<()> {
+    progress.brief(name);
+    Ok(progress.tick(0)?)
+}
+
+/// Returns the assignment of `recipe`, and whether it is new, i.e. was not stored beside the dataset. Refuses to compute
+/// one that needs more memory than is free, unless `force`; `alternative` is what the error advises. Blocks.
+pub fn assignment(
+    dataset: &Dataset,
+    recipe: &Recipe,
+    alternative: &str,
+    force: bool,
+    progress: &dyn Progress,
+) -> Result<(Assignment, bool), InputError> {
+    if let Some(kept) = cache::kept(dataset, recipe) {
+        return Ok((kept, false));
+    }
+    admit_partition(recipe.peak_bytes(dataset), alternative, force)?;
+    // METIS cannot be stopped in between.
+    progress.uninterruptible(true);
+    let made = recipe.make(dataset, progress);
+    progress.uninterruptible(false);
+    Ok((made?, true))
+}
+
+fn admit_partition(needed: u64, alternative: &str, force: bool) -> Result<(), InputError> {
+    match memory::available() {
+        Some(free) if needed > free && !force => {
+            let problem =
+                format!("partitioning needs about {} MiB and {} MiB are free", needed >> 20, free >> 20);
+            let help = format!("{alternative} needs far less; --force tries it anyway");
+            Err(InputError::input("memory", problem).help(help))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Predicts the peak memory of this process, with the whole graph or all its parts.
+fn predict(data: &JobData, assignment: Option<&Assignment>, config: &Config) -> Result<Option<u64>> {
+    let reference = data.reference()?;
+    match (data, assignment) {
+        (JobData::Dataset(dataset), None) => admission::predict(dataset, config),
+        (JobData::Dataset(dataset), Some(assignment)) => {
+            let facts = Facts::of(dataset, assignment)?;
+            let sizes: Vec<_> = Report::of(&facts).sizes.iter().map(PartSize::from).collect();
+            admission::predict_parts(&facts.whole, &reference, &sizes, config)
+        }
+        (JobData::Shards { whole, .. }, _) => {
+            let sizes: Vec<_> = data.shard_manifests()?.iter().map(PartSize::from).collect();
+            admission::predict_parts(whole, &reference, &sizes, config)
+        }
+    }
+}

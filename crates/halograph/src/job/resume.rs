@@ -1,0 +1,145 @@
+//! Resuming a run. Everything is checked before the run is touched.
+
+use std::path::Path;
+
+use halograph_graph::Progress;
+use halograph_graph::error::{Error as InputError, Result as InputResult};
+use halograph_graph::progress::Silent;
+use halograph_train::config::ScheduleKind;
+use halograph_train::run::{Header, Resumed, Run, folder_of, read_header};
+use halograph_train::trainer::ResumePoint;
+use halograph_train::{Config, Result};
+
+use super::demo::DemoGraph;
+use super::prepare::{Prepared, prepare, stage};
+use super::start::{check_ranks, open_data};
+use super::trained::{data_path, demo_data, open_data_of};
+use super::{DataOption, JobData, JobOptions, Lead, Note, Store};
+use crate::config::{self, Setting};
+
+/// Settings that a resumed run may change: they do not change the epochs that are done.
+const CHANGEABLE: [&str; 5] =
+    ["train.epochs", "train.patience", "train.threads", "train.checkpoint_seconds", "train.deadline"];
+
+/// Opens the run in `out` and its data.
+pub(super) fn open(
+    out: &Path,
+    options: &JobOptions,
+    settings: &[Setting],
+    progress: &dyn Progress,
+) -> Result<(JobData, Lead, Vec<Note>)> {
+    let header = read_header(out)?;
+    let config = continued(&header.config, settings)?;
+    restore_demo(out, options, &header)?;
+    stage(progress, "opening data")?;
+    let data = match open_data(&options.data, 0)? {
+        Some(data) => data,
+        None => open_data_of(out, &header)?,
+    };
+    check_same_data(&data, &header, out)?;
+    check_ranks(&config, &data)?;
+    let Prepared { assignment, predicted } = prepare(&data, &config, options.force, progress)?;
+    let header = Header { data: data.reference()?, config };
+    let (run, from, notes) = take_up(out, header)?;
+    let epochs_before = from.as_ref().map_or(0, ResumePoint::epochs);
+    let store = Store::Directory(Box::new(run));
+    let lead = Lead { store, from, epochs_before, assignment, predicted, removed: false, _new: None };
+    Ok((data, lead, notes))
+}
+
+/// Generates the built-in graph again if the run was interrupted before it was stored.
+fn restore_demo(out: &Path, options: &JobOptions, header: &Header) -> InputResult<()> {
+    let Some(path) = data_path(out, header) else { return Ok(()) };
+    if matches!(options.data, DataOption::Default) && path == demo_data(out) && !path.exists() {
+        DemoGraph::generate(folder_of(out), &Silent)?.move_to(&path)?;
+    }
+    Ok(())
+}
+
+/// Locks the run, finds its newest complete checkpoint and writes the new header.
+fn take_up(path: &Path, header: Header) -> Result<(Run, Option<ResumePoint>, Vec<Note>)> {
+    let Resumed { mut run, checkpoint, history, notes } = Run::resume(path)?;
+    let mut notes: Vec<Note> = notes.into_iter().map(Note::Resume).collect();
+    let begun = checkpoint.as_ref().map_or(0, |c| c.epoch + c.partial.is_some() as u64);
+    let epochs = header.config.train.epochs;
+    if begun > epochs {
+        let problem = format!("{epochs} epochs; the run has reached epoch {begun} already");
+        return Err(InputError::input("train.epochs", problem)
+            .help(format!("give {begun} or more, or start a new run"))
+            .into());
+    }
+    if checkpoint.is_none() {
+        notes.push(Note::NoCheckpoint);
+    }
+    run.go_on(header)?;
+    Ok((run, checkpoint.map(|checkpoint| ResumePoint::new(checkpoint, history)), notes))
+}
+
+/// Returns the configuration of a run that continues with `settings`; refuses changes of what is done already.
+fn continued(before: &Config, settings: &[Setting]) -> InputResult<Config> {
+    let after = config::overlay(before, settings)?;
+    let changed = config::differences(before, &after)?;
+    // A cosine schedule, and synchronous epochs at the end, depend on the number of epochs.
+    let counted = before.train.schedule == ScheduleKind::Cosine || before.train.cooldown_epochs > 0;
+    let fixed = |key: &String| !CHANGEABLE.contains(&key.as_str()) || (key == "train.epochs" && counted);
+    let Some(key) = changed.into_iter().find(fixed) else {
+        return Ok(after);
+    };
+    let setting = settings.iter().rev().find(|s| s.name() == key);
+    let place = setting.map_or("--resume", |s| &s.place);
+    let value = |config| {
+        let flat = config::flatten(config).unwrap_or_default();
+        flat.into_iter().find(|(name, _)| *name == key).map_or("nothing".into(), |(_, v)| v.to_string())
+    };
+    let problem = format!("{key} = {}, but the run was started with {}", value(&after), value(before));
+    let help = if CHANGEABLE.contains(&key.as_str()) {
+        "with a cosine schedule or --cooldown-epochs, earlier epochs depend on their number: start a new run"
+            .to_string()
+    } else {
+        format!("a resumed run may change {}; for anything else start a new run", CHANGEABLE.join(", "))
+    };
+    Err(InputError::input(place, problem).help(help))
+}
+
+fn check_same_data(data: &JobData, header: &Header, run: &Path) -> InputResult<()> {
+    if data.manifest().fingerprint == header.data.fingerprint {
+        return Ok(());
+    }
+    let problem = format!("not the dataset that {} was started on ({})", run.display(), header.data.name);
+    Err(InputError::input(data.place(), problem)
+        .help("give that dataset as DATA, or start a new run with another --out"))
+}
+
+#[cfg(test)]
+mod tests {
+    use halograph_nn::model::Kind;
+    use halograph_train::config::TrainConfig;
+
+    use super::*;
+
+    fn continue_with(words: &[&str]) -> InputResult<Config> {
+        let settings: Vec<Setting> = words.iter().map(|w| Setting::parse("--set", w).unwrap()).collect();
+        continued(&Config::new(Kind::Gcn), &settings)
+    }
+
+    #[test]
+    fn changeable_settings_are_changed() {
+        let config = continue_with(&["train.epochs=500", "train.patience=3", "train.lr=0.01"]).unwrap();
+        assert_eq!((config.train.epochs, config.train.patience), (500, 3));
+    }
+
+    #[test]
+    fn other_settings_are_refused_by_name() {
+        let message = continue_with(&["train.epochs=500", "train.lr=0.5"]).unwrap_err().to_string();
+        assert!(message.starts_with("--set: train.lr = 0.5, but the run was started with 0.01"), "{message}");
+        let message = continue_with(&["model.kind=gat"]).unwrap_err().to_string();
+        assert!(message.contains("model.kind = \"gat\", but the run was started with \"gcn\""), "{message}");
+        let message = continue_with(&["train.weight_decay_for.convs=1"]).unwrap_err().to_string();
+        assert!(message.contains("started with nothing"), "{message}");
+        let cosine = Config::new(Kind::Gcn);
+        let cosine =
+            Config { train: TrainConfig { schedule: ScheduleKind::Cosine, ..cosine.train }, ..cosine };
+        let more = [Setting::parse("--set", "train.epochs=500").unwrap()];
+        assert!(continued(&cosine, &more).unwrap_err().to_string().contains("cosine"));
+    }
+}

@@ -1,0 +1,226 @@
+//! Starting a new run.
+
+use std::path::Path;
+
+use halograph_graph::Progress;
+use halograph_graph::dataset::write::may_write;
+use halograph_graph::error::{Error as InputError, Result as InputResult};
+use halograph_graph::progress::Silent;
+use halograph_train::config::StrategyKind;
+use halograph_train::run::{DataRef, Header, MemoryRun, Run, folder_of, is_run, may_create};
+use halograph_train::{Config, Result, trace};
+
+use super::demo::{DemoGraph, PRESET};
+use super::directory::NewDirectory;
+use super::prepare::{Prepared, prepare, stage};
+use super::resume;
+use super::trained::demo_data;
+use super::{DataOption, Job, JobData, JobOptions, Lead, Note, OutOption, Role, Store, World};
+use crate::config::{self, Setting};
+use crate::words::count;
+
+/// Starts or resumes the run of `options` as rank 0, with these settings.
+pub(super) fn open(
+    options: &JobOptions,
+    world: &World,
+    settings: &[Setting],
+    progress: &dyn Progress,
+) -> Result<Job> {
+    check_trace(options)?;
+    let existing = options.out.path().filter(|out| options.resume && is_run(out));
+    let (data, lead, mut notes) = match (existing, &options.data) {
+        (Some(out), _) => resume::open(out, options, settings, progress)?,
+        (None, DataOption::Default) if options.resume => return Err(nothing_to_resume(options).into()),
+        (None, DataOption::Default) => start_demo(options, settings, progress)?,
+        (None, _) => start(options, settings, progress)?,
+    };
+    let strategy = lead.store.get().header().config.train.strategy;
+    if options.trace.is_some() && strategy == StrategyKind::Single {
+        notes.push(Note::TraceOfOneRank);
+    }
+    let (trace, force) = (options.trace.clone(), options.force);
+    Ok(Job { data, notes, world: world.clone(), trace, force, role: Role::Lead(lead) })
+}
+
+/// Refuses a trace file that cannot be written after the training.
+fn check_trace(options: &JobOptions) -> InputResult<()> {
+    let Some(file) = &options.trace else { return Ok(()) };
+    let folder = folder_of(file);
+    if !folder.is_dir() && options.out.path() != Some(folder) {
+        return Err(InputError::input(file.display(), "a trace cannot be written there")
+            .help("give --trace the name of a file in a folder that exists"));
+    }
+    // A job that is resumed is started with the same arguments every time.
+    trace::may_write(file, options.overwrite || options.resume)
+}
+
+/// `--resume` starts a new run only if the data are given.
+fn nothing_to_resume(options: &JobOptions) -> InputError {
+    let out = options.out.path().unwrap_or(Path::new("")).display();
+    InputError::input(out, "there is no run to resume")
+        .help("check the path; with DATA, a new run is started there")
+}
+
+/// Opens the data of `options`.
+pub(super) fn open_data(option: &DataOption, part: u32) -> InputResult<Option<JobData>> {
+    match option {
+        DataOption::Default => Ok(None),
+        DataOption::Path(path) => JobData::open(path, part).map(Some),
+        DataOption::Open(dataset) => Ok(Some(JobData::Dataset(dataset.clone()))),
+    }
+}
+
+/// Starts a run on given data.
+fn start(
+    options: &JobOptions,
+    settings: &[Setting],
+    progress: &dyn Progress,
+) -> Result<(JobData, Lead, Vec<Note>)> {
+    stage(progress, "opening data")?;
+    let data = open_data(&options.data, 0)?.expect("data are given");
+    check_settings_of_shards(settings, &data)?;
+    let config = config::resolve(&with_ranks_of_shards(settings, &data))?;
+    check_ranks(&config, &data)?;
+    let reference = data.reference()?;
+    if let Some(out) = options.out.path() {
+        // Before anything that takes long.
+        keep_apart(reference.path.as_deref(), out)?;
+        may_create(out, options.overwrite)?;
+    }
+    let prepared = prepare(&data, &config, options.force, progress)?;
+    let name = data.manifest().name.clone();
+    let (store, new) = create(options, &name, Header { data: reference, config })?;
+    let notes = notes(settings, store.get().header(), &data);
+    Ok((data, lead(store, new, prepared), notes))
+}
+
+/// Starts a run on the built-in graph, which is stored in the run directory.
+fn start_demo(
+    options: &JobOptions,
+    settings: &[Setting],
+    progress: &dyn Progress,
+) -> Result<(JobData, Lead, Vec<Note>)> {
+    let config = config::resolve(settings)?;
+    if let Some(out) = options.out.path() {
+        // Only a dataset is ever replaced; whether the run around it may be is checked when it is created.
+        may_write(&demo_data(out), true)?;
+    }
+    let new = new_directory(options, PRESET, &config)?;
+    stage(progress, "generating a graph")?;
+    let parent = new
+        .as_ref()
+        .map_or(std::env::temp_dir(), |new| new.path.parent().unwrap_or(Path::new("")).to_path_buf());
+    let demo = DemoGraph::generate(&parent, &Silent)?;
+    let data = JobData::open(&demo.path(), 0)?;
+    let prepared = prepare(&data, &config, options.force, progress)?;
+    let Some(new) = new else {
+        // The files of the graph may be removed: they are mapped.
+        let header = Header { data: DataRef::of(data.manifest(), None)?, config };
+        let store = Store::Memory(Box::new(MemoryRun::new(header)));
+        let notes = notes(settings, store.get().header(), &data);
+        return Ok((data, lead(store, None, prepared), notes));
+    };
+    let home = demo_data(&new.path);
+    let header = Header { data: DataRef::of(data.manifest(), Some(&home))?, config };
+    let run = Run::create(&new.path, header, options.overwrite)?;
+    demo.move_to(&home)?;
+    let data = JobData::open(&home, 0)?;
+    let store = Store::Directory(Box::new(run));
+    let notes = notes(settings, store.get().header(), &data);
+    Ok((data, lead(store, Some(new), prepared), notes))
+}
+
+fn lead(store: Store, new: Option<NewDirectory>, prepared: Prepared) -> Lead {
+    let Prepared { assignment, predicted } = prepared;
+    Lead { store, from: None, epochs_before: 0, assignment, predicted, removed: false, _new: new }
+}
+
+/// Creates the run, in a directory or in memory.
+fn create(options: &JobOptions, dataset: &str, header: Header) -> Result<(Store, Option<NewDirectory>)> {
+    Ok(match new_directory(options, dataset, &header.config)? {
+        None => (Store::Memory(Box::new(MemoryRun::new(header))), None),
+        Some(new) => {
+            let run = Run::create(&new.path, header, options.overwrite)?;
+            (Store::Directory(Box::new(run)), Some(new))
+        }
+    })
+}
+
+/// Returns the directory of a new run: as given, or a free one, which is created to reserve its name.
+fn new_directory(options: &JobOptions, dataset: &str, config: &Config) -> InputResult<Option<NewDirectory>> {
+    match &options.out {
+        OutOption::Path(path) => Ok(Some(NewDirectory::given(path))),
+        OutOption::Default => NewDirectory::create(dataset, config.model.kind.name()).map(Some),
+        OutOption::Memory => Ok(None),
+    }
+}
+
+/// Adds the strategy and the number of ranks that shards imply; `settings` take precedence.
+fn with_ranks_of_shards(settings: &[Setting], data: &JobData) -> Vec<Setting> {
+    let place = data.place();
+    let implied = |parts: u32| {
+        let ranks = Setting::new(&place, "train.ranks", &parts.to_string());
+        [Setting::new(&place, "train.strategy", "partition"), ranks]
+    };
+    data.parts().map(implied).into_iter().flatten().chain(settings.iter().cloned()).collect()
+}
+
+/// Refuses settings that contradict data in shards.
+fn check_settings_of_shards(settings: &[Setting], data: &JobData) -> InputResult<()> {
+    let Some(parts) = data.parts() else { return Ok(()) };
+    for s in settings {
+        let help = match (s.name().as_str(), s.value.as_str()) {
+            ("train.partition", _) => "leave it out: the shards are partitioned already",
+            ("train.strategy", Some("single")) => {
+                "leave it out, or train on the dataset that was partitioned"
+            }
+            _ => continue,
+        };
+        let problem =
+            format!("{} = {}, but {} is in {}", s.name(), s.value, data.place(), count(parts, "part"));
+        return Err(InputError::input(&s.place, problem).help(help));
+    }
+    Ok(())
+}
+
+/// Refuses to train shards on another number of ranks.
+pub(super) fn check_ranks(config: &Config, data: &JobData) -> InputResult<()> {
+    let ranks = config.train.ranks;
+    match data.parts() {
+        Some(parts) if parts as usize != ranks || config.train.strategy == StrategyKind::Single => {
+            let problem = format!("{} for {}", count(parts, "part"), count(ranks, "rank"));
+            let start = match halograph_comm::launched() {
+                true => format!("start {parts} ranks (mpirun -n {parts})"),
+                false => format!("use --ranks {parts}"),
+            };
+            let help = format!("{start}, or partition the dataset into {}", count(ranks, "part"));
+            Err(InputError::input(data.place(), problem).help(help))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A run that replaces another one must not replace the data that it trains on.
+fn keep_apart(data: Option<&Path>, out: &Path) -> InputResult<()> {
+    let real = |path: &Path| path.canonicalize().ok();
+    match data.and_then(real).zip(real(out)) {
+        Some((data, out)) if data.starts_with(&out) => {
+            Err(InputError::input(data.display(), "the dataset is inside the run directory")
+                .help("choose another --out"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns what the user should know about a new run.
+fn notes(settings: &[Setting], header: &Header, data: &JobData) -> Vec<Note> {
+    let mut notes = config::unused(settings, &header.config);
+    if header.config.train.patience > 0 && !data.has_validation_nodes() {
+        notes.push(Note::NoValidationNodes);
+    }
+    let classes = data.classes_without_training_nodes();
+    if !classes.is_empty() {
+        notes.push(Note::ClassesWithoutTrainingNodes { classes });
+    }
+    notes
+}

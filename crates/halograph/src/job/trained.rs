@@ -1,0 +1,60 @@
+//! A trained run, opened for evaluation or prediction.
+
+use std::path::{Path, PathBuf};
+
+use halograph_graph::error::{Error as InputError, Result as InputResult};
+use halograph_train::run::{DEMO_DATA, Header};
+use halograph_train::{Result, TrainedModel};
+
+use super::{JobData, Note};
+
+/// Returns where a run stores the built-in graph.
+pub(super) fn demo_data(run: &Path) -> PathBuf {
+    run.join(DEMO_DATA)
+}
+
+/// Returns where the data of a run are: where they were or, if the run was moved with the built-in graph, inside it.
+pub(super) fn data_path(run: &Path, header: &Header) -> Option<PathBuf> {
+    let then = header.data.path.as_ref()?;
+    let moved = !then.exists() && then.ends_with(DEMO_DATA);
+    Some(if moved { demo_data(run) } else { then.clone() })
+}
+
+/// Opens the data that a run was trained on.
+pub(super) fn open_data_of(run: &Path, header: &Header) -> InputResult<JobData> {
+    const HELP: &str = "give the dataset: train DATA --resume, eval and predict --data DATA";
+    match data_path(run, header) {
+        Some(path) if path.exists() => JobData::open(&path, 0),
+        Some(path) => {
+            let problem = format!("is gone; {} was trained on it ({})", run.display(), header.data.name);
+            Err(InputError::input(path.display(), problem).help(HELP))
+        }
+        None => {
+            let problem = format!("was trained on a dataset in memory ({})", header.data.name);
+            Err(InputError::input(run.display(), problem).help(HELP))
+        }
+    }
+}
+
+/// Opens the model of the run in `run` and data to apply it to: those of the run unless `data` is given. `threads`: as
+/// the run had unless given.
+pub fn open_trained(
+    run: &Path,
+    data: Option<&Path>,
+    threads: Option<usize>,
+) -> Result<(TrainedModel, JobData, Vec<Note>)> {
+    let mut trained = TrainedModel::open(run)?;
+    if let Some(threads) = threads {
+        trained.header.config.train.threads = threads;
+        trained.header.config.check()?;
+    }
+    let opened = match data {
+        Some(path) => JobData::open(path, 0)?,
+        None => open_data_of(run, &trained.header)?,
+    };
+    opened.shard_manifests()?;
+    let changed = data.is_none() && opened.manifest().fingerprint != trained.header.data.fingerprint;
+    let path = opened.path().filter(|_| changed).map(Path::to_path_buf);
+    let notes = path.map(|path| Note::DatasetChanged { path }).into_iter().collect();
+    Ok((trained, opened, notes))
+}
