@@ -279,11 +279,6 @@ pub struct Receiving {
 }
 
 impl Receiving {
-    /// Returns whether [`Receiving::wait`] would return at once.
-    pub fn is_there(&self) -> bool {
-        self.shared.inbox.is_ready(self.from, self.key)
-    }
-
     /// Blocks until the message has arrived and returns it.
     pub fn wait(self) -> Result<Message> {
         Ok(self.wait_timed()?.0)

@@ -4,10 +4,8 @@
 //! y = dropout(activation(norm(x)))        norm: none, or LayerNorm x̂ * w + b
 //! ```
 //!
-//! The backward reads `y` and, with a norm, `x̂`. With ReLU, dropped elements need no mask: where `y` is 0 the
-//! gradient is
-//! 0. Otherwise the mask is computed again. [`crate::layer_norm`], [`crate::activation`] and [`crate::dropout`] are the
-//! unfused kernels.
+//! The backward reads `y` and, with a norm, `x̂`. With ReLU it needs no mask: the derivative is 0 wherever `y` is 0.
+//! Otherwise the mask is computed again.
 
 use rayon::prelude::*;
 
@@ -164,13 +162,13 @@ fn backward_row<T: Real>(tail: &Tail, row: usize, y: &[T], grad: &mut [T]) {
         return;
     }
     let Some(mask) = tail.mask else {
-        return grad.iter_mut().zip(y).for_each(|(g, &y)| *g *= tail.activation.slope_at(y));
+        return grad.iter_mut().zip(y).for_each(|(g, &y)| *g *= tail.activation.derivative_at_output(y));
     };
     let unscale = scale.recip();
     mask.row(row).for_each_run(y.len(), |first, keeps| {
         let run = grad[first..].iter_mut().zip(&y[first..]).zip(keeps);
         run.for_each(|((g, &y), &keep)| {
-            let slope = tail.activation.slope_at(y * unscale);
+            let slope = tail.activation.derivative_at_output(y * unscale);
             *g = if keep { *g * scale * slope } else { T::zero() };
         });
     });
@@ -228,18 +226,18 @@ fn norm_backward_body<I: Isa, T: Real>(
 ) {
     let width = weight.len();
     let n = T::of(width as f64);
-    let (along_sums, plain_sums) = sums.split_at_mut(width);
+    let (weight_sums, bias_sums) = sums.split_at_mut(width);
     let rows = grad.chunks_exact_mut(width).zip(y.chunks_exact(width)).zip(normal.chunks_exact(width));
     for (r, (((grad, y), normal), &scale)) in rows.zip(scales).enumerate() {
         backward_row(run.tail, run.first + r, y, grad);
         for c in 0..width {
-            along_sums[c] += grad[c] * normal[c];
-            plain_sums[c] += grad[c];
+            weight_sums[c] += grad[c] * normal[c];
+            bias_sums[c] += grad[c];
             grad[c] *= weight[c];
         }
         let mean = lane_sum(grad, |_, g| g) / n;
-        let along = lane_sum(grad, |c, g| g * normal[c]) / n;
-        grad.iter_mut().zip(normal).for_each(|(g, &x)| *g = scale * (*g - mean - x * along));
+        let mean_gx = lane_sum(grad, |c, g| g * normal[c]) / n;
+        grad.iter_mut().zip(normal).for_each(|(g, &x)| *g = scale * (*g - mean - x * mean_gx));
     }
 }
 dispatch!(fn norm_backward[T: Real](run: Run, weight: &[T], saved: [&[T]; 3], grad: &mut [T], sums: &mut [T]) = norm_backward_body);
@@ -286,7 +284,7 @@ mod tests {
 
     /// Applies activation and dropout by the unfused kernels. Returns the outputs of both.
     fn unfused(tail: &Tail, mut x: Vec<f64>, width: usize) -> (Vec<f64>, Vec<f64>) {
-        tail.activation.forward(&mut x);
+        x.iter_mut().for_each(|x| *x = tail.activation.at(*x));
         let mut y = x.clone();
         if let Some(mask) = tail.mask {
             dropout(&x, width, mask, &mut y);
@@ -299,7 +297,7 @@ mod tests {
         if let Some(mask) = tail.mask {
             dropout_in_place(grad, width, mask);
         }
-        tail.activation.backward(active, grad);
+        grad.iter_mut().zip(active).for_each(|(g, &y)| *g *= tail.activation.derivative_at_output(y));
     }
 
     #[test]
@@ -323,7 +321,7 @@ mod tests {
             let (x, g) = (noise::<f64>(1, rows * width), noise::<f64>(2, rows * width));
             let (weight, bias) = (noise::<f64>(3, width), noise::<f64>(4, width));
             let mut normal = x.clone();
-            let want_scales = layer_norm::normalize(&mut normal, width);
+            let want_scales = layer_norm::reference::normalize(&mut normal, width);
             let mut out = vec![0.0; x.len()];
             layer_norm::affine(&normal, &weight, &bias, &mut out);
             let (active, want) = unfused(&tail, out, width);
@@ -338,7 +336,7 @@ mod tests {
             let (mut want, mut want_weight, mut want_bias) = (g.clone(), vec![1.0; width], vec![2.0; width]);
             unfused_backward(&tail, &active, &mut want, width);
             layer_norm::affine_backward(&normal, &want, &mut want_weight, &mut want_bias);
-            layer_norm::backward(&normal, &want_scales, &weight, &mut want);
+            layer_norm::reference::backward(&normal, &want_scales, &weight, &mut want);
             let (mut got, mut dw, mut db) = (g, vec![1.0; width], vec![2.0; width]);
             let saved = [&got_normal[..], &scales, &y];
             tail.layer_norm_backward(&weight, saved, &mut got, [&mut dw, &mut db]);
