@@ -129,7 +129,7 @@ impl Comm {
 
     /// Sets the position of this rank in its work. Heartbeats carry it to the other ranks, whose errors name the last
     /// known position of a lost rank. Does not block.
-    pub fn at(&self, position: Position) {
+    pub fn set_position(&self, position: Position) {
         self.shared().set_position(position);
     }
 

@@ -91,7 +91,7 @@ impl<'a> Peers<'a> {
     /// Reports where this rank is, for heartbeats and traces.
     pub fn enter(&self, stage: usize, phase: &'static str) {
         let Tag { epoch, step, chunk, .. } = self.features;
-        self.link.comm.at(Position { epoch, step, layer: stage as u16, chunk, phase });
+        self.link.comm.set_position(Position { epoch, step, layer: stage as u16, chunk, phase });
     }
 
     /// Records a span of computation until the guard is dropped, if the run is traced.
