@@ -178,7 +178,7 @@ impl Comm {
     }
 
     /// Blocks until a failure of any rank is known, at most for the deadline.
-    pub fn hear_failure(&self) {
+    pub fn wait_for_failure(&self) {
         self.shared().inbox.wait_for_failure(self.shared().deadline());
     }
 

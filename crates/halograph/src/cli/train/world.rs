@@ -100,7 +100,7 @@ pub fn run(args: &Args, settings: &[Setting], comm: Comm) -> anyhow::Result<Exit
         comm.fail(&error.to_string());
         return Ok(code);
     }
-    comm.hear_failure();
+    comm.wait_for_failure();
     std::thread::sleep(COURTESY);
     Ok(code(&error))
 }
