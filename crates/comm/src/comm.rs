@@ -183,7 +183,7 @@ impl Comm {
     }
 
     /// Returns whether the failure was reported by another rank, which then has the details.
-    pub fn was_told(&self) -> bool {
+    pub fn failure_is_remote(&self) -> bool {
         self.shared().inbox.failure_is_remote()
     }
 

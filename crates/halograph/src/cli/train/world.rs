@@ -112,7 +112,7 @@ fn is_for_this_rank(error: &anyhow::Error, comm: &Comm) -> bool {
         Some(train::Error::Ranks(comm::Error::Mismatch { .. }) | train::Error::Diverged { .. }) => {
             comm.rank() == 0
         }
-        _ => !comm.was_told(),
+        _ => !comm.failure_is_remote(),
     }
 }
 
