@@ -160,15 +160,15 @@ impl Comm {
     }
 
     /// Returns a handle for the next message from rank `from` with `tag`. Does not block.
-    pub fn receive(&self, from: usize, tag: Tag) -> Receiving {
+    pub fn receive(&self, from: usize, tag: Tag) -> ReceiveRequest {
         self.receive_as(from, self.group.key(Kind::User, tag))
     }
 
     /// Returns a handle for the next message from rank `from` with a key instead of a tag. Does not block.
-    pub(crate) fn receive_as(&self, from: usize, key: Key) -> Receiving {
+    pub(crate) fn receive_as(&self, from: usize, key: Key) -> ReceiveRequest {
         let from = self.group.world_rank(from);
         let since = self.shared().recorder.now().filter(|_| key.tag.purpose != Purpose::Control);
-        Receiving { shared: self.shared().clone(), from, key, since }
+        ReceiveRequest { shared: self.shared().clone(), from, key, since }
     }
 
     /// Reports a failure of this rank to all ranks. Every wait on every rank ends with the first failure of any rank.
@@ -270,7 +270,7 @@ impl Drop for Lifetime {
 
 /// Handle for a message to be received.
 #[must_use = "the message is what `wait` returns"]
-pub struct Receiving {
+pub struct ReceiveRequest {
     shared: Arc<Shared>,
     /// World rank of the sender.
     from: usize,
@@ -278,7 +278,7 @@ pub struct Receiving {
     since: Option<Instant>,
 }
 
-impl Receiving {
+impl ReceiveRequest {
     /// Blocks until the message has arrived and returns it.
     pub fn wait(self) -> Result<Message> {
         Ok(self.wait_timed()?.0)
@@ -286,7 +286,7 @@ impl Receiving {
 
     /// Blocks until the message has arrived; returns it and its time of arrival.
     pub fn wait_timed(self) -> Result<(Message, Instant)> {
-        let Receiving { shared, from, key, since } = self;
+        let ReceiveRequest { shared, from, key, since } = self;
         let next = shared.wait(key.tag, |state| state.next(from, key))?;
         let arrived = next.map_err(|_| shared.sender_left(from, key.tag))?;
         let name = || format!("{} from {from}", key.tag);
