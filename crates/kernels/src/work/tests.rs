@@ -2,7 +2,7 @@ use half::f16;
 
 use super::*;
 use crate::activation::Activation;
-use crate::aggregate::{Own, Weights, aggregate, aggregate_half};
+use crate::aggregate::{SelfLoops, Weights, aggregate, aggregate_half};
 use crate::attention::{Attention, Saved, mean_of_heads, score, score_backward};
 use crate::batch_norm::{self, Moments};
 use crate::buffer::Buffer;
@@ -104,8 +104,8 @@ fn aggregations_count_one_row_per_entry() {
     assert_eq!(cost, Cost { kind: kind(WIDTH * F, SIZE), flops: 0, bytes });
 
     let (by_source, by_row) = ([1.0; ROWS], [1.0; 3]);
-    let own = Some(Own { weight: &by_row[..2], out_first: 0, x_first: 0 });
-    let weights = Weights { source: Some(&by_source), destination: Some(&by_row), own };
+    let self_loops = Some(SelfLoops { weight: &by_row[..2], out_first: 0, x_first: 0 });
+    let weights = Weights { source: Some(&by_source), destination: Some(&by_row), self_loops };
     let (_, weighted) = only(|| aggregate(PATTERN, weights, &x, WIDTH, &mut out));
     assert_eq!(weighted.bytes, bytes + ((ROWS + 3) * F + 2 * (WIDTH + 1) * F) as u64);
 
