@@ -66,7 +66,7 @@ static POOLING: AtomicBool = AtomicBool::new(true);
 
 /// Runs `work` with the pool disabled, so that dropped memory is freed at once: for measuring peak memory. Affects the
 /// whole process; other threads should not use buffers meanwhile.
-pub fn without_keeping<R>(work: impl FnOnce() -> R) -> R {
+pub fn without_pool<R>(work: impl FnOnce() -> R) -> R {
     /// Enables the pool again, also after a panic.
     struct Enable;
     impl Drop for Enable {
