@@ -39,7 +39,8 @@ impl FeatureSource for Noise {
         sink: &mut dyn FnMut(&[f32]) -> std::result::Result<(), halograph_graph::Error>,
     ) -> std::result::Result<(), halograph_graph::Error> {
         let key = Key::new(1, "noise");
-        (0..self.0 as u64).try_for_each(|v| sink(&[0, 1, 2, 3, 4, 5, 6, 7].map(|c| key.bell(8 * v + c))))
+        (0..self.0 as u64)
+            .try_for_each(|v| sink(&[0, 1, 2, 3, 4, 5, 6, 7].map(|c| key.approx_normal(8 * v + c))))
     }
     fn place(&self, row: usize, column: usize) -> String {
         format!("row {row}, column {column}")
