@@ -160,7 +160,7 @@ impl<T: Real> BatchNorm<T> {
 
     /// From the gradient of the output to that of the input, given the `sums` over all rows of all ranks.
     pub fn backward(&self, mut grad: Matrix<T>, sums: &NormSums<T>, cache: &NormCache<T>) -> Matrix<T> {
-        let sums = GradSums { count: sums.count, along: &sums.along, plain: &sums.plain };
+        let sums = GradSums { count: sums.count, weight_grad: &sums.along, bias_grad: &sums.plain };
         let normal = cache.normal.data();
         batch_norm::backward(normal, &cache.scales, &self.weight.value, Some(sums), grad.data_mut());
         grad
