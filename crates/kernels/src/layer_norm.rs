@@ -1,5 +1,5 @@
 //! Layer normalisation: normalises every row to mean 0 and variance 1, then applies an affine map.
-//! [`crate::tail`] computes it; this module has its parameters and the affine map, which batch norm uses too.
+//! [`crate::epilogue`] computes it; this module has its parameters and the affine map, which batch norm uses too.
 //!
 //! Ba, Kiros, Hinton, *Layer Normalization* (2016):
 //! `y = (x - mean(x)) / sqrt(var(x) + eps) * w + b`, with the biased variance over the columns of a row.

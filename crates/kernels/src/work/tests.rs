@@ -7,12 +7,12 @@ use crate::attention::{Attention, Saved, mean_of_heads, score, score_backward};
 use crate::batch_norm::{self, Moments};
 use crate::buffer::Buffer;
 use crate::dropout::{Mask, dropout, dropout_in_place};
+use crate::epilogue::{Affine, Epilogue};
 use crate::gemm::{Mat, Start, Tall, add_outer, multiply};
 use crate::keyed::Key;
 use crate::loss::{bce_with_logits, cross_entropy};
 use crate::optim::{Adam, Sgd, squared_norm};
 use crate::sparse::Transpose;
-use crate::tail::{Affine, Tail};
 use crate::{layer_norm, rows};
 
 /// Bytes of a number.
@@ -198,18 +198,18 @@ fn row_wise_kernels_count_their_matrices() {
 }
 
 #[test]
-fn norms_and_tails_count_their_matrices() {
+fn norms_and_epilogues_count_their_matrices() {
     let (x, mut y, mut z) = ([1.0f32; ALL], [1.0f32; ALL], [1.0f32; ALL]);
     let (w, mut dw, mut db) = ([1.0f32; WIDTH], [0.0f32; WIDTH], [0.0f32; WIDTH]);
     let mut scales = [1.0f32; ROWS];
-    let tail = Tail { activation: Activation::Relu, mask: None };
-    assert_stream(SIZE, SIZE, || tail.forward(&mut y, WIDTH));
-    assert_stream(2 * SIZE, SIZE, || tail.backward(&x, &mut y, WIDTH));
+    let epilogue = Epilogue { activation: Activation::Relu, mask: None };
+    assert_stream(SIZE, SIZE, || epilogue.forward(&mut y, WIDTH));
+    assert_stream(2 * SIZE, SIZE, || epilogue.backward(&x, &mut y, WIDTH));
     assert_stream(SIZE, 2 * SIZE + ROWS * F, || {
-        tail.layer_norm(Affine { weight: &w, bias: &w }, &mut y, &mut scales, &mut z);
+        epilogue.layer_norm(Affine { weight: &w, bias: &w }, &mut y, &mut scales, &mut z);
     });
     assert_stream(3 * SIZE + ROWS * F, SIZE, || {
-        tail.layer_norm_backward(&w, [&x, &scales, &z], &mut y, [&mut dw, &mut db]);
+        epilogue.layer_norm_backward(&w, [&x, &scales, &z], &mut y, [&mut dw, &mut db]);
     });
     assert_stream(SIZE, SIZE, || layer_norm::affine(&x, &w, &w, &mut y));
     assert_stream(2 * SIZE, 0, || layer_norm::affine_backward(&x, &y, &mut dw, &mut db));
