@@ -111,7 +111,7 @@ impl<T: Pod> Buffer<T> {
     /// Allocates `len` zeros.
     pub fn zeros(len: usize) -> Self {
         let mut buffer = Self::unspecified(len);
-        let _work = work::begin("zeros", || Cost::stream(0, len * size_of::<T>()));
+        let _work = work::begin("zero fill", || Cost::stream(0, len * size_of::<T>()));
         buffer.lines.par_chunks_mut(CHUNK / LINE).for_each(|lines| lines.fill(Line::zeroed()));
         buffer
     }

@@ -49,7 +49,7 @@ impl Epilogue<'_> {
         if width == 0 || self.is_identity() {
             return;
         }
-        let _work = work::begin("tail", || Cost::stream(size_of_val(x), size_of_val(x)));
+        let _work = work::begin("activation and dropout", || Cost::stream(size_of_val(x), size_of_val(x)));
         x.par_chunks_mut(RUN * width).enumerate().for_each(|(run, x)| {
             plain_forward::<T>(Level::best(), self.run(run), x, width);
         });
@@ -63,7 +63,7 @@ impl Epilogue<'_> {
             return;
         }
         let size = size_of_val(y);
-        let _work = work::begin("tail backward", || Cost::stream(2 * size, size));
+        let _work = work::begin("activation and dropout backward", || Cost::stream(2 * size, size));
         grad.par_chunks_mut(RUN * width).zip(y.par_chunks(RUN * width)).enumerate().for_each(
             |(run, (grad, y))| {
                 plain_backward::<T>(Level::best(), self.run(run), y, grad, width);
@@ -80,7 +80,7 @@ impl Epilogue<'_> {
             return;
         }
         let (size, more) = (size_of_val(x), size_of_val(scales));
-        let _work = work::begin("norm and tail", || Cost::stream(size, 2 * size + more));
+        let _work = work::begin("norm, activation and dropout", || Cost::stream(size, 2 * size + more));
         let runs = x.par_chunks_mut(RUN * width).zip(y.par_chunks_mut(RUN * width));
         runs.zip(scales.par_chunks_mut(RUN)).enumerate().for_each(|(run, ((x, y), scales))| {
             norm_forward::<T>(Level::best(), self.run(run), affine, x, scales, y);
@@ -102,7 +102,8 @@ impl Epilogue<'_> {
             return;
         }
         let (size, more) = (size_of_val(y), size_of_val(scales));
-        let _work = work::begin("norm and tail backward", || Cost::stream(3 * size + more, size));
+        let _work =
+            work::begin("norm, activation and dropout backward", || Cost::stream(3 * size + more, size));
         let runs = grad.par_chunks_mut(RUN * width).zip(y.par_chunks(RUN * width));
         let runs = runs.zip(normal.par_chunks(RUN * width).zip(scales.par_chunks(RUN)));
         let sums = runs.enumerate().map(|(run, ((grad, y), (normal, scales)))| {

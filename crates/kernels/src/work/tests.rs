@@ -45,7 +45,7 @@ fn calls_outside_of_a_recording_are_not_recorded() {
     let work = || rows::scale(2.0f32, &mut [1.0; 4]);
     work();
     let ((), done) = record(|| (0..3).for_each(|_| work()));
-    assert_eq!(done.iter().map(|w| w.kernel).collect::<Vec<_>>(), ["scaling"; 3]);
+    assert_eq!(done.iter().map(|w| w.kernel).collect::<Vec<_>>(), ["scale"; 3]);
     work();
     assert!(record(|| ()).1.is_empty());
 }
@@ -58,7 +58,7 @@ fn only_the_outermost_of_nested_kernels_is_recorded() {
         drop(outer);
         rows::scale(2.0f32, &mut [1.0; 4]);
     });
-    assert_eq!(done.iter().map(|w| w.kernel).collect::<Vec<_>>(), ["outer", "scaling"]);
+    assert_eq!(done.iter().map(|w| w.kernel).collect::<Vec<_>>(), ["outer", "scale"]);
 }
 
 #[test]
@@ -67,8 +67,8 @@ fn recordings_may_be_nested_and_survive_a_panic() {
         rows::scale(2.0f32, &mut [1.0; 4]);
         record(|| rows::add_row(&mut [1.0f32; 4], &[1.0])).1
     });
-    assert_eq!((inner[0].kernel, inner.len()), ("bias", 1));
-    assert_eq!((outer[0].kernel, outer.len()), ("scaling", 1));
+    assert_eq!((inner[0].kernel, inner.len()), ("add bias", 1));
+    assert_eq!((outer[0].kernel, outer.len()), ("scale", 1));
     let caught = std::panic::catch_unwind(|| record(|| rows::add_scaled(1.0f32, &[1.0], &mut [])));
     assert!(caught.is_err());
     assert!(STATE.get() == State::Off);
