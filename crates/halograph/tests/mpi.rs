@@ -390,10 +390,10 @@ fn ranks_that_are_killed_or_stopped_end_all_and_cost_nothing() {
     place.ok(&format!("train g {LONG} --ranks 3 --out fresh"));
     place.ok(&format!("train g {LONG} --ranks 3 {stale} --out stale"));
     for (name, rank, cause, strategy, whole) in [
-        ("-KILL", 1, "is gone", stale, "stale"),
-        ("-STOP", 2, "was lost", stale, "stale"),
-        ("-KILL", 0, "is gone", "", "fresh"),
-        ("-STOP", 0, "was lost", "", "fresh"),
+        ("-KILL", 1, "exited without reporting", stale, "stale"),
+        ("-STOP", 2, "sent nothing for", stale, "stale"),
+        ("-KILL", 0, "exited without reporting", "", "fresh"),
+        ("-STOP", 0, "sent nothing for", "", "fresh"),
     ] {
         let _ = fs::remove_dir_all(place.path("r"));
         let launcher = place.start(&format!("{LAUNCH} 3 H train g {LONG} {strategy} --out r"));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use halograph_graph::block::Block;
 use halograph_kernels::Real;
 use halograph_kernels::aggregate::{
-    Own, Weights, add_aggregate, add_aggregate_half, aggregate, aggregate_half,
+    SelfLoops, Weights, add_aggregate, add_aggregate_half, aggregate, aggregate_half,
 };
 use halograph_kernels::buffer::Buffer;
 use rayon::prelude::*;
@@ -69,12 +69,12 @@ impl<T: Real> Propagation<T> {
 
     fn weights(&self, block: &Block) -> Weights<'_, T> {
         let x_first = block.destinations().start;
-        let own = self.own.as_ref().map(|own| Own { weight: own, out_first: 0, x_first });
-        Weights { source: self.source.as_deref(), destination: self.destination.as_deref(), own }
+        let own = self.own.as_ref().map(|own| SelfLoops { weight: own, out_first: 0, x_first });
+        Weights { source: self.source.as_deref(), destination: self.destination.as_deref(), self_loops: own }
     }
 
     fn halo_weights(&self) -> Weights<'_, T> {
-        Weights { source: self.halo.as_deref(), destination: self.destination.as_deref(), own: None }
+        Weights { source: self.halo.as_deref(), destination: self.destination.as_deref(), self_loops: None }
     }
 
     /// Adds the terms of halo rows to destination rows.

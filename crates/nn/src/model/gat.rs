@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use halograph_graph::block::{Block, Halo};
 use halograph_kernels::attention::{
-    Attention, Mask, RowFacts, Saved, mean_of_heads, merge, score, score_backward,
+    Attention, Mask, RowStats, Saved, mean_of_heads, merge, score, score_backward,
 };
 use halograph_kernels::gemm::{Start, Tall};
 use halograph_kernels::{Real, rows};
@@ -81,7 +81,7 @@ pub struct GatCache<T: Real> {
     halo: Arc<Matrix<T>>,
     halo_destination: Matrix<T>,
     /// What gradients of messages need of destinations, once it was made.
-    facts: Option<RowFacts<T>>,
+    facts: Option<RowStats<T>>,
     /// Gradient of the destination scores, in these owned rows.
     destination_grad: (Range<usize>, Matrix<T>),
 }
@@ -173,7 +173,7 @@ impl<T: Real> Gat<T> {
         grad: &Matrix<T>,
         pass: &Pass<T>,
         cache: &mut GatCache<T>,
-    ) -> RowFacts<T> {
+    ) -> RowStats<T> {
         let mut destination_grad = Matrix::unspecified(block.destinations().len(), self.heads());
         let attention = self.attention(block.without_loops(), pass, &cache.received, &cache.destination);
         let forward = (&cache.saved, cache.aggregated.data());

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use halograph_graph::block::Block;
 use halograph_kernels::activation::Activation;
-use halograph_kernels::tail::Tail;
+use halograph_kernels::epilogue::Epilogue;
 use halograph_kernels::{Real, rows};
 
 use super::build::Builder;
@@ -88,8 +88,8 @@ impl<T: Real, C> Residual<T, C> {
         Residual { conv: conv(&scope.child("conv")), norm, activation, dropout }
     }
 
-    fn tail<'a>(&self, pass: &Pass<'a, T>) -> Tail<'a> {
-        Tail { activation: self.activation, mask: pass.mask(self.dropout) }
+    fn tail<'a>(&self, pass: &Pass<'a, T>) -> Epilogue<'a> {
+        Epilogue { activation: self.activation, mask: pass.mask(self.dropout) }
     }
 }
 

@@ -7,7 +7,7 @@ use halograph_kernels::Real;
 use halograph_kernels::activation::Activation;
 use halograph_kernels::batch_norm::Moments;
 use halograph_kernels::dropout::Mask;
-use halograph_kernels::tail::Tail;
+use halograph_kernels::epilogue::Epilogue;
 
 use super::NormKind;
 use crate::erased::{AnyCache, AnyLayer, ErasedLayer};
@@ -106,7 +106,7 @@ impl<T: Real> Stage<T> {
         cache: &mut StageCache<T>,
         merge: impl FnOnce(&mut Moments<T>),
     ) -> Arc<Matrix<T>> {
-        let tail = Tail { activation: self.activation, mask };
+        let tail = Epilogue { activation: self.activation, mask };
         let out = match &mut self.norm {
             None => finish(x, &tail),
             Some(Norm::Layer(norm)) => norm.forward(x, &tail, &mut cache.norm),
@@ -124,7 +124,7 @@ impl<T: Real> Stage<T> {
     }
 
     /// Whether the backward through norm and non-linearity reads what they gave.
-    fn needs_output(&self, tail: &Tail) -> bool {
+    fn needs_output(&self, tail: &Epilogue) -> bool {
         !tail.is_identity() || matches!(self.norm, Some(Norm::Layer(_)))
     }
 
@@ -137,7 +137,7 @@ impl<T: Real> Stage<T> {
         cache: &mut StageCache<T>,
         total: impl FnOnce(&mut NormSums<T>),
     ) -> Matrix<T> {
-        let tail = Tail { activation: self.activation, mask };
+        let tail = Epilogue { activation: self.activation, mask };
         // Nobody needs them afterwards, but somebody their memory.
         let (norm_cache, output) = (std::mem::take(&mut cache.norm), std::mem::take(&mut cache.output));
         if let Some(Norm::Layer(norm)) = &mut self.norm {
@@ -157,7 +157,7 @@ impl<T: Real> Stage<T> {
 
     /// Norm and non-linearity in evaluation.
     pub fn evaluate(&self, x: Matrix<T>) -> Matrix<T> {
-        let tail = Tail { activation: self.activation, mask: None };
+        let tail = Epilogue { activation: self.activation, mask: None };
         match &self.norm {
             None => finish(x, &tail),
             Some(Norm::Layer(norm)) => norm.forward(x, &tail, &mut NormCache::default()),
@@ -186,7 +186,7 @@ impl<T: Real> Stage<T> {
     }
 }
 
-fn finish<T: Real>(mut x: Matrix<T>, tail: &Tail) -> Matrix<T> {
+fn finish<T: Real>(mut x: Matrix<T>, tail: &Epilogue) -> Matrix<T> {
     let width = x.cols();
     tail.forward(x.data_mut(), width);
     x
