@@ -2,7 +2,7 @@
 """Write the fixtures of crates/train/tests/it/parity.rs: what PyTorch and PyG compute for small models.
 
     pip install torch==2.15.0 torch_geometric==2.8.1 numpy==2.4.6 safetensors==0.7.0
-    python scripts/parity.py            # rewrites crates/train/tests/parity/*.safetensors
+    python scripts/parity.py [CASE…]    # rewrites crates/train/tests/parity/CASE.safetensors, without CASE all of them
 
 One file per case, in float64. State of crates/nn reads floats only, so integers are stored as floats too:
 
@@ -16,6 +16,11 @@ One file per case, in float64. State of crates/nn reads floats only, so integers
     losses          before each of STEPS steps of Adam
     final.*         the state dict after them, running statistics included
     final_logits    in evaluation, after them
+
+The case optimizer_f32 holds steps of Adam and AdamW that PyTorch took in single precision:
+
+    gradients       STEPS x SIZE
+    adam, adamw     SIZE parameters after each step, which were zero before the first
 """
 
 import sys
@@ -32,11 +37,12 @@ import torch.nn.functional as F
 from safetensors.numpy import save_file
 from torch import nn
 from torch_geometric.nn import GCN2Conv, SAGEConv
-from torch_geometric.nn.models import GAT, GCN, DeepGCNLayer, GraphSAGE
+from torch_geometric.nn.models import GAT, GCN, GIN, DeepGCNLayer, GraphSAGE
 from torch_geometric.nn.norm import LayerNorm
 
 NODES, INPUTS, HIDDEN, CLASSES, LAYERS = 20, 6, 8, 3, 3
 STEPS = 10
+SIZE = 200  # of the parameter in optimizer_f32
 FIXTURES = Path(__file__).resolve().parent.parent / "crates/train/tests/parity"
 
 
@@ -105,6 +111,12 @@ CASES = {
     "gcn_multi_label": stack(GCN),
     "gcn_directed": stack(GCN),
     "gat_directed": stack(GAT, heads=2, act="elu"),
+    "gin": stack(GIN),
+    "gin_layer_norm": stack(GIN, norm="LayerNorm", norm_kwargs={"mode": "node"}),
+    "gin_batch_norm": stack(GIN, norm="BatchNorm"),
+    "gin_train_eps": stack(GIN, train_eps=True),
+    "gin_train_eps_batch_norm": stack(GIN, train_eps=True, norm="BatchNorm"),
+    "gin_directed": stack(GIN, train_eps=True),
 }
 
 
@@ -121,7 +133,7 @@ def graph(directed):
 
 
 def scramble(model):
-    """Sets biases, norms and running statistics to values other than their defaults, so that errors become visible."""
+    """Sets biases, norms, running statistics and GIN's eps to values in which errors show."""
     for tensor in model.state_dict().values():
         if tensor.dim() == 1:
             tensor += 0.3 * torch.rand_like(tensor)
@@ -172,12 +184,32 @@ def record(name):
     return out | {"losses": torch.stack(losses).detach(), "final_logits": evaluate(model, *inputs)}
 
 
+def optimizer_steps():
+    """Steps of Adam and AdamW in single precision, along gradients of all magnitudes."""
+    torch.manual_seed(1)
+    gradients = torch.randn(STEPS, SIZE) * 10.0 ** torch.linspace(-6, 2, SIZE)
+    out = {"gradients": gradients.float().double()}
+    for name, method in {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}.items():
+        p = torch.zeros(SIZE, dtype=torch.float32, requires_grad=True)
+        optimizer = method([p], lr=0.01, weight_decay=5e-4)
+        steps = []
+        for gradient in gradients:
+            p.grad = gradient.float()
+            optimizer.step()
+            steps.append(p.detach().double())
+        out[name] = torch.stack(steps)
+    return out
+
+
 def main():
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(1)
     FIXTURES.mkdir(exist_ok=True)
-    for name in CASES:
-        tensors = {key: tensor.contiguous().numpy() for key, tensor in record(name).items()}
+    cases = {name: record for name in CASES} | {"optimizer_f32": lambda _: optimizer_steps()}
+    if unknown := set(sys.argv[1:]) - set(cases):
+        sys.exit(f"parity.py: {', '.join(unknown)}: no such case; there are {', '.join(cases)}")
+    for name in sys.argv[1:] or cases:
+        tensors = {key: tensor.contiguous().numpy() for key, tensor in cases[name](name).items()}
         path = FIXTURES / f"{name}.safetensors"
         save_file(tensors, path)
         print(f"{path.name}: {path.stat().st_size} bytes")

@@ -5,7 +5,7 @@
     halograph predict RUN -o logits.npy
     python scripts/pyg-load.py RUN DATA logits.npy
 
-Builds PyG's own GCN, GraphSAGE or GAT as RUN/run.json describes it, loads RUN/model.safetensors into it (strictly),
+Builds PyG's own GCN, GraphSAGE, GAT or GIN as RUN/run.json describes it, loads RUN/model.safetensors into it (strictly),
 computes the logits of every node of the dataset directory DATA and compares them with LOGITS.npy. Prints the largest
 difference; exits 1 if it is above 1e-4 or if anything is not as it should be.
 """
@@ -22,7 +22,7 @@ from torch_geometric.utils import add_remaining_self_loops
 
 TOLERANCE = 1e-4
 TRAIN = 1  # in split.npy
-MODELS = {"gcn": models.GCN, "sage": models.GraphSAGE, "gat": models.GAT}
+MODELS = {"gcn": models.GCN, "sage": models.GraphSAGE, "gat": models.GAT, "gin": models.GIN}
 NORMS = {
     "none": {},
     "layer": {"norm": "LayerNorm", "norm_kwargs": {"mode": "node"}},
@@ -38,9 +38,9 @@ def build(spec, inputs, outputs):
         sys.exit(f"model.linear_layers = {spec['linear_layers']}: PyG's models have no dense layers at the end")
     if spec["kind"] == "gat" and spec["output_heads"] not in (0, spec["heads"]):
         sys.exit(f"model.output_heads = {spec['output_heads']}: PyG's GAT has as many heads in its last layer as in the others")
-    heads = {"heads": spec["heads"]} if spec["kind"] == "gat" else {}
+    options = {"gat": {"heads": spec["heads"]}, "gin": {"train_eps": spec.get("train_eps", False)}}.get(spec["kind"], {})
     sizes = inputs, spec["hidden"], spec["layers"], outputs
-    return MODELS[spec["kind"]](*sizes, act=spec["activation"], **NORMS[spec["norm"]], **heads)
+    return MODELS[spec["kind"]](*sizes, act=spec["activation"], **NORMS[spec["norm"]], **options)
 
 
 def features(data, normalize):

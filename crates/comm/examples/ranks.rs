@@ -117,7 +117,7 @@ fn work(comm: &Comm) -> Result<()> {
     let start = Instant::now();
     let mut printed = false;
     for epoch in 0.. {
-        comm.at(Position::new("forward").epoch(epoch).layer(1));
+        comm.set_position(Position::new("forward").epoch(epoch).layer(1));
         let tag = Tag::new(Purpose::Features).epoch(epoch);
         comm.all_to_all(tag, vec![Message::of(&vec![epoch as f32; 50_000]); comm.size()])?;
         if !printed && start.elapsed() > Duration::from_secs(2) {

@@ -129,7 +129,7 @@ impl Comm {
 
     /// Sets the position of this rank in its work. Heartbeats carry it to the other ranks, whose errors name the last
     /// known position of a lost rank. Does not block.
-    pub fn at(&self, position: Position) {
+    pub fn set_position(&self, position: Position) {
         self.shared().set_position(position);
     }
 
@@ -160,15 +160,15 @@ impl Comm {
     }
 
     /// Returns a handle for the next message from rank `from` with `tag`. Does not block.
-    pub fn receive(&self, from: usize, tag: Tag) -> Receiving {
+    pub fn receive(&self, from: usize, tag: Tag) -> ReceiveRequest {
         self.receive_as(from, self.group.key(Kind::User, tag))
     }
 
     /// Returns a handle for the next message from rank `from` with a key instead of a tag. Does not block.
-    pub(crate) fn receive_as(&self, from: usize, key: Key) -> Receiving {
+    pub(crate) fn receive_as(&self, from: usize, key: Key) -> ReceiveRequest {
         let from = self.group.world_rank(from);
         let since = self.shared().recorder.now().filter(|_| key.tag.purpose != Purpose::Control);
-        Receiving { shared: self.shared().clone(), from, key, since }
+        ReceiveRequest { shared: self.shared().clone(), from, key, since }
     }
 
     /// Reports a failure of this rank to all ranks. Every wait on every rank ends with the first failure of any rank.
@@ -178,7 +178,7 @@ impl Comm {
     }
 
     /// Blocks until a failure of any rank is known, at most for the deadline.
-    pub fn hear_failure(&self) {
+    pub fn wait_for_failure(&self) {
         self.shared().inbox.wait_for_failure(self.shared().deadline());
     }
 
@@ -188,7 +188,7 @@ impl Comm {
     }
 
     /// Returns whether the failure was reported by another rank, which then has the details.
-    pub fn was_told(&self) -> bool {
+    pub fn failure_is_remote(&self) -> bool {
         self.shared().inbox.failure_is_remote()
     }
 
@@ -275,7 +275,7 @@ impl Drop for Lifetime {
 
 /// Handle for a message to be received.
 #[must_use = "the message is what `wait` returns"]
-pub struct Receiving {
+pub struct ReceiveRequest {
     shared: Arc<Shared>,
     /// World rank of the sender.
     from: usize,
@@ -283,12 +283,7 @@ pub struct Receiving {
     since: Option<Instant>,
 }
 
-impl Receiving {
-    /// Returns whether [`Receiving::wait`] would return at once.
-    pub fn is_there(&self) -> bool {
-        self.shared.inbox.is_ready(self.from, self.key)
-    }
-
+impl ReceiveRequest {
     /// Blocks until the message has arrived and returns it.
     pub fn wait(self) -> Result<Message> {
         Ok(self.wait_timed()?.0)
@@ -296,7 +291,7 @@ impl Receiving {
 
     /// Blocks until the message has arrived; returns it and its time of arrival.
     pub fn wait_timed(self) -> Result<(Message, Instant)> {
-        let Receiving { shared, from, key, since } = self;
+        let ReceiveRequest { shared, from, key, since } = self;
         let next = shared.wait(key.tag, |state| state.next(from, key))?;
         let arrived = next.map_err(|_| shared.sender_left(from, key.tag))?;
         let name = || format!("{} from {from}", key.tag);

@@ -24,11 +24,6 @@ impl Counters {
         self.messages[purpose as usize]
     }
 
-    /// Returns the bytes sent for all purposes except control.
-    pub fn payload_bytes(&self) -> u64 {
-        self.bytes.iter().sum::<u64>() - self.bytes(Purpose::Control)
-    }
-
     /// Returns the messages sent for all purposes except control.
     pub fn payload_messages(&self) -> u64 {
         self.messages.iter().sum::<u64>() - self.messages(Purpose::Control)
@@ -75,7 +70,7 @@ mod tests {
         counters.add(Purpose::Features, 0);
         let now = counters.now();
         assert_eq!((now.bytes(Purpose::Control), now.messages(Purpose::Control)), (7, 1));
-        assert_eq!((now.payload_bytes(), now.payload_messages()), (100, 2));
+        assert_eq!((now.bytes(Purpose::Features), now.payload_messages()), (100, 2));
         assert_eq!(now.since(&before).bytes(Purpose::Control), 0);
         assert_eq!(now.since(&before).messages(Purpose::Features), 2);
     }

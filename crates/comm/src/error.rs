@@ -11,8 +11,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// No message or heartbeat of a rank arrived within the deadline.
     #[error(
-        "rank {rank} on {host} was lost: no sign of life for {silent_seconds} s, last heard of at {last}{}\n  help: \
-         look for what ended or stopped that process; a rank that is only slow still gives signs of life",
+        "rank {rank} on {host} sent nothing for {silent_seconds} s (timeout); last known position: {last}{}\n  help: \
+         check that process, its host and the network; a rank that computes for long still sends heartbeats",
         waiting(.waiting_for)
     )]
     Lost {
@@ -29,8 +29,8 @@ pub enum Error {
     },
     /// The process of a rank on this host ended without reporting a failure.
     #[error(
-        "rank {rank} on {host} is gone: its process ended without a word, last heard of at {last}\n  help: look for \
-         what ended that process: a signal, or a machine without memory"
+        "rank {rank} on {host} exited without reporting an error; last known position: {last}\n  help: check whether \
+         a signal or the out-of-memory killer ended its process"
     )]
     Exited {
         /// The rank.

@@ -167,12 +167,6 @@ impl Inbox {
         self.changed.notify_all();
     }
 
-    /// Returns whether a wait for the message of `from` with `key` would return at once.
-    pub(crate) fn is_ready(&self, from: usize, key: Key) -> bool {
-        let state = self.state();
-        state.failure.is_some() || state.peers[from].has_left || state.queues.contains_key(&(from, key))
-    }
-
     /// Returns the next message of `from` with `key`, if it has arrived or can no longer arrive.
     pub(crate) fn next(&self, from: usize, key: Key) -> Option<Result<Message, SenderLeft>> {
         self.state().next(from, key).map(|next| next.map(|arrived| arrived.message))
@@ -274,11 +268,10 @@ mod tests {
         for (from, key, value) in [(1, a, 10), (2, a, 20), (1, b, 30), (1, a, 11)] {
             inbox.deliver(from, key, Message::of(&[value as u64]));
         }
-        assert!(inbox.is_ready(2, a) && !inbox.is_ready(2, b));
         let order = [(1, b), (1, a), (2, a), (1, a)]
             .map(|(from, key)| number(&inbox.next(from, key).unwrap().unwrap()));
         assert_eq!(order, [30, 10, 20, 11]);
-        assert!(inbox.next(1, a).is_none() && inbox.state().queues.is_empty());
+        assert!(inbox.next(1, a).is_none() && inbox.next(2, b).is_none() && inbox.state().queues.is_empty());
     }
 
     #[test]

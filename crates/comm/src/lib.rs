@@ -42,7 +42,7 @@ mod trace;
 mod transport;
 mod wakeup;
 
-pub use comm::{Comm, Receiving};
+pub use comm::{Comm, ReceiveRequest};
 pub use counters::Counters;
 pub use error::{Error, Result};
 pub use handshake::handshake;
@@ -50,7 +50,7 @@ pub use launch::launched;
 pub use message::Message;
 pub use options::Options;
 pub use position::Position;
-pub use reduce::Reducing;
+pub use reduce::AllReduceRequest;
 pub use tag::{Purpose, Tag};
 pub use trace::{Span, SpanGuard, Track};
 pub use transport::Priority;

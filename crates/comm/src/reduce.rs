@@ -130,13 +130,13 @@ impl<T: Real> Reduction for AllReduce<T> {
 
 /// Handle for an all-reduce in progress.
 #[must_use = "the sum is what `wait` returns"]
-pub struct Reducing<T> {
+pub struct AllReduceRequest<T> {
     shared: Arc<Shared>,
     tag: Tag,
     result: ResultCell<T>,
 }
 
-impl<T: Real> Reducing<T> {
+impl<T: Real> AllReduceRequest<T> {
     /// Blocks until the all-reduce is done. Returns the sums.
     pub fn wait(self) -> Result<Buffer<T>> {
         Ok(self.wait_with_flags()?.0)
@@ -159,12 +159,12 @@ impl Comm {
 
     /// Starts an all-reduce as [`Comm::all_reduce`]. Does not block; collective. Several may be in progress; all
     /// ranks must start those with equal tags in the same order.
-    pub fn start_all_reduce<T: Real>(&self, tag: Tag, numbers: Buffer<T>) -> Reducing<T> {
+    pub fn start_all_reduce<T: Real>(&self, tag: Tag, numbers: Buffer<T>) -> AllReduceRequest<T> {
         self.start_all_reduce_with_flags(tag, numbers, 0)
     }
 
     /// Starts an all-reduce as [`Comm::start_all_reduce`] that also combines the flags of all ranks by bitwise OR, for
-    /// [`Reducing::wait_with_flags`].
+    /// [`AllReduceRequest::wait_with_flags`].
     ///
     /// Flags add neither messages nor payload bytes. Ranks that start the same all-reduce without flags contribute 0.
     pub fn start_all_reduce_with_flags<T: Real>(
@@ -172,11 +172,11 @@ impl Comm {
         tag: Tag,
         numbers: Buffer<T>,
         flags: u8,
-    ) -> Reducing<T> {
+    ) -> AllReduceRequest<T> {
         let (shared, group) = (self.shared().clone(), self.group().clone());
         let (len, size) = (numbers.len(), group.size());
         if size == 1 {
-            return Reducing { shared, tag, result: Arc::new(Mutex::new(Some((numbers, flags)))) };
+            return AllReduceRequest { shared, tag, result: Arc::new(Mutex::new(Some((numbers, flags)))) };
         }
         for to in group.others() {
             let addend = Message::of(&numbers[chunk(len, to, size)]).with_flags(flags);
@@ -194,7 +194,7 @@ impl Comm {
             result: result.clone(),
             done: false,
         }));
-        Reducing { shared, tag, result }
+        AllReduceRequest { shared, tag, result }
     }
 }
 

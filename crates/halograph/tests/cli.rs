@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use halograph_testing::SmallDisk;
+
 fn halograph(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_halograph")).args(args).output().expect("the binary runs")
 }
@@ -159,35 +161,13 @@ fn check_reports_a_damaged_file() {
     assert!(String::from_utf8_lossy(&out.stdout).contains("feat.npy: truncated"));
 }
 
-/// A tmpfs of 1 MiB, if this process may mount one.
-struct SmallDisk(tempfile::TempDir);
-
-impl SmallDisk {
-    fn mount() -> Option<SmallDisk> {
-        let folder = tempfile::tempdir().unwrap();
-        let mount = ["-t", "tmpfs", "-o", "size=1m", "tmpfs"];
-        let done = Command::new("mount").args(mount).arg(folder.path()).output().ok()?;
-        done.status.success().then_some(SmallDisk(folder))
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.0.path()).status();
-    }
-}
-
 #[test]
-#[expect(clippy::print_stderr, reason = "a skipped test says so")]
 fn a_full_disk_is_reported_and_leaves_no_files() {
-    let Some(disk) = SmallDisk::mount() else {
-        eprintln!("skipped: mounting a small tmpfs needs root");
-        return;
-    };
-    let out = disk.0.path().join("small");
+    let Some(disk) = SmallDisk::mount() else { return };
+    let out = disk.path().join("small");
     let message = fails(1, &["data", "make", "small", "-o", text(&out)]);
     assert!(message.contains("free"), "{message}");
-    assert!(entries(disk.0.path()).is_empty(), "{:?}", entries(disk.0.path()));
+    assert!(entries(disk.path()).is_empty(), "{:?}", entries(disk.path()));
     // The space for ids is not checked in advance: the disk fills up during writing.
     let tables = tempfile::tempdir().unwrap();
     let id = |v: usize| format!("{v}{}", "x".repeat(100_000));
@@ -196,7 +176,7 @@ fn a_full_disk_is_reported_and_leaves_no_files() {
     fs::write(tables.path().join("edges.csv"), format!("src,dst\n{},{}\n", id(0), id(1))).unwrap();
     let message = fails(1, &["data", "import", "csv", text(tables.path()), "-o", text(&out)]);
     assert!(message.contains("No space left"), "{message}");
-    assert!(entries(disk.0.path()).is_empty(), "{:?}", entries(disk.0.path()));
+    assert!(entries(disk.path()).is_empty(), "{:?}", entries(disk.path()));
 }
 
 /// Runs a line of bash in which `$H` is the binary and `$D` a folder; returns the exit code and standard error.

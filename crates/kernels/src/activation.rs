@@ -1,14 +1,11 @@
-//! Element-wise activations: forward and backward.
-
-use rayon::prelude::*;
+//! Element-wise activations and their derivatives.
 
 use crate::Real;
-use crate::work::{self, Cost};
 
-/// An activation function, applied in place.
+/// An activation function.
 ///
-/// The backward reads the *output*, which has the sign of the input, so the input need not be stored. At 0 the
-/// derivative is that of the negative side, as in PyTorch.
+/// The derivative is computed from the *output*, which has the sign of the input, so the input need not be stored. At 0
+/// it is that of the negative side, as in PyTorch.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Activation {
     /// `x`.
@@ -36,33 +33,15 @@ impl Activation {
         }
     }
 
-    /// Returns the derivative at the input whose value is `y`.
+    /// Returns the derivative at the input whose output is `y`.
     #[inline]
-    pub fn slope_at<T: Real>(self, y: T) -> T {
+    pub fn derivative_at_output<T: Real>(self, y: T) -> T {
         match self {
             Activation::Identity => T::one(),
             _ if y > T::zero() => T::one(),
             Activation::Relu => T::zero(),
             Activation::Elu => y + T::one(),
             Activation::LeakyRelu(slope) => T::of(slope),
-        }
-    }
-
-    /// Replaces every `x` by its value.
-    pub fn forward<T: Real>(self, x: &mut [T]) {
-        if self != Activation::Identity {
-            let _work = work::begin("activation", || Cost::stream(size_of_val(x), size_of_val(x)));
-            x.par_iter_mut().for_each(|x| *x = self.at(*x));
-        }
-    }
-
-    /// Multiplies `grad` by the derivative; `output` is the result of [`Activation::forward`].
-    pub fn backward<T: Real>(self, output: &[T], grad: &mut [T]) {
-        assert_eq!(output.len(), grad.len(), "length of the gradient");
-        if self != Activation::Identity {
-            let size = size_of_val(output);
-            let _work = work::begin("activation backward", || Cost::stream(2 * size, size));
-            grad.par_iter_mut().zip(output).for_each(|(g, &y)| *g *= self.slope_at(y));
         }
     }
 }
@@ -85,23 +64,20 @@ mod tests {
             [-0.4, -0.1, 0.0, 3.0],
         ];
         for (activation, want) in ALL.into_iter().zip(want) {
-            let mut y = x;
-            activation.forward(&mut y);
-            assert_close(&y, &want, 1e-15);
+            assert_close(&x.map(|x| activation.at(x)), &want, 1e-15);
         }
     }
 
     #[test]
-    fn gradients_match_finite_differences() {
+    fn derivatives_match_finite_differences() {
         let (x, g) = (noise(1, 40), noise(2, 40));
         for activation in ALL {
-            let value = |x: &[f64]| {
-                let mut y = x.to_vec();
-                activation.forward(&mut y);
-                y
-            };
-            let mut grad = g.clone();
-            activation.backward(&value(&x), &mut grad);
+            let value = |x: &[f64]| x.iter().map(|&x| activation.at(x)).collect::<Vec<_>>();
+            let grad = value(&x)
+                .iter()
+                .zip(&g)
+                .map(|(&y, g)| g * activation.derivative_at_output(y))
+                .collect::<Vec<_>>();
             assert_gradient(&x, &grad, |x| dot(&g, &value(x)));
         }
     }

@@ -102,10 +102,10 @@ pub fn normalize<T: Real>(x: &mut [T], mean: &[T], scale: &[T]) {
 pub struct GradSums<'a, T> {
     /// Number of rows.
     pub count: u64,
-    /// `Σ g * x̂` of each column.
-    pub along: &'a [T],
-    /// `Σ g` of each column.
-    pub plain: &'a [T],
+    /// `Σ g * x̂` of each column: the gradient of the weight.
+    pub weight_grad: &'a [T],
+    /// `Σ g` of each column: the gradient of the bias.
+    pub bias_grad: &'a [T],
 }
 
 /// Computes the backward with respect to `x`: turns the gradient of the output into that of the input, in place.
@@ -120,8 +120,9 @@ pub fn backward<T: Real>(normal: &[T], scale: &[T], weight: &[T], sums: Option<G
     let _work = work::begin("batch norm backward", || Cost::stream(2 * size, size));
     grad.par_chunks_mut(width).zip(normal.par_chunks(width)).for_each(|(grad, normal)| {
         for (c, g) in grad.iter_mut().enumerate() {
-            let shared = sums
-                .map_or(T::zero(), |s| (s.plain[c] + normal[c] * s.along[c]) / T::of(s.count.max(1) as f64));
+            let shared = sums.map_or(T::zero(), |s| {
+                (s.bias_grad[c] + normal[c] * s.weight_grad[c]) / T::of(s.count.max(1) as f64)
+            });
             *g = weight[c] * scale[c] * (*g - shared);
         }
     });
@@ -176,12 +177,12 @@ mod tests {
         let scale = moments.scales();
         let mut normal = x.clone();
         normalize(&mut normal, &moments.mean, &scale);
-        let (mut along, mut plain) = (vec![0.0; WIDTH], vec![0.0; WIDTH]);
-        affine_backward(&normal, &g, &mut along, &mut plain);
+        let (mut weight_grad, mut bias_grad) = (vec![0.0; WIDTH], vec![0.0; WIDTH]);
+        affine_backward(&normal, &g, &mut weight_grad, &mut bias_grad);
         let mut dx = g.clone();
-        let sums = GradSums { count: moments.count, along: &along, plain: &plain };
+        let sums = GradSums { count: moments.count, weight_grad: &weight_grad, bias_grad: &bias_grad };
         backward(&normal, &scale, &weight, Some(sums), &mut dx);
         assert_gradient(&x, &dx, |x| dot(&g, &forward(x, &weight)));
-        assert_gradient(&weight, &along, |weight| dot(&g, &forward(&x, weight)));
+        assert_gradient(&weight, &weight_grad, |weight| dot(&g, &forward(&x, weight)));
     }
 }

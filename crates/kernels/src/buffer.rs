@@ -66,7 +66,7 @@ static POOLING: AtomicBool = AtomicBool::new(true);
 
 /// Runs `work` with the pool disabled, so that dropped memory is freed at once: for measuring peak memory. Affects the
 /// whole process; other threads should not use buffers meanwhile.
-pub fn without_keeping<R>(work: impl FnOnce() -> R) -> R {
+pub fn without_pool<R>(work: impl FnOnce() -> R) -> R {
     /// Enables the pool again, also after a panic.
     struct Enable;
     impl Drop for Enable {
@@ -111,7 +111,7 @@ impl<T: Pod> Buffer<T> {
     /// Allocates `len` zeros.
     pub fn zeros(len: usize) -> Self {
         let mut buffer = Self::unspecified(len);
-        let _work = work::begin("zeros", || Cost::stream(0, len * size_of::<T>()));
+        let _work = work::begin("zero fill", || Cost::stream(0, len * size_of::<T>()));
         buffer.lines.par_chunks_mut(CHUNK / LINE).for_each(|lines| lines.fill(Line::zeroed()));
         buffer
     }

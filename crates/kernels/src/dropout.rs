@@ -57,8 +57,8 @@ pub struct RowMask {
 
 impl RowMask {
     /// Returns whether the element in `column` is kept.
-    #[inline(always)]
-    pub fn keeps(&self, column: usize) -> bool {
+    #[cfg(test)]
+    fn keeps(&self, column: usize) -> bool {
         let bits = self.key.at((column / LANES) as u64);
         (bits >> (16 * (column % LANES))) as u16 >= self.threshold
     }

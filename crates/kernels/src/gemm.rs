@@ -142,7 +142,7 @@ pub fn multiply<T: Real>(alpha: T, a: Tall<T>, b: Mat<T>, start: Start<T>, c: &m
     if b.cols == 0 {
         return;
     }
-    let _work = work::begin("product", || Cost::product([a.rows, a.cols, b.cols], size_of::<T>()));
+    let _work = work::begin("GEMM", || Cost::product([a.rows, a.cols, b.cols], size_of::<T>()));
     c.par_chunks_mut(TASK_ROWS * pitch).enumerate().for_each(|(task, c)| {
         let rows = c.len() / pitch;
         let accumulate = initialize(start, c, b.cols, pitch);
@@ -171,7 +171,7 @@ fn initialize<T: Real>(start: Start<T>, c: &mut [T], cols: usize, pitch: usize) 
 pub fn add_outer<T: Real>(alpha: T, g: Tall<T>, x: Tall<T>, sum: &mut [T]) {
     assert_eq!(g.rows, x.rows, "equal numbers of rows");
     assert_eq!(sum.len(), g.cols * x.cols, "length of the sum");
-    let _work = work::begin("outer products", || Cost::outer(g.rows, [g.cols, x.cols], size_of::<T>()));
+    let _work = work::begin("weight gradient GEMM", || Cost::outer(g.rows, [g.cols, x.cols], size_of::<T>()));
     if sum.is_empty() {
         return;
     }

@@ -73,7 +73,7 @@ impl Key {
     ///
     /// Integer arithmetic and one multiplication give the same bits on every platform.
     #[inline]
-    pub fn bell(self, counter: u64) -> f32 {
+    pub fn approx_normal(self, counter: u64) -> f32 {
         let bits = self.at(counter);
         let sum = (bits & 0xFFFF) + ((bits >> 16) & 0xFFFF) + ((bits >> 32) & 0xFFFF) + (bits >> 48);
         // Four uniforms on 0..=65535: mean 131070, variance 4 * (65536^2 - 1) / 12.
@@ -112,7 +112,7 @@ mod tests {
         let key = Key::new(7, "split").with(3);
         assert_eq!(key.at(5), 0x0C5D_06CA_F034_D089);
         assert_eq!(
-            (key.unit(5), key.below(5, 1000), key.bell(5)),
+            (key.unit(5), key.below(5, 1000), key.approx_normal(5)),
             (0.048_294_472_260_937_53, 48, -0.298_383_38)
         );
     }
@@ -138,11 +138,11 @@ mod tests {
     }
 
     #[test]
-    fn bell_has_mean_0_and_variance_1() {
+    fn approx_normal_has_mean_0_and_variance_1() {
         let key = Key::new(5, "bell");
         let (mut sum, mut squares) = (0.0, 0.0);
         for i in 0..N {
-            let x = key.bell(i) as f64;
+            let x = key.approx_normal(i) as f64;
             sum += x;
             squares += x * x;
         }

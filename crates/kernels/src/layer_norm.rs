@@ -1,4 +1,5 @@
 //! Layer normalisation: normalises every row to mean 0 and variance 1, then applies an affine map.
+//! [`crate::epilogue`] computes it; this module has its parameters and the affine map, which batch norm uses too.
 //!
 //! Ba, Kiros, Hinton, *Layer Normalization* (2016):
 //! `y = (x - mean(x)) / sqrt(var(x) + eps) * w + b`, with the biased variance over the columns of a row.
@@ -11,26 +12,6 @@ use crate::work::{self, Cost};
 
 /// Added to the variance, as in PyTorch.
 pub const EPS: f64 = 1e-5;
-
-/// Normalises `x` (rows x `width`) to `x̂` in place, without the affine map. Returns `1 / sqrt(var + eps)` of each row.
-/// [`backward`] needs both. Allocates the result.
-pub fn normalize<T: Real>(x: &mut [T], width: usize) -> Vec<T> {
-    if width == 0 {
-        return Vec::new();
-    }
-    let _work = work::begin("layer norm", || Cost::stream(size_of_val(x), size_of_val(x)));
-    x.par_chunks_mut(width)
-        .map(|x| {
-            let n = T::of(width as f64);
-            let mean = x.iter().copied().sum::<T>() / n;
-            x.iter_mut().for_each(|x| *x -= mean);
-            let variance = x.iter().map(|&x| x * x).sum::<T>() / n;
-            let scale = (variance + T::of(EPS)).sqrt().recip();
-            x.iter_mut().for_each(|x| *x *= scale);
-            scale
-        })
-        .collect()
-}
 
 /// Computes `out = x̂ * weight + bias`, with `x̂` in `normal`.
 pub fn affine<T: Real>(normal: &[T], weight: &[T], bias: &[T], out: &mut [T]) {
@@ -47,8 +28,8 @@ pub fn affine<T: Real>(normal: &[T], weight: &[T], bias: &[T], out: &mut [T]) {
     });
 }
 
-/// Computes the backward of [`affine`] with respect to its parameters: `weight_grad += Σ_r g * x̂`, `bias_grad += Σ_r
-/// g`.
+/// Computes the backward of [`affine`] with respect to its parameters: `weight_grad += Σ_r g * x̂`,
+/// `bias_grad += Σ_r g`.
 pub fn affine_backward<T: Real>(normal: &[T], grad: &[T], weight_grad: &mut [T], bias_grad: &mut [T]) {
     assert_eq!(normal.len(), grad.len(), "length of the gradient");
     let width = weight_grad.len();
@@ -59,41 +40,53 @@ pub fn affine_backward<T: Real>(normal: &[T], grad: &[T], weight_grad: &mut [T],
     let mut sums = vec![T::zero(); 2 * width];
     sum_over_rows(grad.len() / width, &mut sums, |run, sums| {
         let run = run.start * width..run.end * width;
-        let (along, plain) = sums.split_at_mut(width);
+        let (weight_sums, bias_sums) = sums.split_at_mut(width);
         for (i, &g) in run.clone().zip(&grad[run]) {
-            along[i % width] += g * normal[i];
-            plain[i % width] += g;
+            weight_sums[i % width] += g * normal[i];
+            bias_sums[i % width] += g;
         }
     });
     weight_grad.iter_mut().zip(&sums[..width]).for_each(|(g, &s)| *g += s);
     bias_grad.iter_mut().zip(&sums[width..]).for_each(|(g, &s)| *g += s);
 }
 
-/// Computes the backward of [`normalize`] and [`affine`] with respect to `x`: turns the gradient of the output into
-/// that of the input, in place.
-///
-/// With `u = g * w`: `dx = scale * (u - mean(u) - x̂ * mean(u * x̂))`, means over the columns of a row.
-pub fn backward<T: Real>(normal: &[T], scales: &[T], weight: &[T], grad: &mut [T]) {
-    assert_eq!(normal.len(), grad.len(), "length of the gradient");
-    let width = weight.len();
-    if width == 0 {
-        return;
+/// Unfused layer norm, the reference for tests.
+#[cfg(test)]
+pub(crate) mod reference {
+    use super::EPS;
+
+    /// Normalises `x` (rows x `width`) to `x̂` in place. Returns `1 / sqrt(var + eps)` of each row.
+    pub(crate) fn normalize(x: &mut [f64], width: usize) -> Vec<f64> {
+        let n = width as f64;
+        let normalize_row = |x: &mut [f64]| {
+            let mean = x.iter().sum::<f64>() / n;
+            x.iter_mut().for_each(|x| *x -= mean);
+            let variance = x.iter().map(|x| x * x).sum::<f64>() / n;
+            let scale = (variance + EPS).sqrt().recip();
+            x.iter_mut().for_each(|x| *x *= scale);
+            scale
+        };
+        x.chunks_mut(width).map(normalize_row).collect()
     }
-    let size = size_of_val(normal);
-    let _work = work::begin("layer norm backward", || Cost::stream(2 * size + size_of_val(scales), size));
-    let n = T::of(width as f64);
-    grad.par_chunks_mut(width).zip(normal.par_chunks(width)).zip(scales).for_each(
-        |((grad, normal), &scale)| {
-            grad.iter_mut().zip(weight).for_each(|(g, &w)| *g *= w);
-            let mean = grad.iter().copied().sum::<T>() / n;
-            let along = grad.iter().zip(normal).map(|(&g, &x)| g * x).sum::<T>() / n;
-            grad.iter_mut().zip(normal).for_each(|(g, &x)| *g = scale * (*g - mean - x * along));
-        },
-    );
+
+    /// Turns the gradient of the output of norm and affine map into that of the input, in place.
+    ///
+    /// With `u = g * w`: `dx = scale * (u - mean(u) - x̂ * mean(u * x̂))`, means over the columns of a row.
+    pub(crate) fn backward(normal: &[f64], scales: &[f64], weight: &[f64], grad: &mut [f64]) {
+        let n = weight.len() as f64;
+        let rows = grad.chunks_mut(weight.len()).zip(normal.chunks(weight.len())).zip(scales);
+        for ((grad, normal), scale) in rows {
+            grad.iter_mut().zip(weight).for_each(|(g, w)| *g *= w);
+            let mean = grad.iter().sum::<f64>() / n;
+            let mean_gx = grad.iter().zip(normal).map(|(g, x)| g * x).sum::<f64>() / n;
+            grad.iter_mut().zip(normal).for_each(|(g, x)| *g = scale * (*g - mean - x * mean_gx));
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::reference::{backward, normalize};
     use super::*;
     use crate::testing::{assert_close, assert_gradient, dot, noise};
 

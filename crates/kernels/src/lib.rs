@@ -7,7 +7,7 @@
 //! | [`sparse`], [`mod@aggregate`], [`attention`] | CSR patterns, and weighted sums along their entries |
 //! | [`rows`] | gather, scatter-add, bias, column sums |
 //! | [`activation`], [`dropout`], [`layer_norm`], [`batch_norm`] | element-wise and row-wise passes, forward and backward |
-//! | [`tail`] | norm, activation and dropout fused into one pass |
+//! | [`epilogue`] | norm, activation and dropout fused into one pass |
 //! | [`loss`], [`optim`] | losses and optimiser steps |
 //! | [`buffer`] | pooled memory for large arrays |
 //! | [`simd`] | instruction sets, selected at run time |
@@ -23,6 +23,7 @@ pub mod attention;
 pub mod batch_norm;
 pub mod buffer;
 pub mod dropout;
+pub mod epilogue;
 pub mod gemm;
 pub mod keyed;
 pub mod layer_norm;
@@ -33,7 +34,6 @@ mod real;
 pub mod rows;
 pub mod simd;
 pub mod sparse;
-pub mod tail;
 #[cfg(test)]
 mod testing;
 pub mod work;

@@ -18,9 +18,8 @@ pub fn gather<E: Copy + Send + Sync>(x: &[E], width: usize, rows: &[u32], out: &
     if width == 0 {
         return;
     }
-    let _work = work::begin("gather of rows", || {
-        Cost::stream(size_of_val(out) + size_of_val(rows), size_of_val(out))
-    });
+    let _work =
+        work::begin("gather rows", || Cost::stream(size_of_val(out) + size_of_val(rows), size_of_val(out)));
     out.par_chunks_mut(width)
         .zip(rows)
         .for_each(|(out, &r)| out.copy_from_slice(&x[r as usize * width..(r as usize + 1) * width]));
@@ -34,7 +33,7 @@ pub fn scatter_add<T: Real>(x: &[T], width: usize, rows: &[u32], out: &mut [T]) 
         return;
     }
     let read = 2 * size_of_val(x) + size_of_val(rows);
-    let _work = work::begin("scatter of rows", || Cost::stream(read, size_of_val(x)));
+    let _work = work::begin("scatter-add rows", || Cost::stream(read, size_of_val(x)));
     let ascending = rows.is_sorted_by(|a, b| a < b);
     scatter_from(0, x, width, rows, ascending, out);
 }
@@ -61,14 +60,14 @@ fn scatter_from<T: Real>(first: u32, x: &[T], width: usize, rows: &[u32], ascend
 pub fn add_scaled<T: Real>(factor: T, x: &[T], out: &mut [T]) {
     assert_eq!(x.len(), out.len(), "length of the output");
     let size = size_of_val(x);
-    let _work = work::begin("sum of matrices", || Cost::stream(2 * size, size));
+    let _work = work::begin("scaled add", || Cost::stream(2 * size, size));
     let chunks = out.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK));
     chunks.for_each(|(out, x)| out.iter_mut().zip(x).for_each(|(o, &x)| *o += factor * x));
 }
 
 /// Computes `x *= factor`.
 pub fn scale<T: Real>(factor: T, x: &mut [T]) {
-    let _work = work::begin("scaling", || Cost::stream(size_of_val(x), size_of_val(x)));
+    let _work = work::begin("scale", || Cost::stream(size_of_val(x), size_of_val(x)));
     x.par_chunks_mut(CHUNK).for_each(|x| x.iter_mut().for_each(|x| *x *= factor));
 }
 
@@ -77,7 +76,7 @@ pub fn add_row<T: Real>(x: &mut [T], row: &[T]) {
     if row.is_empty() {
         return;
     }
-    let _work = work::begin("bias", || Cost::stream(size_of_val(x), size_of_val(x)));
+    let _work = work::begin("add bias", || Cost::stream(size_of_val(x), size_of_val(x)));
     x.par_chunks_mut(row.len()).for_each(|x| x.iter_mut().zip(row).for_each(|(x, &b)| *x += b));
 }
 

@@ -93,6 +93,10 @@ pub trait ErasedLayer<T: Real> {
     fn params(&self) -> Vec<&Param<T>>;
     #[doc(hidden)]
     fn params_mut(&mut self) -> Vec<&mut Param<T>>;
+    #[doc(hidden)]
+    fn buffers(&self) -> Vec<&Param<T>>;
+    #[doc(hidden)]
+    fn buffers_mut(&mut self) -> Vec<&mut Param<T>>;
 }
 
 /// Both directions at once: every layer is erased by calling it, every erased layer is a layer by calling what it hides.
@@ -117,6 +121,12 @@ macro_rules! forward {
             fn params_mut(&mut self) -> Vec<&mut Param<T>> {
                 Layer::params_mut(self)
             }
+            fn buffers(&self) -> Vec<&Param<T>> {
+                Layer::buffers(self)
+            }
+            fn buffers_mut(&mut self) -> Vec<&mut Param<T>> {
+                Layer::buffers_mut(self)
+            }
             $(fn $name(&self, $($arg: $type,)* pass: &Pass<T>, cache: &mut AnyCache) -> $out {
                 Layer::$name(self, $($arg,)* pass, cache.of())
             })*
@@ -139,6 +149,12 @@ macro_rules! forward {
             }
             fn params_mut(&mut self) -> Vec<&mut Param<T>> {
                 (**self).params_mut()
+            }
+            fn buffers(&self) -> Vec<&Param<T>> {
+                (**self).buffers()
+            }
+            fn buffers_mut(&mut self) -> Vec<&mut Param<T>> {
+                (**self).buffers_mut()
             }
             $(fn $name(&self, $($arg: $type,)* pass: &Pass<T>, cache: &mut AnyCache) -> $out {
                 (**self).$name($($arg,)* pass, cache)

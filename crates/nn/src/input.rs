@@ -1,5 +1,6 @@
 //! Rows that go into a layer: a matrix, or features kept in half precision.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -7,6 +8,7 @@ use half::f16;
 use halograph_kernels::Real;
 use halograph_kernels::dropout::{Mask, dropout, dropout_in_place};
 use halograph_kernels::gemm::Tall;
+use halograph_kernels::rows::add_scaled;
 use halograph_kernels::work::{self, Cost};
 use rayon::prelude::*;
 
@@ -77,6 +79,34 @@ impl<T: Real> Input<T> {
         }
     }
 
+    /// Returns the numbers of a run of rows in the working precision. Allocates if they are stored in half precision.
+    pub(crate) fn run(&self, rows: Range<usize>) -> Cow<'_, [T]> {
+        match self {
+            Input::Full(x) => Cow::Borrowed(x.run(rows)),
+            Input::Half(x) => {
+                let mut full = vec![T::zero(); rows.len() * x.cols()];
+                T::widen(x.run(rows), &mut full);
+                Cow::Owned(full)
+            }
+        }
+    }
+
+    /// Adds `share` times a run of rows to `out`.
+    pub(crate) fn add_scaled_to(&self, share: T, rows: Range<usize>, out: &mut Matrix<T>) {
+        const RUN: usize = 256;
+        if let Input::Full(x) = self {
+            return add_scaled(share, x.run(rows), out.data_mut());
+        }
+        let width = out.cols().max(1);
+        let read = rows.len() * width * size_of::<f16>() + size_of_val(out.data());
+        let _work = work::begin("sum of matrices", || Cost::stream(read, size_of_val(out.data())));
+        out.data_mut().par_chunks_mut(RUN * width).enumerate().for_each(|(run, out)| {
+            let first = rows.start + run * RUN;
+            let x = self.run(first..first + out.len() / width);
+            out.iter_mut().zip(x.iter()).for_each(|(out, &x)| *out += share * x);
+        });
+    }
+
     /// A copy of which some elements are dropped.
     #[must_use]
     pub fn dropped(&self, mask: Mask) -> Self {
@@ -114,5 +144,18 @@ mod tests {
         let input = Input::<f32>::Half(Arc::new(Matrix::new(2, 2, half)));
         assert_eq!((input.rows(), input.cols()), (2, 2));
         assert_eq!(input.full().data(), [1.0, -0.5, 3.25, 0.0]);
+        assert_eq!(*input.run(1..2), [3.25, 0.0]);
+    }
+
+    #[test]
+    fn rows_are_added_alike_in_both_precisions() {
+        let x: Vec<f32> = (0..1000).map(|i| (i % 9) as f32).collect();
+        let half = Matrix::new(500, 2, x.iter().map(|&x| f16::from_f32(x)).collect());
+        let inputs = [Input::Half(Arc::new(half)), Input::from(Matrix::new(500, 2, x.clone()))];
+        for input in inputs {
+            let mut out = Matrix::new(400, 2, vec![1.0; 800]);
+            input.add_scaled_to(0.5, 50..450, &mut out);
+            assert!(out.data().iter().zip(&x[100..]).all(|(&out, &x)| out == 1.0 + 0.5 * x));
+        }
     }
 }

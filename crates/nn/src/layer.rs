@@ -74,6 +74,13 @@ pub struct FinishGrad<T: Real> {
     pub initial: Option<T>,
 }
 
+impl<T: Real> FinishGrad<T> {
+    /// Returns the gradients of a layer that does not read [`Pass::initial`].
+    pub fn new(aggregated: Option<Arc<Matrix<T>>>) -> Self {
+        FinishGrad { aggregated, initial: None }
+    }
+}
+
 /// A layer over a [`Block`].
 pub trait Layer<T: Real> {
     /// What backwards need of their forwards.
@@ -164,6 +171,16 @@ pub trait Layer<T: Real> {
 
     /// All parameters.
     fn params_mut(&mut self) -> Vec<&mut Param<T>>;
+
+    /// Arrays of the state dict that are not trained.
+    fn buffers(&self) -> Vec<&Param<T>> {
+        Vec::new()
+    }
+
+    /// Arrays of the state dict that are not trained.
+    fn buffers_mut(&mut self) -> Vec<&mut Param<T>> {
+        Vec::new()
+    }
 }
 
 /// On which side of the aggregation a linear layer multiplies by its weight.

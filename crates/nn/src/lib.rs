@@ -1,8 +1,9 @@
 //! Layers of graph neural networks, each with a hand-written backward. Nothing here knows of ranks or files.
 //!
 //! - [`layer`]: the contract: three steps forward, three steps back, over one block of edges;
-//! - [`gcn`], [`sage`], [`gat`], [`gcnii`], [`residual`] (ResGCN+), [`linear`]: the layers, a file each;
-//! - [`model`]: whole models, as lists of stages; [`erased`]: layers of a kind known at run time;
+//! - [`model`]: whole models, as lists of stages; one file per kind, with its layer;
+//! - [`convolution`]: layers with fixed edge weights, [`propagation`]; [`linear`]: dense layers;
+//! - [`erased`]: layers of a kind known at run time;
 //! - [`norm`]: LayerNorm and BatchNorm;
 //! - [`param`]: parameters under PyG's names, and how they are drawn;
 //! - [`optimizer`]: steps over all parameters of a model;
@@ -10,10 +11,8 @@
 //! - [`metrics`]: scores of predictions;
 //! - [`matrix`]: row-major matrices; [`input`]: what goes into a layer.
 
+pub mod convolution;
 pub mod erased;
-pub mod gat;
-pub mod gcn;
-pub mod gcnii;
 pub mod input;
 pub mod layer;
 pub mod linear;
@@ -24,9 +23,7 @@ pub mod norm;
 pub mod optimizer;
 pub mod param;
 mod projection;
-mod propagate;
-pub mod residual;
-pub mod sage;
+pub mod propagation;
 pub mod state;
 #[cfg(test)]
 mod testing;

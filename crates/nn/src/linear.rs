@@ -86,7 +86,7 @@ impl<T: Real> Layer<T> for Linear<T> {
         self.weight.add_grad(cache.input.tall_of(block.destinations()), grad.tall());
         let aggregated = pass.input_gradient.then(|| Arc::new(Matrix::zeros(grad.rows(), 0)));
         cache.grad = (block.destinations(), grad);
-        FinishGrad { aggregated, initial: None }
+        FinishGrad::new(aggregated)
     }
 
     fn halo_backward(
@@ -146,18 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn gradients_agree_with_differences() {
-        check_gradients(layer());
-    }
-
-    #[test]
-    fn owners_and_precisions_agree() {
-        check_owners(layer());
-        assert_same(&outcome(layer::<f32>()), &outcome(layer::<f64>()), 1e-5);
-    }
-
-    #[test]
-    fn a_first_layer_needs_less() {
-        check_as_first(layer());
+    fn layer_is_sound() {
+        check_layer(layer(), layer());
     }
 }

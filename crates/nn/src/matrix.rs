@@ -1,6 +1,7 @@
 //! Row-major matrices: memory that knows its shape.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytemuck::Pod;
 use halograph_kernels::Real;
@@ -37,6 +38,14 @@ impl<T: Pod> Matrix<T> {
     pub fn new(rows: usize, cols: usize, data: Vec<T>) -> Self {
         assert_eq!(data.len(), rows * cols, "{rows} x {cols} matrix");
         Matrix { rows, cols, data: Buffer::from(&data[..]) }
+    }
+
+    /// Returns the first `rows` rows of `matrix`. Copies them unless they are all rows and nobody else holds the matrix.
+    pub fn first_rows(matrix: Arc<Self>, rows: usize) -> Self {
+        if rows == matrix.rows {
+            return Arc::unwrap_or_clone(matrix);
+        }
+        Matrix { rows, cols: matrix.cols, data: Buffer::from(matrix.run(0..rows)) }
     }
 
     /// Number of rows.

@@ -7,7 +7,7 @@
 use halograph_kernels::Real;
 use halograph_kernels::batch_norm::{self, GradSums, Moments};
 use halograph_kernels::buffer::Buffer;
-use halograph_kernels::tail::{Affine, Tail};
+use halograph_kernels::epilogue::{Affine, Epilogue};
 
 use crate::matrix::Matrix;
 use crate::param::{Param, Scope};
@@ -37,7 +37,7 @@ impl<T: Real> LayerNorm<T> {
     }
 
     /// Normalises `x`; what follows the norm is done on the way.
-    pub fn forward(&self, mut x: Matrix<T>, tail: &Tail, cache: &mut NormCache<T>) -> Matrix<T> {
+    pub fn forward(&self, mut x: Matrix<T>, tail: &Epilogue, cache: &mut NormCache<T>) -> Matrix<T> {
         let mut out = Matrix::unspecified(x.rows(), x.cols());
         let affine = Affine { weight: &self.weight.value, bias: &self.bias.value };
         cache.scales = Buffer::unspecified(x.rows());
@@ -51,7 +51,7 @@ impl<T: Real> LayerNorm<T> {
     pub fn backward(
         &mut self,
         mut grad: Matrix<T>,
-        tail: &Tail,
+        tail: &Epilogue,
         output: &Matrix<T>,
         cache: &NormCache<T>,
     ) -> Matrix<T> {
@@ -106,8 +106,8 @@ impl<T: Real> BatchNorm<T> {
         BatchNorm {
             weight: scope.constant("weight", &[width], 1.0),
             bias: scope.constant("bias", &[width], 0.0),
-            running_mean: vec![T::zero(); width],
-            running_var: vec![T::one(); width],
+            running_mean: scope.untrained(width, 0.0),
+            running_var: scope.untrained(width, 1.0),
             batches: 0,
         }
     }
@@ -160,7 +160,7 @@ impl<T: Real> BatchNorm<T> {
 
     /// From the gradient of the output to that of the input, given the `sums` over all rows of all ranks.
     pub fn backward(&self, mut grad: Matrix<T>, sums: &NormSums<T>, cache: &NormCache<T>) -> Matrix<T> {
-        let sums = GradSums { count: sums.count, along: &sums.along, plain: &sums.plain };
+        let sums = GradSums { count: sums.count, weight_grad: &sums.along, bias_grad: &sums.plain };
         let normal = cache.normal.data();
         batch_norm::backward(normal, &cache.scales, &self.weight.value, Some(sums), grad.data_mut());
         grad
@@ -210,7 +210,7 @@ mod tests {
         scrambled(norm.params_mut());
         let (x, g) = (input(0), input(1));
         let mut cache = NormCache::default();
-        let tail = Tail { activation: Activation::Elu, mask: None };
+        let tail = Epilogue { activation: Activation::Elu, mask: None };
         let out = norm.forward(x.clone(), &tail, &mut cache);
         let grad = norm.backward(g.clone(), &tail, &out, &cache);
         let forward = |x| norm.forward(x, &tail, &mut NormCache::default());

@@ -65,13 +65,19 @@ impl<T: Real> Param<T> {
 #[derive(Debug, Clone)]
 pub struct Scope {
     prefix: String,
-    seed: u64,
+    /// `None`: parameters get no values.
+    seed: Option<u64>,
 }
 
 impl Scope {
-    /// The scope of a whole model.
+    /// Creates the scope of a whole model.
     pub fn new(seed: u64) -> Self {
-        Scope { prefix: String::new(), seed }
+        Scope { prefix: String::new(), seed: Some(seed) }
+    }
+
+    /// Creates the scope of a model of which only names and shapes are needed: no values are allocated.
+    pub(crate) fn outline() -> Self {
+        Scope { prefix: String::new(), seed: None }
     }
 
     /// A part by its name: a field, or a number in a list.
@@ -96,15 +102,20 @@ impl Scope {
         self.param(name, shape, |_| value)
     }
 
+    /// Returns `len` times `value`, for arrays that are not trained.
+    pub(crate) fn untrained<T: Real>(&self, len: usize, value: f64) -> Vec<T> {
+        vec![T::of(value); if self.seed.is_some() { len } else { 0 }]
+    }
+
     fn uniform<T: Real>(&self, name: &str, shape: &[usize], bound: f64) -> Param<T> {
-        let key = Key::new(self.seed, &format!("init {}{name}", self.prefix));
+        let key = Key::new(self.seed.unwrap_or_default(), &format!("init {}{name}", self.prefix));
         self.param(name, shape, |i| bound * (2.0 * key.unit(i) - 1.0))
     }
 
     fn param<T: Real>(&self, name: &str, shape: &[usize], value: impl Fn(u64) -> f64) -> Param<T> {
-        let all: Range<u64> = 0..shape.iter().product::<usize>() as u64;
-        let grad = vec![T::zero(); all.end as usize];
-        let value = all.map(|i| T::of(value(i))).collect();
+        let len = if self.seed.is_some() { shape.iter().product() } else { 0 };
+        let value = (0..len as u64).map(|i| T::of(value(i))).collect();
+        let grad = vec![T::zero(); len];
         Param { name: format!("{}{name}", self.prefix), shape: shape.to_vec(), value, grad }
     }
 }

@@ -10,6 +10,7 @@ use halograph_kernels::Real;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
+use crate::layer::Layer;
 use crate::model::Model;
 
 /// One array: its shape and its values in little-endian bytes.
@@ -121,7 +122,9 @@ impl State {
 impl<T: Real> Model<T> {
     /// All weights and running statistics, as PyG names and shapes them.
     pub fn state(&self) -> State {
-        let params = self.params().map(|p| (p.name.clone(), Tensor::real(&p.shape, &p.value)));
+        let trained = self.params();
+        let buffers = self.stages.iter().flat_map(|stage| Layer::buffers(&stage.layer));
+        let params = trained.chain(buffers).map(|p| (p.name.clone(), Tensor::real(&p.shape, &p.value)));
         let norms = self.batch_norms().flat_map(|norm| {
             let width = [norm.running_mean.len()];
             let [mean, var, batches] = norm.buffer_names();
@@ -142,6 +145,9 @@ impl<T: Real> Model<T> {
                 .help("these are the weights of another kind of model"));
         }
         for p in self.params_mut() {
+            p.value = state.real(place, &p.name, &p.shape)?;
+        }
+        for p in self.stages.iter_mut().flat_map(|stage| Layer::buffers_mut(&mut stage.layer)) {
             p.value = state.real(place, &p.name, &p.shape)?;
         }
         for norm in self.batch_norms_mut() {

@@ -145,9 +145,18 @@ pub fn assert_same(got: &Outcome, want: &Outcome, tolerance: f64) {
     got.params.iter().zip(&want.params).for_each(|(g, w)| assert_close(g, w, tolerance));
 }
 
+/// Checks a layer in every way that all layers have in common. `single` is the same layer in single precision.
+#[track_caller]
+pub fn check_layer<D: Layer<f64> + Clone, S: Layer<f32>>(layer: D, single: S) {
+    check_gradients(layer.clone());
+    check_owners(layer.clone());
+    check_as_first(layer.clone());
+    assert_same(&outcome(single), &outcome(layer), 1e-5);
+}
+
 /// Checks every gradient of `layer` against central differences, over the whole graph and over a chunk of it.
 #[track_caller]
-pub fn check_gradients<L: Layer<f64>>(mut layer: L) {
+fn check_gradients<L: Layer<f64>>(mut layer: L) {
     scramble(&mut layer);
     for (block, first) in [(whole(), 0), (chunk(2..6), 2)] {
         let (x, initial) = (input(0), input(1));
@@ -185,7 +194,7 @@ pub fn check_gradients<L: Layer<f64>>(mut layer: L) {
 
 /// A first layer, whose input needs no gradient, must give its parameters the same gradients by a shorter way.
 #[track_caller]
-pub fn check_as_first<L: Layer<f64>>(mut layer: L) {
+fn check_as_first<L: Layer<f64>>(mut layer: L) {
     scramble(&mut layer);
     let (block, x, initial) = (whole(), input(0), input(1));
     let want = run(&mut layer, &block, &x, &training(&initial));
@@ -251,7 +260,7 @@ fn put<T: Real>(rows: &[u32], part: &Matrix<T>, into: &mut Matrix<T>) {
 
 /// Two owners, each computing its own rows and exchanging messages and their gradients, must follow one owner.
 #[track_caller]
-pub fn check_owners<L: Layer<f64>>(mut layer: L) {
+fn check_owners<L: Layer<f64>>(mut layer: L) {
     scramble(&mut layer);
     let (x, initial) = (input(0), input(1));
     let want = run(&mut layer, &whole(), &x, &training(&initial));

@@ -194,7 +194,7 @@ impl Lines {
         }
         // Refuses what is too large for a dry run.
         drop(new_model::<f32>(data, config)?);
-        buffer::without_keeping(|| match config.train.precision {
+        buffer::without_pool(|| match config.train.precision {
             Precision::F32 => Lines::measured::<f32>(shape, config).map(Some),
             Precision::F64 => Lines::measured::<f64>(shape, config).map(Some),
         })

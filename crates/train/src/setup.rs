@@ -14,7 +14,7 @@ use crate::run::DataRef;
 pub(crate) fn new_model<T: Real>(data: &DataRef, config: &Config) -> Result<Model<T>> {
     let [inputs, outputs] = [data.features, data.classes].map(|n| n as usize);
     // A weight and its gradient.
-    let bytes = 2 * size_of::<T>() as u128 * config.model.least_weights(inputs, outputs);
+    let bytes = 2 * size_of::<T>() as u128 * config.model.parameters(inputs, outputs);
     if let Some(free) = memory::available().filter(|&free| bytes > free as u128) {
         let problem = format!("its weights take {} MiB and {} MiB are free", bytes >> 20, free >> 20);
         return Err(InputError::input("model", problem)

@@ -25,7 +25,7 @@ impl<'a> Features<'a> {
     pub(super) fn new(spec: &Spec, classes: &'a Classes<'a>) -> Self {
         let key = Key::new(spec.seed, "mean");
         let scale = scale(spec);
-        let means = (0..spec.classes * spec.features).map(|i| scale * key.bell(i as u64)).collect();
+        let means = (0..spec.classes * spec.features).map(|i| scale * key.approx_normal(i as u64)).collect();
         let noise = Key::new(spec.seed, "feature");
         Features { classes, nodes: spec.nodes, cols: spec.features, means, noise }
     }
@@ -33,7 +33,7 @@ impl<'a> Features<'a> {
     /// Fills in the row of `node`; `truth` is scratch space.
     fn row(&self, node: usize, row: &mut [f32], truth: &mut Vec<u32>) {
         let first = (node * self.cols) as u64;
-        row.iter_mut().zip(first..).for_each(|(x, i)| *x = self.noise.bell(i));
+        row.iter_mut().zip(first..).for_each(|(x, i)| *x = self.noise.approx_normal(i));
         self.classes.truth(node, truth);
         for &class in &*truth {
             let mean = &self.means[class as usize * self.cols..][..self.cols];

@@ -2,21 +2,14 @@
 //!
 //! Set `HALOGRAPH_TEST_DATA` to the folder that holds them; without it these tests say so and pass.
 
-use std::path::{Path, PathBuf};
-
 use halograph_graph::import::{Format, Options, import};
 use halograph_graph::partition::{
     Balance, Facts, Method, Objective, Origin, Recipe, Report, Shard, assignment_for, write,
 };
 use halograph_graph::{Dataset, Silent};
 
-#[expect(clippy::print_stderr, reason = "a skipped test should say so")]
 fn imported(name: &str) -> Option<(tempfile::TempDir, Dataset)> {
-    let Some(folder) = std::env::var_os("HALOGRAPH_TEST_DATA") else {
-        eprintln!("skipped: HALOGRAPH_TEST_DATA is not set");
-        return None;
-    };
-    let source: PathBuf = Path::new(&folder).join(name);
+    let source = halograph_testing::real_data(name)?;
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join(name);
     import(&Format::Planetoid, &source, &out, &Options::default(), &Silent).unwrap();

@@ -2,12 +2,13 @@
 //!
 //! Set `HALOGRAPH_TEST_DATA` to the folder that holds them; without it these tests say so and pass.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use halograph_graph::build::EdgeOptions;
 use halograph_graph::dataset::LabelView;
 use halograph_graph::import::{Format, Options, Report, import};
 use halograph_graph::{Dataset, Silent};
+use halograph_testing::real_data;
 
 /// What a wrong row, id or order would change. All sums are exact.
 #[derive(Debug, PartialEq)]
@@ -26,15 +27,6 @@ struct Digest {
     split_sum: Option<u64>,
     /// How many features are not 0, and over those: (row + 1) × (column + 1).
     entries: (u64, u64),
-}
-
-#[expect(clippy::print_stderr, reason = "a skipped test should say so")]
-fn data(name: &str) -> Option<PathBuf> {
-    let Some(folder) = std::env::var_os("HALOGRAPH_TEST_DATA") else {
-        eprintln!("skipped: HALOGRAPH_TEST_DATA is not set");
-        return None;
-    };
-    Some(Path::new(&folder).join(name))
 }
 
 fn imported(format: Format, source: &Path, options: &Options) -> (Report, Dataset, tempfile::TempDir) {
@@ -72,7 +64,7 @@ fn digest(report: &Report, dataset: &Dataset) -> Digest {
 
 #[test]
 fn cora() {
-    let Some(source) = data("cora") else { return };
+    let Some(source) = real_data("cora") else { return };
     let (report, dataset, _dir) = imported(Format::Planetoid, &source, &Options::default());
     let expected = Digest {
         nodes: 2_708,
@@ -94,7 +86,7 @@ fn cora() {
 
 #[test]
 fn citeseer() {
-    let Some(source) = data("citeseer") else { return };
+    let Some(source) = real_data("citeseer") else { return };
     let (report, dataset, _dir) = imported(Format::Planetoid, &source, &Options::default());
     let expected = Digest {
         nodes: 3_327,
@@ -114,7 +106,7 @@ fn citeseer() {
 
 #[test]
 fn pubmed() {
-    let Some(source) = data("pubmed") else { return };
+    let Some(source) = real_data("pubmed") else { return };
     let (report, dataset, _dir) = imported(Format::Planetoid, &source, &Options::default());
     let expected = Digest {
         nodes: 19_717,
@@ -135,7 +127,7 @@ fn pubmed() {
 
 #[test]
 fn amazon_photo() {
-    let Some(source) = data("amazon_photo/amazon_electronics_photo.npz") else { return };
+    let Some(source) = real_data("amazon_photo/amazon_electronics_photo.npz") else { return };
     let format = || Format::Npz { split_index: None };
     let (report, dataset, _dir) = imported(format(), &source, &Options::default());
     let whole = Digest {
@@ -170,7 +162,7 @@ fn amazon_photo() {
 
 #[test]
 fn amazon_computers() {
-    let Some(source) = data("amazon_computers/amazon_electronics_computers.npz") else { return };
+    let Some(source) = real_data("amazon_computers/amazon_electronics_computers.npz") else { return };
     let format = || Format::Npz { split_index: None };
     let (report, dataset, _dir) = imported(format(), &source, &Options::default());
     let whole = Digest {
@@ -203,7 +195,7 @@ fn amazon_computers() {
 
 #[test]
 fn directed_amazon_photo_keeps_every_entry_but_the_self_loop() {
-    let Some(source) = data("amazon_photo/amazon_electronics_photo.npz") else { return };
+    let Some(source) = real_data("amazon_photo/amazon_electronics_photo.npz") else { return };
     let edges = EdgeOptions { directed: true, keep_self_loops: false };
     let options = Options { edges, ..Options::default() };
     let (report, ..) = imported(Format::Npz { split_index: None }, &source, &options);
@@ -212,7 +204,7 @@ fn directed_amazon_photo_keeps_every_entry_but_the_self_loop() {
 
 #[test]
 fn karate_as_graphsaint() {
-    let Some(source) = data("karate_graphsaint_layout") else { return };
+    let Some(source) = real_data("karate_graphsaint_layout") else { return };
     let (report, dataset, _dir) = imported(Format::GraphSaint, &source, &Options::default());
     let expected = Digest {
         nodes: 34,

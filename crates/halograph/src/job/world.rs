@@ -81,7 +81,7 @@ impl World {
         match error {
             Error::Ranks(comm::Error::Failed { rank, .. }) if *rank != comm.rank() => false,
             Error::Ranks(comm::Error::Mismatch { .. }) | Error::Diverged { .. } => comm.rank() == 0,
-            _ => !comm.was_told(),
+            _ => !comm.failure_is_remote(),
         }
     }
 

@@ -10,7 +10,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::lanes::{Lanes, Stored};
-use super::{Own, Weights, naive};
+use super::{SelfLoops, Weights, naive};
 use crate::simd::{Level, dispatch, prefetch};
 use crate::sparse::{Pattern, split_by_task};
 
@@ -77,7 +77,7 @@ fn sum_long_row<S: Stored>(job: Aggregation<S>, r: usize, out: &mut [f32]) {
     let starts: Vec<u64> = row.clone().step_by(SEGMENT).map(|e| e as u64).collect();
     let ends: Vec<u64> = starts.iter().map(|&e| row.end.min(e as usize + SEGMENT) as u64).collect();
     let pattern = Pattern { starts: &starts, ends: &ends, ..job.pattern };
-    let weights = Weights { destination: None, own: None, ..job.weights };
+    let weights = Weights { destination: None, self_loops: None, ..job.weights };
     let segments = Aggregation { pattern, weights, accumulate: false, ..job };
     let mut parts = vec![0.0; starts.len() * job.width];
     parts
@@ -89,7 +89,7 @@ fn sum_long_row<S: Stored>(job: Aggregation<S>, r: usize, out: &mut [f32]) {
     if let Some(scale) = job.weights.destination {
         total.iter_mut().for_each(|o| *o *= scale[r]);
     }
-    if let Some((weight, from)) = job.weights.own.and_then(|own| own.of(r)) {
+    if let Some((weight, from)) = job.weights.self_loops.and_then(|loops| loops.of(r)) {
         let own = &job.x[from * job.width..(from + 1) * job.width];
         total.iter_mut().zip(own).for_each(|(o, x)| *o += weight * x.single());
     }
@@ -124,7 +124,7 @@ struct Row<'a, S> {
     sources: usize,
     scale: Option<f32>,
     /// Weight and row of `x` of its self-loop.
-    own: Option<(f32, usize)>,
+    self_loop: Option<(f32, usize)>,
     accumulate: bool,
 }
 
@@ -148,11 +148,11 @@ fn rows_body<I: Lanes, S: Stored, const WEIGHTED: bool>(
             width,
             sources,
             scale: weights.destination.map(|d| d[r]),
-            own: weights.own.and_then(|own: Own<f32>| own.of(r)),
+            self_loop: weights.self_loops.and_then(|loops: SelfLoops<f32>| loops.of(r)),
             accumulate,
         };
         // If the pattern holds only halo edges, most rows have no entries.
-        if accumulate && row.columns.is_empty() && row.own.is_none() {
+        if accumulate && row.columns.is_empty() && row.self_loop.is_none() {
             continue;
         }
         let mut first = 0;
@@ -217,7 +217,7 @@ fn block<I: Lanes, S: Stored, const WEIGHTED: bool, const N: usize>(
                 *sum = I::mul(I::splat(scale), *sum);
             }
         }
-        if let Some((weight, from)) = row.own {
+        if let Some((weight, from)) = row.self_loop {
             add::<I, S, true, N>(row, from, columns.start, last, weight, &mut sums);
         }
         let at = out.as_mut_ptr().add(columns.start);

@@ -1,7 +1,7 @@
 //! Sparse aggregation (SpMM): weighted sums of rows along a sparse pattern.
 //!
 //! ```text
-//! out[r] = d[r] * Σ_{e in row r} s[c_e] * x[c_e]  +  w[i] * x[own.x_first + i]      for r = own.out_first + i
+//! out[r] = d[r] * Σ_{e in row r} s[c_e] * x[c_e]  +  w[i] * x[x_first + i]      for r = out_first + i
 //! ```
 //!
 //! The last term is that of self-loops, which the pattern does not contain. Each of the weights `s`, `d` and `w` is
@@ -34,12 +34,12 @@ pub struct Weights<'a, T> {
     /// `d`, one per row; `None`: 1.
     pub destination: Option<&'a [T]>,
     /// Self-loops; `None`: none.
-    pub own: Option<Own<'a, T>>,
+    pub self_loops: Option<SelfLoops<'a, T>>,
 }
 
 /// Self-loops of consecutive rows, not stored in the pattern. [`Weights::destination`] does not scale them.
 #[derive(Debug, Clone, Copy)]
-pub struct Own<'a, T> {
+pub struct SelfLoops<'a, T> {
     /// `w`, one per row with a self-loop.
     pub weight: &'a [T],
     /// First row with a self-loop.
@@ -48,7 +48,7 @@ pub struct Own<'a, T> {
     pub x_first: usize,
 }
 
-impl<T: Copy> Own<'_, T> {
+impl<T: Copy> SelfLoops<'_, T> {
     /// Returns the weight and the row of `x` of the self-loop of row `r`, if there is one.
     #[inline]
     pub(crate) fn of(self, r: usize) -> Option<(T, usize)> {
@@ -59,7 +59,7 @@ impl<T: Copy> Own<'_, T> {
 
 impl<T> Default for Weights<'_, T> {
     fn default() -> Self {
-        Weights { source: None, destination: None, own: None }
+        Weights { source: None, destination: None, self_loops: None }
     }
 }
 
@@ -67,8 +67,12 @@ impl<T> Weights<'_, T> {
     /// Returns the weights of the transposed aggregation.
     #[must_use]
     pub fn transposed(self) -> Self {
-        let own = self.own.map(|own| Own { out_first: own.x_first, x_first: own.out_first, ..own });
-        Weights { source: self.destination, destination: self.source, own }
+        let self_loops = self.self_loops.map(|loops| SelfLoops {
+            out_first: loops.x_first,
+            x_first: loops.out_first,
+            ..loops
+        });
+        Weights { source: self.destination, destination: self.source, self_loops }
     }
 
     /// Panics unless the weights, `x` numbers of input and `out` numbers of output match the pattern.
@@ -79,9 +83,12 @@ impl<T> Weights<'_, T> {
         assert_eq!(pattern.starts.len(), pattern.ends.len(), "length of the row bounds");
         assert!(width == 0 || self.source.is_none_or(|s| s.len() == sources), "one source weight per column");
         assert!(self.destination.is_none_or(|d| d.len() == pattern.rows()), "one destination weight per row");
-        if let Some(own) = &self.own {
-            assert!(own.out_first + own.weight.len() <= pattern.rows(), "self-loops within the rows");
-            assert!(width == 0 || own.x_first + own.weight.len() <= sources, "self-loops within the columns");
+        if let Some(loops) = &self.self_loops {
+            assert!(loops.out_first + loops.weight.len() <= pattern.rows(), "self-loops within the rows");
+            assert!(
+                width == 0 || loops.x_first + loops.weight.len() <= sources,
+                "self-loops within the columns"
+            );
         }
     }
 }
@@ -157,8 +164,9 @@ fn sum_half<T: Real>(
 /// Returns the cost of an aggregation of rows of `row_bytes`.
 fn cost<T>(pattern: Pattern, weights: &Weights<T>, row_bytes: usize, set_bytes: usize, out: &[T]) -> Cost {
     let lists = [weights.source, weights.destination].into_iter().flatten().map(size_of_val);
-    let own = weights.own.as_ref().map_or(0, |own| own.weight.len() * (row_bytes + size_of::<T>()));
-    Cost::gather(pattern, row_bytes, set_bytes, lists.sum::<usize>() + own + size_of_val(out))
+    let loops =
+        weights.self_loops.as_ref().map_or(0, |loops| loops.weight.len() * (row_bytes + size_of::<T>()));
+    Cost::gather(pattern, row_bytes, set_bytes, lists.sum::<usize>() + loops + size_of_val(out))
 }
 
 /// Casts the weights to `f32`, if `T` is `f32`.
@@ -166,10 +174,10 @@ fn single<T: Real>(weights: Weights<'_, T>) -> Option<Weights<'_, f32>> {
     (TypeId::of::<T>() == TypeId::of::<f32>()).then(|| Weights {
         source: weights.source.and_then(real::single),
         destination: weights.destination.and_then(real::single),
-        own: weights.own.map(|own| Own {
-            weight: bytemuck::cast_slice(own.weight),
-            out_first: own.out_first,
-            x_first: own.x_first,
+        self_loops: weights.self_loops.map(|loops| SelfLoops {
+            weight: bytemuck::cast_slice(loops.weight),
+            out_first: loops.out_first,
+            x_first: loops.x_first,
         }),
     })
 }

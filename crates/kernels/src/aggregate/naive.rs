@@ -31,7 +31,7 @@ pub fn aggregate<T: Real>(
         if let Some(scale) = weights.destination {
             out.iter_mut().for_each(|o| *o *= scale[r]);
         }
-        if let Some((weight, from)) = weights.own.and_then(|own| own.of(r)) {
+        if let Some((weight, from)) = weights.self_loops.and_then(|loops| loops.of(r)) {
             add(weight, &x[from * width..(from + 1) * width], out);
         }
         before.iter().for_each(|before| add(T::one(), before, out));

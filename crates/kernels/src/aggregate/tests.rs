@@ -13,11 +13,11 @@ const WIDTH: usize = 3;
 const OWN: (usize, usize, usize) = (4, 2, 5);
 
 /// Selects weights by the bits of `choice`: 0 source, 1 destination, 2 self-loops. (Bit 3: accumulate.)
-fn choose<'a, T>(choice: usize, s: &'a [T], d: &'a [T], own: Own<'a, T>) -> Weights<'a, T> {
+fn choose<'a, T>(choice: usize, s: &'a [T], d: &'a [T], self_loops: SelfLoops<'a, T>) -> Weights<'a, T> {
     Weights {
         source: (choice & 1 > 0).then_some(s),
         destination: (choice & 2 > 0).then_some(d),
-        own: (choice & 4 > 0).then_some(own),
+        self_loops: (choice & 4 > 0).then_some(self_loops),
     }
 }
 
@@ -30,9 +30,9 @@ fn dense(pattern: Pattern, weights: Weights<f64>, x: &[f64]) -> Vec<f64> {
             matrix[r * COLS + c] +=
                 weights.source.map_or(1.0, |s| s[c]) * weights.destination.map_or(1.0, |d| d[r]);
         }
-        if let Some(own) = weights.own {
-            let weight = |i| own.weight.get(i).map(|w| (own.x_first + i, w));
-            r.checked_sub(own.out_first)
+        if let Some(loops) = weights.self_loops {
+            let weight = |i| loops.weight.get(i).map(|w| (loops.x_first + i, w));
+            r.checked_sub(loops.out_first)
                 .and_then(weight)
                 .into_iter()
                 .for_each(|(c, w)| matrix[r * COLS + c] += w);
@@ -51,7 +51,7 @@ fn all_weights_match_a_dense_product_and_its_gradient() {
     let (s, d, w) = (noise(1, COLS), noise(2, ROWS), noise(3, OWN.2));
     let (x, g) = (noise::<f64>(4, COLS * WIDTH), noise::<f64>(5, ROWS * WIDTH));
     for choice in 0..8 {
-        let weights = choose(choice, &s, &d, Own { weight: &w, out_first: OWN.0, x_first: OWN.1 });
+        let weights = choose(choice, &s, &d, SelfLoops { weight: &w, out_first: OWN.0, x_first: OWN.1 });
         let mut out = vec![f64::NAN; ROWS * WIDTH];
         aggregate(forward, weights, &x, WIDTH, &mut out);
         assert_close(&out, &dense(forward, weights, &x), 1e-14);
@@ -118,17 +118,17 @@ impl Case {
 
     /// Returns the weights of columns, of rows and of self-loops.
     fn weights(&self) -> [Vec<f32>; 3] {
-        let own = self.starts.len().min(self.sources) / 2;
+        let loops = self.starts.len().min(self.sources) / 2;
         [
             noise(self.seed + 1, self.sources),
             noise(self.seed + 2, self.starts.len()),
-            noise(self.seed + 3, own),
+            noise(self.seed + 3, loops),
         ]
     }
 
-    fn own<'a, T>(&self, weight: &'a [T]) -> Own<'a, T> {
+    fn self_loops<'a, T>(&self, weight: &'a [T]) -> SelfLoops<'a, T> {
         let first = |rows: usize| (rows - weight.len()) * (self.seed % 3) as usize / 2;
-        Own { weight, out_first: first(self.starts.len()), x_first: first(self.sources) }
+        SelfLoops { weight, out_first: first(self.starts.len()), x_first: first(self.sources) }
     }
 
     /// Returns the sums, and the sums of absolute values, in double precision.
@@ -137,7 +137,7 @@ impl Case {
             let [s, d, w] = self.weights().map(|w| w.into_iter().map(of).collect::<Vec<f64>>());
             let x: Vec<f64> = x.iter().map(|x| of(x.to_f32())).collect();
             let mut out = vec![BEFORE as f64; self.starts.len() * self.width];
-            let weights = choose(choice, &s, &d, self.own(&w));
+            let weights = choose(choice, &s, &d, self.self_loops(&w));
             naive::aggregate(self.pattern(), weights, &x, self.width, choice & 8 > 0, &mut out);
             out
         })
@@ -147,7 +147,7 @@ impl Case {
     /// is NaN.
     fn fast(&self, level: Level, choice: usize, x: &[f16], half: bool) -> Vec<f32> {
         let [s, d, w] = self.weights();
-        let weights = choose(choice, &s, &d, self.own(&w));
+        let weights = choose(choice, &s, &d, self.self_loops(&w));
         let mut read = vec![f16::NAN; self.offsets[0] + x.len() + PADDING];
         let at = self.offsets[0]..self.offsets[0] + x.len();
         read[at.clone()].copy_from_slice(x);
@@ -229,12 +229,12 @@ proptest! {
         let (row, column) = (place / case.width, place % case.width);
         case.for_each(&x, |choice, got| {
             let weights = case.weights();
-            let own = (choice & 4 > 0).then(|| case.own(&weights[2]));
+            let self_loops = (choice & 4 > 0).then(|| case.self_loops(&weights[2]));
             for (i, got) in got.iter().enumerate() {
                 let r = i / case.width;
                 let entries = &case.columns[case.pattern().row(r)];
                 let reads = entries.contains(&(row as u32))
-                    || own.and_then(|own| own.of(r)).is_some_and(|(_, from)| from == row);
+                    || self_loops.and_then(|loops| loops.of(r)).is_some_and(|(_, from)| from == row);
                 assert_eq!(!got.is_finite(), reads && i % case.width == column, "element {i}");
             }
         });

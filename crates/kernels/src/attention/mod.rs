@@ -78,7 +78,7 @@ type HeadStats<T> = [T; 4];
 
 /// Values of all rows for [`Attention::messages_backward`]. The same for all parts of the columns.
 #[derive(Debug, Clone)]
-pub struct RowFacts<T: Real> {
+pub struct RowStats<T: Real> {
     /// Rows x heads.
     values: Buffer<HeadStats<T>>,
 }
@@ -202,7 +202,7 @@ impl<'a, T: Real> Attention<'a, T> {
         (saved, out): (&Saved<T>, &[T]),
         grad: &[T],
         destination_grad: &mut [T],
-    ) -> RowFacts<T> {
+    ) -> RowStats<T> {
         let _work = work::begin("attention rows backward", || self.destination_backward_cost(grad));
         self.check();
         let (heads, width) = (self.heads, self.width);
@@ -222,7 +222,7 @@ impl<'a, T: Real> Attention<'a, T> {
                 destination_grad[h] = heads::dot(grad, &derivative[columns]);
             }
         });
-        RowFacts { values: stats }
+        RowStats { values: stats }
     }
 
     /// Computes the second step of [`Attention::backward`], for the columns of this part: writes `messages_grad`.
@@ -231,7 +231,7 @@ impl<'a, T: Real> Attention<'a, T> {
     pub fn messages_backward(
         &self,
         back: Pattern,
-        (stats, rows): (&RowFacts<T>, Option<&[u32]>),
+        (stats, rows): (&RowStats<T>, Option<&[u32]>),
         grad: &[T],
         messages_grad: &mut [T],
     ) {
@@ -269,7 +269,7 @@ impl<'a, T: Real> Attention<'a, T> {
     pub fn messages_backward_naive(
         &self,
         back: Pattern,
-        (stats, rows): (&RowFacts<T>, Option<&[u32]>),
+        (stats, rows): (&RowStats<T>, Option<&[u32]>),
         grad: &[T],
         messages_grad: &mut [T],
     ) {
@@ -288,7 +288,7 @@ impl<'a, T: Real> Attention<'a, T> {
     fn checked_gradient<'g>(
         &self,
         back: Pattern,
-        (stats, rows): (&RowFacts<T>, Option<&[u32]>),
+        (stats, rows): (&RowStats<T>, Option<&[u32]>),
         grad: &'g [T],
         messages_grad: &[T],
     ) -> HeadRows<'g, T> {
@@ -318,7 +318,7 @@ impl Attention<'_, f32> {
         &self,
         config: Config,
         back: Pattern,
-        (stats, rows): (&RowFacts<f32>, Option<&[u32]>),
+        (stats, rows): (&RowStats<f32>, Option<&[u32]>),
         grad: &[f32],
         messages_grad: &mut [f32],
     ) {

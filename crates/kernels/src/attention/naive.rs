@@ -18,7 +18,7 @@ impl<T: Real> Attention<'_, T> {
 
     /// Returns the slope of the leaky ReLU.
     fn slope_at(&self, logit: T) -> T {
-        Activation::LeakyRelu(self.slope).slope_at(logit)
+        Activation::LeakyRelu(self.slope).derivative_at_output(logit)
     }
 
     /// Returns the columns of a row's entries, that of the self-loop last.

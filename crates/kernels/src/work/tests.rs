@@ -2,17 +2,17 @@ use half::f16;
 
 use super::*;
 use crate::activation::Activation;
-use crate::aggregate::{Own, Weights, aggregate, aggregate_half};
+use crate::aggregate::{SelfLoops, Weights, aggregate, aggregate_half};
 use crate::attention::{Attention, Saved, mean_of_heads, score, score_backward};
 use crate::batch_norm::{self, Moments};
 use crate::buffer::Buffer;
 use crate::dropout::{Mask, dropout, dropout_in_place};
+use crate::epilogue::{Affine, Epilogue};
 use crate::gemm::{Mat, Start, Tall, add_outer, multiply};
 use crate::keyed::Key;
 use crate::loss::{bce_with_logits, cross_entropy};
 use crate::optim::{Adam, Sgd, squared_norm};
 use crate::sparse::Transpose;
-use crate::tail::{Affine, Tail};
 use crate::{layer_norm, rows};
 
 /// Bytes of a number.
@@ -45,7 +45,7 @@ fn calls_outside_of_a_recording_are_not_recorded() {
     let work = || rows::scale(2.0f32, &mut [1.0; 4]);
     work();
     let ((), done) = record(|| (0..3).for_each(|_| work()));
-    assert_eq!(done.iter().map(|w| w.kernel).collect::<Vec<_>>(), ["scaling"; 3]);
+    assert_eq!(done.iter().map(|w| w.kernel).collect::<Vec<_>>(), ["scale"; 3]);
     work();
     assert!(record(|| ()).1.is_empty());
 }
@@ -58,7 +58,7 @@ fn only_the_outermost_of_nested_kernels_is_recorded() {
         drop(outer);
         rows::scale(2.0f32, &mut [1.0; 4]);
     });
-    assert_eq!(done.iter().map(|w| w.kernel).collect::<Vec<_>>(), ["outer", "scaling"]);
+    assert_eq!(done.iter().map(|w| w.kernel).collect::<Vec<_>>(), ["outer", "scale"]);
 }
 
 #[test]
@@ -67,8 +67,8 @@ fn recordings_may_be_nested_and_survive_a_panic() {
         rows::scale(2.0f32, &mut [1.0; 4]);
         record(|| rows::add_row(&mut [1.0f32; 4], &[1.0])).1
     });
-    assert_eq!((inner[0].kernel, inner.len()), ("bias", 1));
-    assert_eq!((outer[0].kernel, outer.len()), ("scaling", 1));
+    assert_eq!((inner[0].kernel, inner.len()), ("add bias", 1));
+    assert_eq!((outer[0].kernel, outer.len()), ("scale", 1));
     let caught = std::panic::catch_unwind(|| record(|| rows::add_scaled(1.0f32, &[1.0], &mut [])));
     assert!(caught.is_err());
     assert!(STATE.get() == State::Off);
@@ -104,8 +104,8 @@ fn aggregations_count_one_row_per_entry() {
     assert_eq!(cost, Cost { kind: kind(WIDTH * F, SIZE), flops: 0, bytes });
 
     let (by_source, by_row) = ([1.0; ROWS], [1.0; 3]);
-    let own = Some(Own { weight: &by_row[..2], out_first: 0, x_first: 0 });
-    let weights = Weights { source: Some(&by_source), destination: Some(&by_row), own };
+    let self_loops = Some(SelfLoops { weight: &by_row[..2], out_first: 0, x_first: 0 });
+    let weights = Weights { source: Some(&by_source), destination: Some(&by_row), self_loops };
     let (_, weighted) = only(|| aggregate(PATTERN, weights, &x, WIDTH, &mut out));
     assert_eq!(weighted.bytes, bytes + ((ROWS + 3) * F + 2 * (WIDTH + 1) * F) as u64);
 
@@ -191,8 +191,6 @@ fn row_wise_kernels_count_their_matrices() {
     assert_stream(SIZE, SIZE, || rows::scale(1.0, &mut y));
     assert_stream(SIZE, SIZE, || rows::add_row(&mut y, &[0.0; WIDTH]));
     assert_stream(SIZE, WIDTH * F, || rows::add_column_sums(&x, &mut [0.0; WIDTH]));
-    assert_stream(SIZE, SIZE, || Activation::Relu.forward(&mut y));
-    assert_stream(2 * SIZE, SIZE, || Activation::Relu.backward(&x, &mut y));
     let mask = Mask::new(Key::new(1, "work"), 0.5, None).unwrap();
     assert_stream(SIZE, SIZE, || dropout(&x, WIDTH, mask, &mut y));
     assert_stream(SIZE, SIZE, || dropout_in_place(&mut y, WIDTH, mask));
@@ -200,23 +198,21 @@ fn row_wise_kernels_count_their_matrices() {
 }
 
 #[test]
-fn norms_and_tails_count_their_matrices() {
+fn norms_and_epilogues_count_their_matrices() {
     let (x, mut y, mut z) = ([1.0f32; ALL], [1.0f32; ALL], [1.0f32; ALL]);
     let (w, mut dw, mut db) = ([1.0f32; WIDTH], [0.0f32; WIDTH], [0.0f32; WIDTH]);
     let mut scales = [1.0f32; ROWS];
-    let tail = Tail { activation: Activation::Relu, mask: None };
-    assert_stream(SIZE, SIZE, || tail.forward(&mut y, WIDTH));
-    assert_stream(2 * SIZE, SIZE, || tail.backward(&x, &mut y, WIDTH));
+    let epilogue = Epilogue { activation: Activation::Relu, mask: None };
+    assert_stream(SIZE, SIZE, || epilogue.forward(&mut y, WIDTH));
+    assert_stream(2 * SIZE, SIZE, || epilogue.backward(&x, &mut y, WIDTH));
     assert_stream(SIZE, 2 * SIZE + ROWS * F, || {
-        tail.layer_norm(Affine { weight: &w, bias: &w }, &mut y, &mut scales, &mut z);
+        epilogue.layer_norm(Affine { weight: &w, bias: &w }, &mut y, &mut scales, &mut z);
     });
     assert_stream(3 * SIZE + ROWS * F, SIZE, || {
-        tail.layer_norm_backward(&w, [&x, &scales, &z], &mut y, [&mut dw, &mut db]);
+        epilogue.layer_norm_backward(&w, [&x, &scales, &z], &mut y, [&mut dw, &mut db]);
     });
-    assert_stream(SIZE, SIZE, || drop(layer_norm::normalize(&mut y, WIDTH)));
     assert_stream(SIZE, SIZE, || layer_norm::affine(&x, &w, &w, &mut y));
     assert_stream(2 * SIZE, 0, || layer_norm::affine_backward(&x, &y, &mut dw, &mut db));
-    assert_stream(2 * SIZE + ROWS * F, SIZE, || layer_norm::backward(&x, &scales, &w, &mut y));
     assert_stream(2 * SIZE, 0, || drop(Moments::of(&x, WIDTH)));
     assert_stream(SIZE, SIZE, || batch_norm::normalize(&mut y, &w, &w));
     assert_stream(2 * SIZE, SIZE, || batch_norm::backward(&x, &w, &w, None, &mut y));

@@ -7,10 +7,10 @@ use halograph_kernels::Real;
 use halograph_kernels::activation::Activation;
 use halograph_kernels::batch_norm::Moments;
 use halograph_kernels::dropout::Mask;
-use halograph_kernels::tail::Tail;
+use halograph_kernels::epilogue::Epilogue;
 
 use super::NormKind;
-use crate::erased::{AnyCache, AnyLayer};
+use crate::erased::{AnyCache, AnyLayer, ErasedLayer};
 use crate::layer::Layer;
 use crate::matrix::Matrix;
 use crate::norm::{BatchNorm, LayerNorm, NormCache, NormSums};
@@ -60,9 +60,14 @@ pub struct StageCache<T: Real> {
 }
 
 impl<T: Real> Stage<T> {
-    /// A layer that nothing follows.
-    pub fn new(layer: AnyLayer<T>, dropout: f64) -> Self {
-        Stage { dropout, layer, norm: None, activation: Activation::Identity, is_initial: false }
+    /// Creates a stage of a layer alone, without dropout, norm and activation.
+    pub fn new(layer: impl ErasedLayer<T> + Send + Sync + 'static) -> Self {
+        let (dropout, activation) = (0.0, Activation::Identity);
+        Stage { dropout, layer: Box::new(layer), norm: None, activation, is_initial: false }
+    }
+
+    pub(super) fn with_dropout(self, dropout: f64) -> Self {
+        Stage { dropout, ..self }
     }
 
     pub(super) fn with_norm(self, norm: Option<Norm<T>>) -> Self {
@@ -101,7 +106,7 @@ impl<T: Real> Stage<T> {
         cache: &mut StageCache<T>,
         merge: impl FnOnce(&mut Moments<T>),
     ) -> Arc<Matrix<T>> {
-        let tail = Tail { activation: self.activation, mask };
+        let tail = Epilogue { activation: self.activation, mask };
         let out = match &mut self.norm {
             None => finish(x, &tail),
             Some(Norm::Layer(norm)) => norm.forward(x, &tail, &mut cache.norm),
@@ -119,7 +124,7 @@ impl<T: Real> Stage<T> {
     }
 
     /// Whether the backward through norm and non-linearity reads what they gave.
-    fn needs_output(&self, tail: &Tail) -> bool {
+    fn needs_output(&self, tail: &Epilogue) -> bool {
         !tail.is_identity() || matches!(self.norm, Some(Norm::Layer(_)))
     }
 
@@ -132,7 +137,7 @@ impl<T: Real> Stage<T> {
         cache: &mut StageCache<T>,
         total: impl FnOnce(&mut NormSums<T>),
     ) -> Matrix<T> {
-        let tail = Tail { activation: self.activation, mask };
+        let tail = Epilogue { activation: self.activation, mask };
         // Nobody needs them afterwards, but somebody their memory.
         let (norm_cache, output) = (std::mem::take(&mut cache.norm), std::mem::take(&mut cache.output));
         if let Some(Norm::Layer(norm)) = &mut self.norm {
@@ -152,7 +157,7 @@ impl<T: Real> Stage<T> {
 
     /// Norm and non-linearity in evaluation.
     pub fn evaluate(&self, x: Matrix<T>) -> Matrix<T> {
-        let tail = Tail { activation: self.activation, mask: None };
+        let tail = Epilogue { activation: self.activation, mask: None };
         match &self.norm {
             None => finish(x, &tail),
             Some(Norm::Layer(norm)) => norm.forward(x, &tail, &mut NormCache::default()),
@@ -181,7 +186,7 @@ impl<T: Real> Stage<T> {
     }
 }
 
-fn finish<T: Real>(mut x: Matrix<T>, tail: &Tail) -> Matrix<T> {
+fn finish<T: Real>(mut x: Matrix<T>, tail: &Epilogue) -> Matrix<T> {
     let width = x.cols();
     tail.forward(x.data_mut(), width);
     x

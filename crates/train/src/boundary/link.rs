@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use halograph_comm::{Comm, Message, Position, Priority, Purpose, Reducing, SpanGuard, Tag};
+use halograph_comm::{AllReduceRequest, Comm, Message, Position, Priority, Purpose, SpanGuard, Tag};
 use halograph_kernels::Real;
 use halograph_kernels::batch_norm::Moments;
 use halograph_kernels::buffer::Buffer;
@@ -91,7 +91,7 @@ impl<'a> Peers<'a> {
     /// Reports where this rank is, for heartbeats and traces.
     pub fn enter(&self, stage: usize, phase: &'static str) {
         let Tag { epoch, step, chunk, .. } = self.features;
-        self.link.comm.at(Position { epoch, step, layer: stage as u16, chunk, phase });
+        self.link.comm.set_position(Position { epoch, step, layer: stage as u16, chunk, phase });
     }
 
     /// Records a span of computation until the guard is dropped, if the run is traced.
@@ -176,7 +176,7 @@ impl<'a> Peers<'a> {
 
 /// A sum of losses under way.
 #[must_use = "the sum is what `wait` returns"]
-pub struct LossSum(Reducing<f64>);
+pub struct LossSum(AllReduceRequest<f64>);
 
 impl LossSum {
     /// Blocks until the sum over all ranks is here; returns it and the requests of all ranks.
@@ -189,7 +189,7 @@ impl LossSum {
 /// Sums of parameter gradients over all ranks, under way stage by stage.
 pub struct GradientSums<'a, T> {
     peers: Peers<'a>,
-    started: Vec<(usize, Reducing<T>)>,
+    started: Vec<(usize, AllReduceRequest<T>)>,
 }
 
 impl<T: Real> GradientSums<'_, T> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytemuck::Pod;
 use half::f16;
-use halograph_comm::{Message, Receiving};
+use halograph_comm::{Message, ReceiveRequest};
 use halograph_kernels::Real;
 use halograph_nn::{Input, Matrix};
 use rayon::prelude::*;
@@ -37,7 +37,7 @@ impl Flight {
         Flight { started: Instant::now(), waited: Duration::ZERO, last_arrival: None }
     }
 
-    fn wait(&mut self, receiving: Receiving) -> Result<Message> {
+    fn wait(&mut self, receiving: ReceiveRequest) -> Result<Message> {
         let start = Instant::now();
         let (message, at) = receiving.wait_timed()?;
         self.waited += start.elapsed();
@@ -55,7 +55,7 @@ impl Flight {
 /// Halo rows under way.
 pub struct FeatureTransfer<T> {
     /// Number of rows of each rank that owns any, and their message.
-    parts: Vec<(usize, Receiving)>,
+    parts: Vec<(usize, ReceiveRequest)>,
     columns: usize,
     is_half: bool,
     flight: Flight,
@@ -63,7 +63,7 @@ pub struct FeatureTransfer<T> {
 }
 
 impl<T> FeatureTransfer<T> {
-    pub(super) fn new(parts: Vec<(usize, Receiving)>, columns: usize, is_half: bool) -> Self {
+    pub(super) fn new(parts: Vec<(usize, ReceiveRequest)>, columns: usize, is_half: bool) -> Self {
         FeatureTransfer { parts, columns, is_half, flight: Flight::start(), numbers: PhantomData }
     }
 
@@ -126,14 +126,14 @@ impl<T: Real> RemoteRows for Input<T> {
 
 /// Gradients of owned rows under way.
 pub struct GradientTransfer<T> {
-    parts: Vec<Option<Receiving>>,
+    parts: Vec<Option<ReceiveRequest>>,
     rows: usize,
     flight: Flight,
     numbers: PhantomData<T>,
 }
 
 impl<T> GradientTransfer<T> {
-    pub(super) fn new(parts: Vec<Option<Receiving>>, rows: usize) -> Self {
+    pub(super) fn new(parts: Vec<Option<ReceiveRequest>>, rows: usize) -> Self {
         GradientTransfer { parts, rows, flight: Flight::start(), numbers: PhantomData }
     }
 }

@@ -72,7 +72,7 @@ impl RunSink for RankedRunSink<'_> {
         let Some(directory) = self.directory else { return Ok(false) };
         let (comm, at) = (self.comm, checkpoint.point());
         let (epoch, step) = (at.epoch as u32, at.step as u32);
-        comm.at(Position { epoch, step, layer: 0, chunk: 0, phase: "checkpoint" });
+        comm.set_position(Position { epoch, step, layer: 0, chunk: 0, phase: "checkpoint" });
         let tag = |control: Control| control.tag().epoch(epoch).step(step);
         let begun = match self.written() {
             Some(run) => Some(Message::of(&[run.begin_checkpoint(at)? as u8])),

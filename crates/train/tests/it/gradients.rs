@@ -3,9 +3,9 @@
 use halograph_graph::block::Block;
 use halograph_graph::csr::CsrView;
 use halograph_kernels::keyed::Key;
-use halograph_nn::Matrix;
 use halograph_nn::metrics::Targets;
 use halograph_nn::model::{ActivationKind, Kind, Model, NormKind, Spec};
+use halograph_nn::{Matrix, Project};
 use halograph_train::data::{Rows, View};
 use halograph_train::evaluation;
 use halograph_train::strategy::single::Plan;
@@ -51,7 +51,7 @@ impl Loss {
 
 /// Small, with everything that can be dropped dropped.
 fn spec(kind: Kind) -> Spec {
-    let norm = if kind == Kind::Resgcn { NormKind::Layer } else { NormKind::None };
+    let norm = if kind.uses("norm") { NormKind::None } else { Spec::new(kind).norm };
     Spec {
         hidden: 4,
         heads: 2,
@@ -115,7 +115,7 @@ fn gradients_of_every_kind_agree_with_differences() {
 
 #[test]
 fn gradients_agree_through_norms() {
-    for kind in [Kind::Sage, Kind::Gcn, Kind::Gat, Kind::Gcnii] {
+    for kind in Kind::ALL.into_iter().filter(|kind| kind.uses("norm")) {
         for norm in [NormKind::Layer, NormKind::Batch] {
             check_both_losses(Spec { norm, ..spec(kind) });
         }
@@ -124,7 +124,7 @@ fn gradients_agree_through_norms() {
 
 #[test]
 fn gradients_agree_through_dense_ends() {
-    for kind in [Kind::Sage, Kind::Gcn, Kind::Gat] {
+    for kind in Kind::ALL.into_iter().filter(|kind| kind.uses("linear_layers")) {
         check_both_losses(Spec { linear_layers: 1, ..spec(kind) });
     }
     check_both_losses(Spec { linear_layers: 2, norm: NormKind::Batch, ..spec(Kind::Sage) });
@@ -144,8 +144,17 @@ fn gradients_agree_through_the_other_non_linearity() {
 
 #[test]
 fn gradients_agree_when_a_vertex_counts_in_its_own_mean() {
-    for kind in [Kind::Sage, Kind::Resgcn] {
+    for kind in Kind::ALL.into_iter().filter(|kind| kind.uses("self_in_mean")) {
         check_both_losses(Spec { self_in_mean: true, ..spec(kind) });
+    }
+}
+
+#[test]
+fn gradients_agree_when_eps_is_trained() {
+    for input_dropout in [0.0, 0.2] {
+        for project in [Project::First, Project::Last] {
+            check_both_losses(Spec { train_eps: true, input_dropout, project, ..spec(Kind::Gin) });
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use halograph_graph::block::Block;
 use halograph_graph::csr::CsrView;
 use halograph_kernels::Real;
 use halograph_kernels::keyed::Key;
+use halograph_kernels::optim::Adam;
 use halograph_nn::metrics::Targets;
 use halograph_nn::model::{Kind, Model, NormKind, Spec};
 use halograph_nn::optimizer::{Method, Optimizer};
@@ -24,7 +25,7 @@ const CLASSES: usize = 3;
 
 /// A model of the fixtures' sizes: PyG's defaults, nothing dropped.
 fn spec(kind: Kind) -> Spec {
-    let norm = if kind == Kind::Resgcn { NormKind::Layer } else { NormKind::None };
+    let norm = if kind.uses("norm") { NormKind::None } else { Spec::new(kind).norm };
     Spec { hidden: 8, heads: 2, dropout: 0.0, norm, ..Spec::new(kind) }
 }
 
@@ -134,6 +135,30 @@ fn follow<T: Real>(fixture: &Fixture, spec: &Spec, tolerance: f64) {
     fixture.assert_close("final_logits", logits(&model).data(), tolerance);
 }
 
+/// Follows the steps of an optimiser in single precision, from a parameter of zeros.
+#[track_caller]
+fn follow_optimizer(name: &str, decoupled: bool) {
+    let fixture = Fixture::open("optimizer_f32");
+    let (grads, want) = (fixture.reals::<f32>("gradients"), fixture.reals::<f64>(name));
+    let size = fixture.tensor(name).shape[1];
+    let [mut p, mut first, mut second] = [(); 3].map(|()| vec![0.0f32; size]);
+    let adam = Adam { lr: 0.01, weight_decay: 5e-4, decoupled, ..Adam::default() };
+    for (step, (grad, want)) in (1..).zip(grads.chunks_exact(size).zip(want.chunks_exact(size))) {
+        adam.step(step, &mut p, grad, &mut first, &mut second);
+        for (i, (p, want)) in p.iter().zip(want).enumerate() {
+            // Relative to the longest way there can be: steps of length `lr` in one direction.
+            let apart = (*p as f64 - want).abs() / (0.01 * step as f64);
+            assert!(apart < 1e-6, "{name}, step {step}: parameter {i} differs by {apart:e}");
+        }
+    }
+}
+
+#[test]
+fn adam_in_single_precision_is_pytorchs() {
+    follow_optimizer("adam", false);
+    follow_optimizer("adamw", true);
+}
+
 /// In both precisions, and with the weight on either side of the aggregation.
 #[track_caller]
 fn check(name: &str, spec: Spec) {
@@ -172,6 +197,17 @@ fn norms_are_pygs() {
 #[test]
 fn a_dense_end_is_pytorchs() {
     check("sage_dense_end", Spec { linear_layers: 1, norm: NormKind::Layer, ..spec(Kind::Sage) });
+}
+
+#[test]
+fn gin_is_pygs() {
+    let [fixed, trained] = [false, true].map(|train_eps| Spec { train_eps, ..spec(Kind::Gin) });
+    check("gin", fixed.clone());
+    check("gin_layer_norm", Spec { norm: NormKind::Layer, ..fixed.clone() });
+    check("gin_batch_norm", Spec { norm: NormKind::Batch, ..fixed });
+    check("gin_train_eps", trained.clone());
+    check("gin_directed", trained.clone());
+    check("gin_train_eps_batch_norm", Spec { norm: NormKind::Batch, ..trained });
 }
 
 #[test]

@@ -1,14 +1,13 @@
 //! Runs on disks that give up: what is written stays whole, and the error says what happened.
-#![expect(clippy::print_stderr, reason = "a skipped test says so")]
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
 
 use halograph_graph::error::Result;
 use halograph_nn::model::Kind;
 use halograph_nn::state::{State, Tensor};
+use halograph_testing::SmallDisk;
 use halograph_train::Config;
 use halograph_train::event::EpochRecord;
 use halograph_train::run::{Checkpoint, DataRef, Header, Run};
@@ -58,31 +57,10 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// A tmpfs of 1 MiB, if this process may mount one.
-struct SmallDisk(tempfile::TempDir);
-
-impl SmallDisk {
-    fn mount() -> Option<SmallDisk> {
-        let folder = tempfile::tempdir().unwrap();
-        let mount = ["-t", "tmpfs", "-o", "size=1m", "tmpfs"];
-        let done = Command::new("mount").args(mount).arg(folder.path()).output().ok()?;
-        done.status.success().then_some(SmallDisk(folder))
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.0.path()).status();
-    }
-}
-
 #[test]
 fn a_full_disk_is_told_and_the_last_checkpoint_stays() {
-    let Some(disk) = SmallDisk::mount() else {
-        eprintln!("skipped: mounting a small tmpfs needs root");
-        return;
-    };
-    let (path, filler) = (disk.0.path().join("run"), disk.0.path().join("filler"));
+    let Some(disk) = SmallDisk::mount() else { return };
+    let (path, filler) = (disk.path().join("run"), disk.path().join("filler"));
     let mut run = Run::create(&path, header(), false).unwrap();
     train(&mut run, 1).unwrap();
     fs::write(&filler, vec![1; 300_000]).unwrap();
@@ -108,14 +86,11 @@ fn a_full_disk_is_told_and_the_last_checkpoint_stays() {
 
 #[test]
 fn a_run_that_has_no_room_to_begin_leaves_no_folder() {
-    let Some(disk) = SmallDisk::mount() else {
-        eprintln!("skipped: mounting a small tmpfs needs root");
-        return;
-    };
-    let _ = fs::write(disk.0.path().join("filler"), vec![1; 2 << 20]);
-    let error = Run::create(&disk.0.path().join("runs/x"), header(), false).unwrap_err();
+    let Some(disk) = SmallDisk::mount() else { return };
+    let _ = fs::write(disk.path().join("filler"), vec![1; 2 << 20]);
+    let error = Run::create(&disk.path().join("runs/x"), header(), false).unwrap_err();
     assert!(error.to_string().contains("No space left"), "{error}");
-    assert_eq!(names(disk.0.path()), ["filler"]);
+    assert_eq!(names(disk.path()), ["filler"]);
 }
 
 /// Gives up root's rights to pass every check, for this thread alone.

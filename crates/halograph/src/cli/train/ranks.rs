@@ -47,7 +47,7 @@ fn fail(world: &World, error: Error) -> ExitCode {
         print_error(error);
         comm.fail(&error.to_string());
     } else {
-        comm.hear_failure();
+        comm.wait_for_failure();
         std::thread::sleep(EXIT_DELAY);
     }
     exit_code(error)

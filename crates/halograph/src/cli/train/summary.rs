@@ -1,7 +1,7 @@
 //! The summary of a run as text.
 
 use halograph::Job;
-use halograph::nn::model::{Kind, Spec};
+use halograph::nn::model::Spec;
 use halograph::train::Summary;
 use halograph::train::config::StrategyKind;
 use halograph::train::event::Ending;
@@ -43,16 +43,9 @@ fn line(key: &str, value: &str) -> String {
 
 /// Formats a model: its name, layers and hidden size.
 pub fn model(spec: &Spec) -> String {
-    let name = match spec.kind {
-        Kind::Sage => "GraphSAGE",
-        Kind::Gcn => "GCN",
-        Kind::Gat => "GAT",
-        Kind::Gcnii => "GCNII",
-        Kind::Resgcn => "ResGCN+",
-    };
     let heads =
-        if spec.kind == Kind::Gat { format!(", {}", count(spec.heads, "head")) } else { String::new() };
-    format!("{name}, {}, hidden size {}{heads}", count(spec.layers, "layer"), spec.hidden)
+        if spec.kind.uses("heads") { format!(", {}", count(spec.heads, "head")) } else { String::new() };
+    format!("{}, {}, hidden size {}{heads}", spec.kind.title(), count(spec.layers, "layer"), spec.hidden)
 }
 
 /// Formats the scores of the kept weights.

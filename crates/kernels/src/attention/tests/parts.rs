@@ -57,7 +57,7 @@ impl Parts {
         &self,
         [messages, destination, grad]: [&[T]; 3],
         forward: impl Fn(&Attention<T>, &mut Saved<T>, &mut [T]),
-        backward: impl Fn(&Attention<T>, Pattern, (&RowFacts<T>, Option<&[u32]>), &[T], &mut [T]),
+        backward: impl Fn(&Attention<T>, Pattern, (&RowStats<T>, Option<&[u32]>), &[T], &mut [T]),
     ) -> [Vec<T>; 3] {
         let (messages, far_messages) = messages.split_at(self.near.lengths()[0]);
         let heads = self.near.heads;

@@ -1,7 +1,5 @@
 //! `partition` follows one process: the same losses and scores on any number of ranks, whatever the parts look like.
 
-use std::path::Path;
-
 use halograph_graph::Dataset;
 use halograph_graph::dataset::Metric;
 use halograph_graph::dataset::write::FeatureType;
@@ -47,21 +45,16 @@ fn every_model_follows_one_process_on_any_number_of_ranks() {
 
 /// A real graph and a larger made one: shorter, in the precision that users train in.
 #[test]
-#[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
 fn cora_and_small_follow_too() {
     let temp = TempDir::new().unwrap();
     let small = temp.path().join("small");
     let preset = presets::find("small").unwrap();
     generate::make(&preset.spec, "small", &small, false, &Silent).unwrap();
     let mut graphs = vec![Dataset::open(&small).unwrap()];
-    match std::env::var_os("HALOGRAPH_TEST_DATA") {
-        None => eprintln!("skipped for Cora: HALOGRAPH_TEST_DATA is not set"),
-        Some(folder) => {
-            let cora = temp.path().join("cora");
-            let source = Path::new(&folder).join("cora");
-            import(&Format::Planetoid, &source, &cora, &Options::default(), &Silent).unwrap();
-            graphs.push(Dataset::open(&cora).unwrap());
-        }
+    if let Some(source) = halograph_testing::real_data("cora") {
+        let cora = temp.path().join("cora");
+        import(&Format::Planetoid, &source, &cora, &Options::default(), &Silent).unwrap();
+        graphs.push(Dataset::open(&cora).unwrap());
     }
     for data in &graphs {
         for kind in Kind::ALL {

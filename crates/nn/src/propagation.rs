@@ -7,7 +7,7 @@ use std::sync::Arc;
 use halograph_graph::block::Block;
 use halograph_kernels::Real;
 use halograph_kernels::aggregate::{
-    Own, Weights, add_aggregate, add_aggregate_half, aggregate, aggregate_half,
+    SelfLoops, Weights, add_aggregate, add_aggregate_half, aggregate, aggregate_half,
 };
 use halograph_kernels::buffer::Buffer;
 use rayon::prelude::*;
@@ -17,11 +17,11 @@ use crate::matrix::Matrix;
 
 /// The factors of a linear aggregation over one block.
 #[derive(Debug, Default)]
-pub(crate) struct Propagation<T: Real> {
+pub struct Propagation<T: Real> {
     source: Option<Buffer<T>>,
     /// Of halo rows.
     halo: Option<Buffer<T>>,
-    destination: Buffer<T>,
+    destination: Option<Buffer<T>>,
     /// Weight of a self-loop that is not stored; absent if there are none.
     own: Option<Buffer<T>>,
 }
@@ -43,14 +43,19 @@ impl<T: Real> Propagation<T> {
             }),
         );
         let destination = filled(count, |r| share * source[first + r]);
-        Propagation { source: Some(source), halo, destination, own: Some(own) }
+        Propagation { source: Some(source), halo, destination: Some(destination), own: Some(own) }
+    }
+
+    /// The plain sum over a row's edges.
+    pub(crate) fn sum() -> Self {
+        Propagation::default()
     }
 
     /// The mean over a row's edges; 0 without edges.
     pub(crate) fn mean(block: &Block) -> Self {
         let inverse = |r: usize| T::of(1.0 / block.in_edges(r).max(1) as f64);
         let destination = filled(block.destinations().len(), inverse);
-        Propagation { source: None, halo: None, destination, own: None }
+        Propagation { destination: Some(destination), ..Propagation::sum() }
     }
 
     /// The mean over a row's edges and a self-loop, which is not doubled where it is stored.
@@ -59,17 +64,17 @@ impl<T: Real> Propagation<T> {
         let mut destination = filled(block.destinations().len(), |r| inverse(1, r));
         block.loops().iter().for_each(|&r| destination[r as usize] = inverse(0, r as usize));
         let own = without_stored_loops(block, destination.clone());
-        Propagation { source: None, halo: None, destination, own: Some(own) }
+        Propagation { destination: Some(destination), own: Some(own), ..Propagation::sum() }
     }
 
     fn weights(&self, block: &Block) -> Weights<'_, T> {
         let x_first = block.destinations().start;
-        let own = self.own.as_ref().map(|own| Own { weight: own, out_first: 0, x_first });
-        Weights { source: self.source.as_deref(), destination: Some(&self.destination[..]), own }
+        let own = self.own.as_ref().map(|own| SelfLoops { weight: own, out_first: 0, x_first });
+        Weights { source: self.source.as_deref(), destination: self.destination.as_deref(), self_loops: own }
     }
 
     fn halo_weights(&self) -> Weights<'_, T> {
-        Weights { source: self.halo.as_deref(), destination: Some(&self.destination[..]), own: None }
+        Weights { source: self.halo.as_deref(), destination: self.destination.as_deref(), self_loops: None }
     }
 
     /// Adds the terms of halo rows to destination rows.
