@@ -9,7 +9,7 @@ use std::sync::Arc;
 use half::f16;
 use halograph_graph::Dataset;
 use halograph_graph::block::Block;
-use halograph_graph::dataset::{FEAT, Manifest, Part, Task};
+use halograph_graph::dataset::{FEAT, Manifest, Subset, Task};
 use halograph_graph::error::Error as InputError;
 use halograph_graph::partition::report::Size;
 use halograph_graph::partition::shard::manifest::ShardManifest;
@@ -129,8 +129,9 @@ struct Shape {
 impl Shape {
     fn of(dataset: &Dataset) -> Self {
         let nodes = dataset.manifest.nodes.max(1) as f64;
-        let share = |part: Part| dataset.split().iter().filter(|&&p| p == part as u8).count() as f64 / nodes;
-        Shape::new(&dataset.manifest, share(Part::Train), share(Part::Val))
+        let share =
+            |part: Subset| dataset.split().iter().filter(|&&p| p == part as u8).count() as f64 / nodes;
+        Shape::new(&dataset.manifest, share(Subset::Train), share(Subset::Val))
     }
 
     /// Of parts of a graph, but for their number of nodes: the same for all of them.

@@ -8,7 +8,7 @@ use std::path::Path;
 use rayon::prelude::*;
 
 use super::manifest::{MANIFEST, Manifest, Task};
-use super::{FEAT, IDS, INDICES, INDPTR, LABEL, Part, SPLIT, open_array, read_manifest, shapes, view};
+use super::{FEAT, IDS, INDICES, INDPTR, LABEL, SPLIT, Subset, open_array, read_manifest, shapes, view};
 use crate::build::one_way_edge;
 use crate::csr::CsrView;
 use crate::error::{Error, Result};
@@ -267,12 +267,12 @@ fn labels(label: &Array, manifest: &Manifest) -> Option<Fault> {
 fn parts(split: &[u8], label: Option<&Array>, manifest: &Manifest) -> Vec<Fault> {
     let all = || (0..split.len()).into_par_iter();
     let node = |v: usize| format!("node {v}");
-    let unknown = first_of(SPLIT, all().filter(|&v| split[v] > Part::Test as u8), |v| {
+    let unknown = first_of(SPLIT, all().filter(|&v| split[v] > Subset::Test as u8), |v| {
         (node(v), format!("part {} is none of 0 none, 1 train, 2 validation, 3 test", split[v]))
     });
     let unlabelled = label.filter(|_| manifest.task == Task::SingleLabel).and_then(|label| {
         let y: &[i64] = view(label);
-        let bad = all().filter(|&v| split[v] != Part::None as u8 && y[v] < 0);
+        let bad = all().filter(|&v| split[v] != Subset::None as u8 && y[v] < 0);
         first_of(SPLIT, bad, |v| (node(v), format!("part {} for a node without a label", split[v])))
     });
     unknown.into_iter().chain(unlabelled).collect()

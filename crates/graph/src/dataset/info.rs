@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::{Dataset, LabelView, Manifest, Part};
+use super::{Dataset, LabelView, Manifest, Subset};
 use crate::csr::CsrView;
 use crate::io::npy::DType;
 
@@ -132,7 +132,7 @@ impl LabelCounts {
             }
         };
         for (v, &part) in split.iter().enumerate() {
-            let is_training = part == Part::Train as u8;
+            let is_training = part == Subset::Train as u8;
             let is_labelled = match labels {
                 LabelView::Single(y) => {
                     let class = usize::try_from(y[v]).ok().filter(|&class| class < classes);
@@ -191,7 +191,7 @@ const NAMED_CLASSES: usize = 8;
 
 fn split_counts(split: &[u8]) -> [u64; 4] {
     let mut counts = [0; 4];
-    split.iter().filter(|&&part| part <= Part::Test as u8).for_each(|&part| counts[part as usize] += 1);
+    split.iter().filter(|&&part| part <= Subset::Test as u8).for_each(|&part| counts[part as usize] += 1);
     counts
 }
 

@@ -25,7 +25,7 @@ pub use table::panic_expected;
 
 use crate::build::{self, EdgeCounts, EdgeInput, EdgeOptions};
 use crate::csr::Csr;
-use crate::dataset::Part;
+use crate::dataset::Subset;
 use crate::dataset::manifest::{Manifest, Metric, class_limit};
 use crate::dataset::write::{self, Contents, FeatureSource, FeatureType, Labels};
 use crate::error::{Error, Result};
@@ -286,9 +286,9 @@ fn drop_unlabelled(split: &mut [u8], labels: &Labels) -> Option<String> {
     let Labels::Single(labels) = labels else { return None };
     let mut dropped = 0;
     for (part, _) in
-        split.iter_mut().zip(labels).filter(|(part, label)| **part != Part::None as u8 && **label < 0)
+        split.iter_mut().zip(labels).filter(|(part, label)| **part != Subset::None as u8 && **label < 0)
     {
-        *part = Part::None as u8;
+        *part = Subset::None as u8;
         dropped += 1;
     }
     (dropped > 0).then(|| format!("{dropped} nodes of the split have no label and were taken out of it"))
@@ -296,7 +296,7 @@ fn drop_unlabelled(split: &mut [u8], labels: &Labels) -> Option<String> {
 
 /// A split without training, validation or test nodes is allowed, but rarely meant.
 fn empty_parts(split: &[u8]) -> Option<String> {
-    let parts = [(Part::Train, "training"), (Part::Val, "validation"), (Part::Test, "test")];
+    let parts = [(Subset::Train, "training"), (Subset::Val, "validation"), (Subset::Test, "test")];
     let missing: Vec<&str> =
         parts.iter().filter(|(part, _)| !split.contains(&(*part as u8))).map(|(_, name)| *name).collect();
     (!missing.is_empty()).then(|| format!("the split has no {} nodes", missing.join(", no ")))

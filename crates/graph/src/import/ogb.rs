@@ -19,7 +19,7 @@ use super::table::streams::{Features, visit_pairs};
 use super::table::{Cell, Rows, Table};
 use super::{RawGraph, name_of};
 use crate::build::{EdgeInput, EdgeSource, MAX_NODES};
-use crate::dataset::Part;
+use crate::dataset::Subset;
 use crate::error::{Error, IoContext, Result};
 use crate::progress::{Progress, Unit};
 
@@ -202,14 +202,14 @@ fn read_split(source: &Path, scheme: Option<&str>, nodes: usize) -> Result<Optio
         return Ok(None);
     }
     let folder = folder.join(choose_scheme(&folder, scheme)?);
-    let mut split = vec![Part::None as u8; nodes];
-    for (stem, part) in [("train", Part::Train), ("valid", Part::Val), ("test", Part::Test)] {
+    let mut split = vec![Subset::None as u8; nodes];
+    for (stem, part) in [("train", Subset::Train), ("valid", Subset::Val), ("test", Subset::Test)] {
         let table = open(&folder, stem)?;
         let mut rows = table.open(&[0])?;
         while rows.advance()? {
             let id = whole(&*rows, 0)?;
             let problem = match usize::try_from(id).ok().and_then(|id| split.get_mut(id)) {
-                Some(of) if *of == Part::None as u8 => {
+                Some(of) if *of == Subset::None as u8 => {
                     *of = part as u8;
                     continue;
                 }

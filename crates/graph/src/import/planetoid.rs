@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use super::RawGraph;
 use super::arrays::{self, SparseFeatures};
 use crate::build::EdgeInput;
-use crate::dataset::Part;
+use crate::dataset::Subset;
 use crate::dataset::write::{FeatureSource, Labels};
 use crate::error::{Error, IoContext, Result};
 use crate::io::npy::Array;
@@ -51,10 +51,10 @@ pub(super) fn read(source: &Path) -> Result<RawGraph> {
     for (&v, label) in test.iter().zip(family.labels("ty", tx.rows())?) {
         labels[v] = label;
     }
-    let mut split = vec![Part::None as u8; nodes];
-    split[..train].fill(Part::Train as u8);
-    split[train..known.min(train + VALIDATION)].fill(Part::Val as u8);
-    test.iter().for_each(|&v| split[v] = Part::Test as u8);
+    let mut split = vec![Subset::None as u8; nodes];
+    split[..train].fill(Subset::Train as u8);
+    split[train..known.min(train + VALIDATION)].fill(Subset::Val as u8);
+    test.iter().for_each(|&v| split[v] = Subset::Test as u8);
     let mut test_rows = vec![None; nodes - known];
     test.iter().enumerate().for_each(|(row, &v)| test_rows[v - known] = Some(row));
     let orphans = test_rows.iter().filter(|row| row.is_none()).count();

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::assign::Assignment;
-use crate::dataset::{Dataset, LabelView, Manifest, Part};
+use crate::dataset::{Dataset, LabelView, Manifest, Subset};
 use crate::error::{Error, Result};
 use crate::order::{UNUSED, distances};
 
@@ -20,12 +20,12 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// Whether vertices of this part of the split (a number of [`Part`]) belong to it.
+    /// Whether vertices of this part of the split (a number of [`Subset`]) belong to it.
     pub fn holds(self, split: u8) -> bool {
         match self {
             Stage::All => true,
-            Stage::Train => split == Part::Train as u8,
-            Stage::Val => split == Part::Train as u8 || split == Part::Val as u8,
+            Stage::Train => split == Subset::Train as u8,
+            Stage::Val => split == Subset::Train as u8 || split == Subset::Val as u8,
         }
     }
 }
@@ -154,7 +154,7 @@ fn training(dataset: &Dataset) -> Vec<u32> {
         LabelView::Single(classes) => classes[v] >= 0,
         LabelView::Multi { .. } => true,
     };
-    let all = (0..split.len()).filter(|&v| split[v] == Part::Train as u8 && labelled(v));
+    let all = (0..split.len()).filter(|&v| split[v] == Subset::Train as u8 && labelled(v));
     all.map(|v| v as u32).collect()
 }
 

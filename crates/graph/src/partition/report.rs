@@ -4,7 +4,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::facts::Facts;
-use crate::dataset::Part;
+use crate::dataset::Subset;
 
 /// What a partition is like.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -112,7 +112,7 @@ fn measure(facts: &Facts, part: u32) -> (Size, u64, Vec<Pair>) {
     let size = Size {
         nodes: owned.len() as u64,
         edges: owned.iter().map(|&v| graph.degree(v as usize)).sum(),
-        training: owned.iter().filter(|&&v| split[v as usize] == Part::Train as u8).count() as u64,
+        training: owned.iter().filter(|&&v| split[v as usize] == Subset::Train as u8).count() as u64,
         halo: halo.len() as u64,
         send: 0,
     };

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use halograph_graph::Dataset;
-use halograph_graph::dataset::{LabelView, Manifest, Part};
+use halograph_graph::dataset::{LabelView, Manifest, Subset};
 use halograph_graph::error::{Error, Result};
 use halograph_graph::partition::shard::manifest::ShardManifest;
 use halograph_graph::partition::{Shard, Whole, folder, shard};
@@ -86,7 +86,7 @@ impl JobData {
     /// Returns whether there are validation nodes. Shards are taken to have some.
     pub(super) fn has_validation_nodes(&self) -> bool {
         match self {
-            JobData::Dataset(dataset) => dataset.split().contains(&(Part::Val as u8)),
+            JobData::Dataset(dataset) => dataset.split().contains(&(Subset::Val as u8)),
             JobData::Shards { .. } => true,
         }
     }
@@ -96,7 +96,7 @@ impl JobData {
         let JobData::Dataset(dataset) = self else { return Vec::new() };
         let LabelView::Single(labels) = dataset.labels() else { return Vec::new() };
         let mut seen = vec![false; dataset.manifest.classes as usize];
-        let trained = labels.iter().zip(dataset.split()).filter(|(_, part)| **part == Part::Train as u8);
+        let trained = labels.iter().zip(dataset.split()).filter(|(_, part)| **part == Subset::Train as u8);
         let classes = trained.filter_map(|(&class, _)| usize::try_from(class).ok());
         classes.for_each(|class| seen[class] = true);
         let name =

@@ -16,7 +16,7 @@ use column::Column;
 use super::facts::{Stage, Whole};
 use crate::block::Block;
 use crate::csr::CsrView;
-use crate::dataset::{LabelView, Part, Task, view};
+use crate::dataset::{LabelView, Subset, Task, view};
 use crate::error::Result;
 use crate::io::npy::Array;
 
@@ -86,7 +86,7 @@ impl Shard {
         &self.ids
     }
 
-    /// Part of the split of each row, as numbers of [`Part`].
+    /// Part of the split of each row, as numbers of [`Subset`].
     pub fn split(&self) -> &[u8] {
         &self.split
     }
@@ -129,7 +129,7 @@ impl Shard {
     }
 
     /// Owned rows of `part` of the split whose labels are known, ascending.
-    pub fn labelled(&self, part: Part) -> Vec<u32> {
+    pub fn labelled(&self, part: Subset) -> Vec<u32> {
         let rows = (0..self.owned()).filter(|&row| self.split[row] == part as u8);
         rows.filter(|&row| self.label(row).is_known()).map(|row| row as u32).collect()
     }

@@ -9,7 +9,7 @@ use super::Shard;
 use super::column::Column;
 use super::manifest::{AGAIN, DEGREE, DISTANCE, HALO, HOME, IDS, MANIFEST, ShardManifest, folder_name};
 use crate::dataset::check::row_starts;
-use crate::dataset::{FEAT, INDICES, INDPTR, LABEL, LabelView, Part, SPLIT, open_array};
+use crate::dataset::{FEAT, INDICES, INDPTR, LABEL, LabelView, SPLIT, Subset, open_array};
 use crate::error::{Error, IoContext, Result};
 use crate::io::npy::{self, Array};
 
@@ -94,7 +94,7 @@ impl Shard {
         if let Some(problem) = wrong {
             return Err((LABEL, problem));
         }
-        match self.split.par_iter().position_first(|&part| part > Part::Test as u8) {
+        match self.split.par_iter().position_first(|&part| part > Subset::Test as u8) {
             None => Ok(()),
             Some(row) => Err((
                 SPLIT,

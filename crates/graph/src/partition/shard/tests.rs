@@ -117,7 +117,7 @@ fn assert_own_data(dataset: &Dataset, shard: &Shard, row: usize, v: u32) {
     let mut features = [0.0; 3];
     shard.read_features(row, &mut features).unwrap();
     assert_eq!(features, [v as f32, v as f32 + 0.5, -(v as f32)]);
-    let listed = shard.labelled(Part::Train).contains(&(row as u32));
+    let listed = shard.labelled(Subset::Train).contains(&(row as u32));
     assert_eq!(listed, shard.split()[row] == 1 && shard.label(row).is_known());
 }
 
