@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use halograph_graph::dataset::{Dataset, LabelView};
 use halograph_graph::import::{Dialect, Format, Options, TableSpec, import};
-use halograph_graph::partition::{self, Assignment, Facts, Origin};
+use halograph_graph::partition::{self, Assignment, Layout, Origin};
 use halograph_graph::{Result, Silent};
 
 pub const READERS: [&str; 10] =
@@ -86,8 +86,8 @@ fn shards(dataset: &Dataset, base: &Path) -> std::io::Result<PathBuf> {
     let cut = || -> Result<()> {
         let of = (0..dataset.graph().nodes() as u32).map(|v| v % 2).collect();
         let assignment = Assignment::new(2, of)?;
-        let facts = Facts::of(dataset, &assignment)?;
-        partition::write(base, false, &facts, &Origin::imported(), &Silent).map(drop)
+        let layout = Layout::of(dataset, &assignment)?;
+        partition::write(base, false, &layout, &Origin::imported(), &Silent).map(drop)
     };
     cut().map(|()| base.to_path_buf()).map_err(std::io::Error::other)
 }

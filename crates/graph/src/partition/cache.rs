@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::assign::{Assignment, Method, Origin, Recipe};
+use super::assign::{Assignment, Method, Origin, PartitionSpec};
 use crate::dataset::Dataset;
 use crate::error::Result;
 use crate::io::npy::{self, Array, FileRecord, Writer};
@@ -33,7 +33,11 @@ struct Note {
 
 /// The assignment of `dataset`'s vertices that `recipe` makes: the one kept beside the data if there is one, else a new
 /// one, which is kept if that is possible.
-pub fn assignment_for(dataset: &Dataset, recipe: &Recipe, progress: &dyn Progress) -> Result<Assignment> {
+pub fn assignment_for(
+    dataset: &Dataset,
+    recipe: &PartitionSpec,
+    progress: &dyn Progress,
+) -> Result<Assignment> {
     // Made faster than read.
     if recipe.method == Method::Random {
         return recipe.make(dataset, progress);
@@ -47,14 +51,14 @@ pub fn assignment_for(dataset: &Dataset, recipe: &Recipe, progress: &dyn Progres
 }
 
 /// Writes what `recipe` made of `dataset` beside it, if that is worth it and possible. A dataset in memory keeps nothing.
-pub fn keep(dataset: &Dataset, recipe: &Recipe, assignment: &Assignment) {
+pub fn keep(dataset: &Dataset, recipe: &PartitionSpec, assignment: &Assignment) {
     if let (Some(folder), true) = (dataset.path(), recipe.method != Method::Random) {
         // Without it the next run takes longer: no reason to fail.
         let _ = save(folder, dataset, recipe, assignment);
     }
 }
 
-fn note(dataset: &Dataset, recipe: &Recipe, file: FileRecord) -> Note {
+fn note(dataset: &Dataset, recipe: &PartitionSpec, file: FileRecord) -> Note {
     Note {
         version: VERSION,
         fingerprint: dataset.manifest.fingerprint.clone(),
@@ -65,14 +69,14 @@ fn note(dataset: &Dataset, recipe: &Recipe, file: FileRecord) -> Note {
 }
 
 /// The common part of both names.
-fn stem(recipe: &Recipe) -> String {
+fn stem(recipe: &PartitionSpec) -> String {
     let Origin { method, objective, .. } = Origin::from(recipe);
     let objective = objective.map_or(String::new(), |objective| format!("-{objective}"));
     format!("partition-{method}{objective}-{}", recipe.parts)
 }
 
 /// The assignment kept beside `dataset` for just this recipe, if there is one.
-pub fn kept(dataset: &Dataset, recipe: &Recipe) -> Option<Assignment> {
+pub fn kept(dataset: &Dataset, recipe: &PartitionSpec) -> Option<Assignment> {
     let folder = dataset.path()?;
     let path = |kind: &str| folder.join(format!("{}.{kind}", stem(recipe)));
     let found: Note = serde_json::from_str(&fs::read_to_string(path("json")).ok()?).ok()?;
@@ -87,7 +91,7 @@ pub fn kept(dataset: &Dataset, recipe: &Recipe) -> Option<Assignment> {
 
 /// Writes `assignment` and its note into the dataset's folder, each whole or not at all. The digest in the note tells a
 /// note that belongs to another array.
-fn save(folder: &Path, dataset: &Dataset, recipe: &Recipe, assignment: &Assignment) -> io::Result<()> {
+fn save(folder: &Path, dataset: &Dataset, recipe: &PartitionSpec, assignment: &Assignment) -> io::Result<()> {
     let stem = stem(recipe);
     let of = assignment.of();
     let create = |path: &Path| Writer::create(path, &[of.len()]).map_err(io::Error::other);
@@ -129,11 +133,11 @@ mod tests {
     use crate::partition::testing::communities;
     use crate::progress::Silent;
 
-    fn recipe(seed: u64) -> Recipe {
-        Recipe { parts: 3, method: Method::Metis(Objective::Cut), balance: Balance::default(), seed }
+    fn recipe(seed: u64) -> PartitionSpec {
+        PartitionSpec { parts: 3, method: Method::Metis(Objective::Cut), balance: Balance::default(), seed }
     }
 
-    fn get(dataset: &Dataset, recipe: &Recipe) -> Assignment {
+    fn get(dataset: &Dataset, recipe: &PartitionSpec) -> Assignment {
         assignment_for(dataset, recipe, &Silent).unwrap()
     }
 
@@ -161,7 +165,7 @@ mod tests {
         keep(&dataset, &recipe(0), &wrong);
         assert_ne!(get(&dataset, &recipe(1)), wrong, "another seed");
         keep(&dataset, &recipe(0), &wrong);
-        let balanced = Recipe { balance: Balance { edges: true, train: false }, ..recipe(0) };
+        let balanced = PartitionSpec { balance: Balance { edges: true, train: false }, ..recipe(0) };
         assert_ne!(get(&dataset, &balanced), wrong, "another balance");
         keep(&dataset, &recipe(0), &wrong);
         dataset.manifest.fingerprint = "another".into();

@@ -1,7 +1,7 @@
 //! Work before a run is created: checks of the data, the partition, and admission by predicted memory.
 
 use halograph_comm::launched;
-use halograph_graph::partition::{Assignment, Facts, Recipe, Report, cache};
+use halograph_graph::partition::{Assignment, Layout, PartitionReport, PartitionSpec, cache};
 use halograph_graph::{Dataset, Error as InputError, Progress};
 use halograph_train::admission::{self, PartSize};
 use halograph_train::config::StrategyKind;
@@ -53,7 +53,7 @@ pub(super) fn stage(progress: &dyn Progress, name: &str) -> Result<()> {
 /// one that needs more memory than is free, unless `force`; `alternative` is what the error advises. Blocks.
 pub fn assignment(
     dataset: &Dataset,
-    recipe: &Recipe,
+    recipe: &PartitionSpec,
     alternative: &str,
     force: bool,
     progress: &dyn Progress,
@@ -87,9 +87,9 @@ fn predict(data: &JobData, assignment: Option<&Assignment>, config: &Config) -> 
     match (data, assignment) {
         (JobData::Dataset(dataset), None) => admission::predict(dataset, config),
         (JobData::Dataset(dataset), Some(assignment)) => {
-            let facts = Facts::of(dataset, assignment)?;
-            let sizes: Vec<_> = Report::of(&facts).sizes.iter().map(PartSize::from).collect();
-            admission::predict_parts(&facts.whole, &reference, &sizes, config)
+            let layout = Layout::of(dataset, assignment)?;
+            let sizes: Vec<_> = PartitionReport::of(&layout).sizes.iter().map(PartSize::from).collect();
+            admission::predict_parts(&layout.partition, &reference, &sizes, config)
         }
         (JobData::Shards { whole, .. }, _) => {
             let sizes: Vec<_> = data.shard_manifests()?.iter().map(PartSize::from).collect();

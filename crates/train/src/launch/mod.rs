@@ -21,7 +21,7 @@ use std::time::Duration;
 use halograph_comm::{self as comm, Comm, Message, Options, handshake};
 use halograph_graph::Dataset;
 use halograph_graph::partition::{
-    Assignment, Facts as Layout, Method, Objective, Recipe, Shard, assignment_for,
+    Assignment, Layout, Method, Objective, PartitionSpec, Shard, assignment_for,
 };
 use halograph_graph::progress::Silent;
 
@@ -227,13 +227,13 @@ fn all<R>(results: Vec<Result<R>>) -> Result<Vec<R>> {
 }
 
 /// Returns how nodes are partitioned.
-pub fn recipe(train: &TrainConfig) -> Recipe {
+pub fn recipe(train: &TrainConfig) -> PartitionSpec {
     let method = match train.partition {
         PartitionKind::Metis => Method::Metis(Objective::Volume),
         PartitionKind::Stream => Method::Stream,
         PartitionKind::Random => Method::Random,
     };
-    Recipe { parts: train.ranks as u32, method, balance: Default::default(), seed: 0 }
+    PartitionSpec { parts: train.ranks as u32, method, balance: Default::default(), seed: 0 }
 }
 
 fn options(train: &TrainConfig) -> Options {

@@ -9,7 +9,7 @@ use halograph_kernels::keyed::Key;
 use rustix::process::{Signal, getpid, kill_process};
 
 use super::weights::Weights;
-use super::{Objective, Recipe, announce, one_each, stream};
+use super::{Objective, PartitionSpec, announce, one_each, stream};
 use crate::build::one_way_edge;
 use crate::csr::CsrView;
 use crate::dataset::{Dataset, Manifest};
@@ -27,7 +27,7 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// The part of each vertex of `dataset`. While METIS works it neither reports nor asks whether to stop.
 pub(super) fn assign(
     dataset: &Dataset,
-    recipe: &Recipe,
+    recipe: &PartitionSpec,
     objective: Objective,
     progress: &dyn Progress,
 ) -> Result<Vec<u32>> {
@@ -94,7 +94,7 @@ pub(super) fn peak_bytes(manifest: &Manifest, weights: u64) -> u64 {
 }
 
 /// The weights as METIS takes them; what nobody has any of is left out.
-fn whole_weights(dataset: &Dataset, recipe: &Recipe) -> Result<Vec<Idx>> {
+fn whole_weights(dataset: &Dataset, recipe: &PartitionSpec) -> Result<Vec<Idx>> {
     let weights = Weights::new(dataset, recipe.balance);
     let totals = weights.totals();
     if let Some(total) = totals.iter().find(|&&total| Idx::try_from(total).is_err()) {

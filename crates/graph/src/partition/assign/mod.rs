@@ -56,7 +56,7 @@ fn check_parts(parts: u32) -> Result<()> {
 
 /// Everything that decides an assignment of a dataset's vertices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Recipe {
+pub struct PartitionSpec {
     /// Number of parts.
     pub parts: u32,
     /// How they are found.
@@ -96,7 +96,7 @@ pub struct Balance {
     pub train: bool,
 }
 
-impl Recipe {
+impl PartitionSpec {
     /// Finds the assignment. Equal recipes give equal assignments, METIS as far as the C library's `rand` is the same.
     pub fn make(&self, dataset: &Dataset, progress: &dyn Progress) -> Result<Assignment> {
         check_parts(self.parts)?;
@@ -114,7 +114,7 @@ impl Recipe {
         (0..nodes as u64).into_par_iter().map(|v| key.below(v, self.parts.into()) as u32).collect()
     }
 
-    /// Most bytes that [`Recipe::make`] will take at once, the mapped dataset not counted.
+    /// Most bytes that [`PartitionSpec::make`] will take at once, the mapped dataset not counted.
     pub fn peak_bytes(&self, dataset: &Dataset) -> u64 {
         let weights = weights::Weights::count(self.balance) as u64;
         match self.method {
@@ -145,8 +145,8 @@ impl Origin {
     }
 }
 
-impl From<&Recipe> for Origin {
-    fn from(recipe: &Recipe) -> Self {
+impl From<&PartitionSpec> for Origin {
+    fn from(recipe: &PartitionSpec) -> Self {
         let (method, objective) = match recipe.method {
             Method::Metis(Objective::Volume) => ("metis", Some("volume")),
             Method::Metis(Objective::Cut) => ("metis", Some("cut")),
@@ -181,8 +181,8 @@ mod tests {
     use crate::partition::testing::{Toy, communities};
     use crate::progress::Silent;
 
-    fn recipe(parts: u32, method: Method) -> Recipe {
-        Recipe { parts, method, balance: Balance::default(), seed: 1 }
+    fn recipe(parts: u32, method: Method) -> PartitionSpec {
+        PartitionSpec { parts, method, balance: Balance::default(), seed: 1 }
     }
 
     const METHODS: [Method; 4] =
@@ -211,7 +211,8 @@ mod tests {
             for method in METHODS {
                 for parts in [1, 2, 3, 7, 8, 39, 40, 1000] {
                     let balance = Balance { edges: parts % 2 == 0, train: parts % 3 == 0 };
-                    let found = Recipe { balance, ..recipe(parts, method) }.make(&dataset, &Silent).unwrap();
+                    let found =
+                        PartitionSpec { balance, ..recipe(parts, method) }.make(&dataset, &Silent).unwrap();
                     assert_eq!((found.of().len(), found.parts()), (toy.nodes(), parts));
                     assert!(found.of().iter().all(|&part| part < parts), "{method:?} {parts}");
                 }
@@ -223,7 +224,7 @@ mod tests {
     fn the_same_seed_gives_the_same_parts() {
         let (_folder, dataset) = communities(2000, 20_000);
         for method in METHODS {
-            let make = |seed| Recipe { seed, ..recipe(4, method) }.make(&dataset, &Silent).unwrap();
+            let make = |seed| PartitionSpec { seed, ..recipe(4, method) }.make(&dataset, &Silent).unwrap();
             assert!(make(1) == make(1) && make(1) != make(2), "{method:?}");
         }
     }
@@ -254,7 +255,7 @@ mod tests {
         let (graph, split) = (dataset.graph(), dataset.split());
         for method in &METHODS[..3] {
             let balance = Balance { edges: true, train: true };
-            let found = Recipe { balance, ..recipe(4, *method) }.make(&dataset, &Silent).unwrap();
+            let found = PartitionSpec { balance, ..recipe(4, *method) }.make(&dataset, &Silent).unwrap();
             let (mut edges, mut train) = ([0.0; 4], [0.0; 4]);
             for (v, &part) in found.of().iter().enumerate() {
                 edges[part as usize] += graph.degree(v) as f64;

@@ -8,7 +8,7 @@ use halograph_kernels::keyed::Key;
 use rayon::prelude::*;
 
 use super::weights::Weights;
-use super::{Recipe, one_each};
+use super::{PartitionSpec, one_each};
 use crate::dataset::{Dataset, Manifest};
 use crate::error::Result;
 use crate::progress::{Progress, Unit};
@@ -21,7 +21,7 @@ const SLACK: f64 = 1.05;
 const NOWHERE: u32 = u32::MAX;
 
 /// The part of each vertex of `dataset`.
-pub(super) fn assign(dataset: &Dataset, recipe: &Recipe, progress: &dyn Progress) -> Result<Vec<u32>> {
+pub(super) fn assign(dataset: &Dataset, recipe: &PartitionSpec, progress: &dyn Progress) -> Result<Vec<u32>> {
     let graph = dataset.graph();
     let nodes = graph.nodes();
     if recipe.parts as usize >= nodes {

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use column::Column;
 
-use super::facts::{Stage, Whole};
+use super::layout::{PartitionInfo, Subgraph};
 use crate::block::Block;
 use crate::csr::CsrView;
 use crate::dataset::{LabelView, Subset, Task, view};
@@ -24,7 +24,7 @@ use crate::io::npy::Array;
 /// [`Shard::open`] maps a folder that stands alone. Both look alike.
 pub struct Shard {
     part: u32,
-    whole: Whole,
+    partition: PartitionInfo,
     /// Dataset ids of owned and halo rows.
     ids: Column<u32>,
     /// Row starts of the edges of owned rows, and the rows they come from.
@@ -67,8 +67,8 @@ impl Shard {
     }
 
     /// What every rank knows.
-    pub fn whole(&self) -> &Whole {
-        &self.whole
+    pub fn partition(&self) -> &PartitionInfo {
+        &self.partition
     }
 
     /// Number of owned vertices.
@@ -92,13 +92,13 @@ impl Shard {
     }
 
     /// In-degree of each row in the graph of `stage`, self-loops not counted; 0 for a vertex that does not belong to it.
-    pub fn degrees(&self, stage: Stage) -> &[u32] {
+    pub fn degrees(&self, stage: Subgraph) -> &[u32] {
         let start = stage as usize * self.rows();
         &self.degrees[start..start + self.rows()]
     }
 
     /// How many edges each row is from the nearest labelled training vertex; see
-    /// [`Facts::distance`](super::Facts::distance).
+    /// [`Layout::distance`](super::Layout::distance).
     pub fn distance(&self) -> &[u8] {
         &self.distance
     }
@@ -145,11 +145,12 @@ impl Shard {
 
     /// Labels as they are stored; [`Shard::stored_rows`] says where.
     pub fn labels(&self) -> LabelView<'_> {
-        match self.whole.dataset.task {
+        match self.partition.dataset.task {
             Task::SingleLabel => LabelView::Single(view(&self.labels)),
-            Task::MultiLabel => {
-                LabelView::Multi { classes: self.whole.dataset.classes as usize, flags: view(&self.labels) }
-            }
+            Task::MultiLabel => LabelView::Multi {
+                classes: self.partition.dataset.classes as usize,
+                flags: view(&self.labels),
+            },
         }
     }
 
@@ -174,7 +175,7 @@ impl Shard {
 
     /// Owned rows and the edges that lead to them, as a layer computes on them. Edges are borrowed.
     pub fn block(&self) -> Block<'_> {
-        let degrees = self.degrees(Stage::All).to_vec();
+        let degrees = self.degrees(Subgraph::All).to_vec();
         Block::new(&*self.indptr, &*self.indices, 0..self.owned(), degrees, Some(self.ids.to_vec()))
     }
 }

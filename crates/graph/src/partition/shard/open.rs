@@ -42,7 +42,7 @@ impl Shard {
             features: open(FEAT)?,
             labels: open(LABEL)?,
             stored: None,
-            whole: manifest.whole,
+            partition: manifest.partition,
         };
         shard.check().map_err(|(file, problem)| damaged(&folder.join(file), problem))?;
         Ok(shard)
@@ -53,7 +53,7 @@ impl Shard {
         if let Some(fault) = row_starts(&self.indptr, self.indices.len() as u64).into_iter().next() {
             return Err((INDPTR, format!("{}: {}", fault.position, fault.problem)));
         }
-        let (rows, nodes) = (self.rows() as u32, self.whole.dataset.nodes as u32);
+        let (rows, nodes) = (self.rows() as u32, self.partition.dataset.nodes as u32);
         if let Some(edge) = self.indices.par_iter().position_any(|&column| column >= rows) {
             return Err((
                 INDICES,
@@ -77,7 +77,7 @@ impl Shard {
 
     /// Whether labels are classes that there are, and parts of the split those that mean something.
     fn check_labels(&self) -> Result<(), (&'static str, String)> {
-        let classes = self.whole.dataset.classes;
+        let classes = self.partition.dataset.classes;
         let wrong = match self.labels() {
             LabelView::Single(labels) => {
                 let row = labels.par_iter().position_first(|&label| label < -1 || label >= classes as i64);
