@@ -8,7 +8,7 @@ use crate::io::npy::DType;
 
 /// A description in numbers.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub struct Info {
+pub struct DatasetInfo {
     /// In-degrees.
     pub degrees: Degrees,
     /// How features are stored: `f32` or `f16`.
@@ -52,9 +52,9 @@ pub struct LabelCounts {
 }
 
 /// Describes `dataset`. Ids and labels must be in range ([`super::check()`]); those that are not are left out.
-pub fn info(dataset: &Dataset) -> Info {
+pub fn info(dataset: &Dataset) -> DatasetInfo {
     let labels = dataset.labels();
-    Info {
+    DatasetInfo {
         degrees: degrees(dataset.graph(), dataset.manifest.directed),
         feature_type: if dataset.features().header.dtype == DType::F16 { "f16" } else { "f32" },
         homophily: homophily(dataset.graph(), labels),

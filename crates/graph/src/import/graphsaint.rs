@@ -93,7 +93,7 @@ mod tests {
     use super::*;
     use crate::Dataset;
     use crate::dataset::{LabelView, Task};
-    use crate::import::{Format, Options, Report, import};
+    use crate::import::{ImportFormat, ImportOptions, ImportReport, import};
     use crate::io::npz::tests::{archive, list, matrix, npy};
     use crate::progress::Silent;
 
@@ -120,11 +120,11 @@ mod tests {
         ]
     }
 
-    fn imported(files: &Files) -> Result<(Report, Dataset, tempfile::TempDir)> {
+    fn imported(files: &Files) -> Result<(ImportReport, Dataset, tempfile::TempDir)> {
         let dir = tempfile::tempdir().unwrap();
         files.iter().for_each(|(name, data)| std::fs::write(dir.path().join(name), data).unwrap());
         let out = dir.path().join("out");
-        let report = import(&Format::GraphSaint, dir.path(), &out, &Options::default(), &Silent)?;
+        let report = import(&ImportFormat::GraphSaint, dir.path(), &out, &ImportOptions::default(), &Silent)?;
         let dataset = Dataset::open(&out)?;
         Ok((report, dataset, dir))
     }

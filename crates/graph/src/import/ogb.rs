@@ -247,7 +247,7 @@ fn choose_scheme(folder: &Path, wanted: Option<&str>) -> Result<String> {
 mod tests {
     use std::fs;
 
-    use super::super::{Format, Options, Report, import};
+    use super::super::{ImportFormat, ImportOptions, ImportReport, import};
     use super::*;
     use crate::dataset::{Dataset, LabelView};
     use crate::progress::Silent;
@@ -279,10 +279,10 @@ mod tests {
             fs::write(path, text).unwrap();
         }
 
-        fn import(&self, scheme: Option<&str>) -> Result<(Report, Dataset)> {
+        fn import(&self, scheme: Option<&str>) -> Result<(ImportReport, Dataset)> {
             let out = self.0.path().join("out");
-            let format = Format::Ogb { scheme: scheme.map(String::from) };
-            let options = Options { overwrite: true, ..Options::default() };
+            let format = ImportFormat::Ogb { scheme: scheme.map(String::from) };
+            let options = ImportOptions { overwrite: true, ..ImportOptions::default() };
             let report = import(&format, &self.0.path().join("in"), &out, &options, &Silent)?;
             Ok((report, Dataset::open(&out)?))
         }

@@ -226,7 +226,7 @@ mod tests {
     use super::*;
     use crate::Dataset;
     use crate::dataset::LabelView;
-    use crate::import::{Format, Options, Report, import};
+    use crate::import::{ImportFormat, ImportOptions, ImportReport, import};
     use crate::progress::Silent;
 
     fn int(n: i32) -> Vec<u8> {
@@ -312,11 +312,11 @@ mod tests {
         }
     }
 
-    fn imported(files: &Files) -> Result<(Report, Dataset, tempfile::TempDir)> {
+    fn imported(files: &Files) -> Result<(ImportReport, Dataset, tempfile::TempDir)> {
         let dir = tempfile::tempdir().unwrap();
         save(dir.path(), "toy", files);
         let out = dir.path().join("out");
-        let report = import(&Format::Planetoid, dir.path(), &out, &Options::default(), &Silent)?;
+        let report = import(&ImportFormat::Planetoid, dir.path(), &out, &ImportOptions::default(), &Silent)?;
         let dataset = Dataset::open(&out)?;
         Ok((report, dataset, dir))
     }

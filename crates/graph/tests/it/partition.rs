@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use halograph_graph::import::{Format, Options, import};
+use halograph_graph::import::{ImportFormat, ImportOptions, import};
 use halograph_graph::partition::{
     Balance, Layout, Method, Objective, Origin, PartitionReport, PartitionSpec, Shard, assignment_for, write,
 };
@@ -19,7 +19,7 @@ fn imported(name: &str) -> Option<(tempfile::TempDir, Dataset)> {
     let source: PathBuf = Path::new(&folder).join(name);
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join(name);
-    import(&Format::Planetoid, &source, &out, &Options::default(), &Silent).unwrap();
+    import(&ImportFormat::Planetoid, &source, &out, &ImportOptions::default(), &Silent).unwrap();
     let dataset = Dataset::open(&out).unwrap();
     Some((dir, dataset))
 }
@@ -31,8 +31,8 @@ fn pubmed_has_about_the_halo_that_others_find() {
     for (parts, published) in [(2, 2169.0), (4, 3890.0), (8, 7679.0)] {
         for objective in [Objective::Volume, Objective::Cut] {
             let method = Method::Metis(objective);
-            let recipe = PartitionSpec { parts, method, balance: Balance::default(), seed: 0 };
-            let assignment = assignment_for(&pubmed, &recipe, &Silent).unwrap();
+            let spec = PartitionSpec { parts, method, balance: Balance::default(), seed: 0 };
+            let assignment = assignment_for(&pubmed, &spec, &Silent).unwrap();
             let report = PartitionReport::of(&Layout::of(&pubmed, &assignment).unwrap());
             let ratio = report.halo as f64 / published;
             assert!(ratio < 1.25, "{parts} parts, {objective:?}: {} halo rows", report.halo);
@@ -44,16 +44,16 @@ fn pubmed_has_about_the_halo_that_others_find() {
 #[test]
 fn cora_comes_back_from_its_shards() {
     let Some((dir, cora)) = imported("cora") else { return };
-    let recipe = PartitionSpec {
+    let spec = PartitionSpec {
         parts: 5,
         method: Method::Stream,
         balance: Balance { edges: true, train: true },
         seed: 7,
     };
-    let assignment = assignment_for(&cora, &recipe, &Silent).unwrap();
+    let assignment = assignment_for(&cora, &spec, &Silent).unwrap();
     let layout = Layout::of(&cora, &assignment).unwrap();
     let shards = dir.path().join("shards");
-    let written = write(&shards, false, &layout, &Origin::from(&recipe), &Silent).unwrap();
+    let written = write(&shards, false, &layout, &Origin::from(&spec), &Silent).unwrap();
     let opened: Vec<Shard> = (0..5).map(|part| Shard::open(&shards, part).unwrap()).collect();
     let mut edges: Vec<(u32, u32)> = Vec::new();
     for (shard, size) in opened.iter().zip(&written.report.sizes) {

@@ -93,7 +93,7 @@ enum BalanceArg {
 }
 
 impl Args {
-    fn recipe(&self) -> Result<PartitionSpec, Error> {
+    fn spec(&self) -> Result<PartitionSpec, Error> {
         let method = match (self.method, self.objective) {
             (MethodArg::Metis, None | Some(ObjectiveArg::Volume)) => Method::Metis(Objective::Volume),
             (MethodArg::Metis, Some(ObjectiveArg::Cut)) => Method::Metis(Objective::Cut),
@@ -123,9 +123,9 @@ impl Args {
             let assignment = Assignment::read(path, nodes, self.parts)?;
             return Ok(Found { assignment, origin: Origin::imported(), new: None });
         }
-        let recipe = self.recipe()?;
-        let (assignment, is_new) = assignment(dataset, &recipe, "--method stream", self.force, progress)?;
-        Ok(Found { assignment, origin: Origin::from(&recipe), new: is_new.then_some(recipe) })
+        let spec = self.spec()?;
+        let (assignment, is_new) = assignment(dataset, &spec, "--method stream", self.force, progress)?;
+        Ok(Found { assignment, origin: Origin::from(&spec), new: is_new.then_some(spec) })
     }
 }
 
@@ -145,8 +145,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let layout = Layout::of(&dataset, &assignment)?;
     let partition = folder::write(&args.out, args.overwrite, &layout, &origin, &bar)?;
     // Last: what is interrupted leaves nothing.
-    if let Some(recipe) = new {
-        cache::keep(&dataset, &recipe, &assignment);
+    if let Some(spec) = new {
+        cache::store(&dataset, &spec, &assignment);
     }
     drop(bar);
     let traffic = args.traffic(&partition);

@@ -197,7 +197,7 @@ fn train_as_rank(comm: &Comm, order: Order, source: DataSource, role: Role) -> R
 fn assignment_of<'a>(dataset: &Dataset, order: &Order<'a>) -> Result<Cow<'a, Assignment>> {
     Ok(match order.extras.assignment {
         Some(given) => Cow::Borrowed(given),
-        None => Cow::Owned(assignment_for(dataset, &recipe(&order.header.config.train), &Silent)?),
+        None => Cow::Owned(assignment_for(dataset, &partition_spec(&order.header.config.train), &Silent)?),
     })
 }
 
@@ -227,7 +227,7 @@ fn all<R>(results: Vec<Result<R>>) -> Result<Vec<R>> {
 }
 
 /// Returns how nodes are partitioned.
-pub fn recipe(train: &TrainConfig) -> PartitionSpec {
+pub fn partition_spec(train: &TrainConfig) -> PartitionSpec {
     let method = match train.partition {
         PartitionKind::Metis => Method::Metis(Objective::Volume),
         PartitionKind::Stream => Method::Stream,

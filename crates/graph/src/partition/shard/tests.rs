@@ -195,9 +195,9 @@ fn a_dataset_in_memory_is_cut_like_one_on_disk() {
         assert_right(&dataset, assignment.of(), &cut);
         assert_eq!(cut[0].partition().layout, Shard::open(&shards, 0).unwrap().partition().layout);
         let method = Method::Metis(Objective::Volume);
-        let recipe = PartitionSpec { parts: 2, method, balance: Balance::default(), seed: 0 };
-        let found = assignment_for(&dataset, &recipe, &Silent).unwrap();
-        assert_eq!(found, assignment_for(&toy.dataset(), &recipe, &Silent).unwrap());
+        let spec = PartitionSpec { parts: 2, method, balance: Balance::default(), seed: 0 };
+        let found = assignment_for(&dataset, &spec, &Silent).unwrap();
+        assert_eq!(found, assignment_for(&toy.dataset(), &spec, &Silent).unwrap());
     }
 }
 
