@@ -68,7 +68,7 @@ pub fn is_part(name: &str) -> bool {
 /// Which part of the split a node belongs to, as stored in `split.npy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Part {
+pub enum Subset {
     /// In no part.
     None = 0,
     /// Its label is trained on.
@@ -168,7 +168,7 @@ impl Dataset {
         }
     }
 
-    /// The part each node belongs to, as numbers of [`Part`].
+    /// The part each node belongs to, as numbers of [`Subset`].
     pub fn split(&self) -> &[u8] {
         view(&self.split)
     }

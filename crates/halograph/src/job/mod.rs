@@ -175,7 +175,7 @@ struct Lead {
     store: Store,
     /// Where a resumed run continues.
     from: Option<ResumePoint>,
-    /// Whole epochs that were done before this process.
+    /// PartitionInfo epochs that were done before this process.
     epochs_before: u64,
     /// The part of each node, if the data are not shards.
     assignment: Option<Assignment>,
