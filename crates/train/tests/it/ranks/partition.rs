@@ -4,7 +4,7 @@ use halograph_graph::Dataset;
 use halograph_graph::dataset::Metric;
 use halograph_graph::dataset::write::FeatureType;
 use halograph_graph::generate::{self, Spec, presets};
-use halograph_graph::import::{Format, Options, import};
+use halograph_graph::import::{ImportFormat, ImportOptions, import};
 use halograph_graph::partition::{Method, PartitionSpec, assignment_for};
 use halograph_graph::progress::Silent;
 use halograph_kernels::keyed::Key;
@@ -53,7 +53,7 @@ fn cora_and_small_follow_too() {
     let mut graphs = vec![Dataset::open(&small).unwrap()];
     if let Some(source) = halograph_testing::real_data("cora") {
         let cora = temp.path().join("cora");
-        import(&Format::Planetoid, &source, &cora, &Options::default(), &Silent).unwrap();
+        import(&ImportFormat::Planetoid, &source, &cora, &ImportOptions::default(), &Silent).unwrap();
         graphs.push(Dataset::open(&cora).unwrap());
     }
     for data in &graphs {
