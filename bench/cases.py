@@ -1,4 +1,4 @@
-"""What bench/compare, bench/links and bench/roofline share: graphs, models as flags, and how a command is run."""
+"""Graphs, models and helpers that the scripts in bench/ share."""
 
 import argparse
 import contextlib
@@ -21,13 +21,13 @@ FLAGS = {
     "gcnii": "--layers 32 --hidden 64 --norm none"
              " --set model.alpha=0.1 --set model.theta=0.5 --set model.input_dropout=0.5",
 }
-# What every case is trained with.
+# Flags of every case.
 TRAINING = ["--dropout", "0.5", "--set", "train.lr=0.003"]
 MAKE_LIMIT, BUILD_LIMIT = 1800, 3600  # seconds
 
 
 class Failure(Exception):
-    """A tool that did not do its work; the message fits into a table."""
+    """A command failed; the message fits into a table."""
 
 
 def say(text):
@@ -35,7 +35,7 @@ def say(text):
 
 
 def execute(command, limit, env=None, captured=True):
-    """Runs a command to its end and gives what it printed; whatever ends us or takes too long ends its children too."""
+    """Runs a command and returns its output. Kills it with its children after `limit` seconds, or if this script ends."""
     pipe = subprocess.PIPE if captured else sys.stderr
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, errors="replace",
                           cwd=ROOT, env=env, start_new_session=True) as process:
@@ -45,7 +45,7 @@ def execute(command, limit, env=None, captured=True):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             if isinstance(stop, subprocess.TimeoutExpired):
-                raise Failure(f"not done after {limit} s") from None
+                raise Failure(f"not finished after {limit} s") from None
             raise
     if process.returncode < 0:
         raise Failure(f"killed by {signal.Signals(-process.returncode).name}")
@@ -55,14 +55,14 @@ def execute(command, limit, env=None, captured=True):
 
 
 def reason(errors):
-    """The line of a standard error stream that says most."""
+    """Returns the most informative line of standard error."""
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
     telling = [line for line in lines if "error" in line.lower()]
     return (telling or lines or ["no message"])[-1][:160]
 
 
 def prepare_graphs(args, graphs, features=()):
-    """The binary and the graphs, if they are not there yet."""
+    """Builds the binary and generates the graphs, as far as they are missing."""
     if not args.binary:
         say("building halograph")
         build = ["cargo", "build", "--release", "--quiet", "--locked", "-p", "halograph"]
@@ -71,13 +71,13 @@ def prepare_graphs(args, graphs, features=()):
     args.data.mkdir(parents=True, exist_ok=True)
     for graph in dict.fromkeys(graphs):
         if not (args.data / graph / "dataset.json").exists():
-            say(f"making {graph}")
+            say(f"generating {graph}")
             make = [args.binary, "data", "make", graph, "-o", str(args.data / graph), "--quiet"]
             execute(make, MAKE_LIMIT, captured=False)
 
 
 def chosen(args):
-    """The cases: named graphs with named models; what is not named is as in CASES."""
+    """Returns the chosen (graph, model) pairs; by default those of CASES."""
     models = args.models or MODELS
     if args.graphs and args.models:
         return [(graph, model) for graph in args.graphs for model in models]

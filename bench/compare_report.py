@@ -1,4 +1,4 @@
-"""The results of bench/compare: as Markdown for people, as JSON for programs."""
+"""The results of bench/compare, as Markdown and as JSON."""
 
 import json
 import os
@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 TOOLS = {"halograph": "halograph", "dgl": "DGL", "pyg": "PyG"}
-NOISE = 0.05  # share of the CPU taken by others from which a time is doubted
-FAR = 1.5  # ratio of losses from which training is doubted
+NOISE = 0.05  # fraction of the CPU used by other processes above which a warning is printed
+FAR = 1.5  # ratio of losses above which a warning is printed
 SIMD = {"avx512f": "AVX-512", "avx2": "AVX2", "avx": "AVX", "asimd": "NEON"}
 
 
 def machine():
-    """CPU, cores, memory, kernel and vector instructions in one line."""
+    """Returns CPU, cores, memory, kernel and vector instructions in one line."""
     info = Path("/proc/cpuinfo").read_text().splitlines()
     fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in info)}
     flags = set((fields.get("flags") or fields.get("Features") or "").split())
@@ -31,7 +31,7 @@ def duration(seconds):
 
 
 def span(medians):
-    """Smallest and largest in the unit of the largest."""
+    """Formats the range, in the unit of the largest value."""
     low, high = min(medians), max(medians)
     low_text, (high_text, unit) = duration(low), duration(high).split()
     if not low_text.endswith(" " + unit):
@@ -41,7 +41,7 @@ def span(medians):
 
 @dataclass
 class Tool:
-    """One tool on one case: the fastest variant that worked, or why there is none."""
+    """One tool on one case: the fastest variant that succeeded, or the error."""
 
     seconds: float | None = None
     round_medians: list[float] = field(default_factory=list)
@@ -52,11 +52,11 @@ class Tool:
     variant: str = ""
     error: str | None = None
     skipped: str | None = None
-    variants: list[dict] = field(default_factory=list)  # everything that was run, epoch by epoch
+    variants: list[dict] = field(default_factory=list)  # all runs with all epochs
 
 
 def best(variants):
-    """The report of one tool from all its variants. One that failed once does not work."""
+    """Returns the report of a tool: its fastest variant without a failed run."""
     everything = [asdict(series) for series in variants]
     working = [series for series in variants if series.runs and not series.error]
     if not working:
@@ -96,7 +96,7 @@ class Results:
         return any(tool.error for case in self.cases for tool in case["tools"].values())
 
     def save(self, path):
-        """Appears whole or not at all."""
+        """Writes the file atomically."""
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(path.name + ".partial")
         cases = [case | {"tools": {name: asdict(tool) for name, tool in case["tools"].items()}} for case in self.cases]
@@ -110,7 +110,7 @@ class Results:
         losses = ["loss, first → last epoch: halograph", *map(TOOLS.get, peers)]
         rest = table([*columns("MB: ", peers), *losses], [memory_row(case, peers) for case in self.cases])
         for case in self.cases:
-            notes.doubts(case)
+            notes.warn(case)
         settings = self.settings
         head = (f"`{self.command}`: an epoch of full-graph training, median of {settings['rounds']} x "
                 f"{settings['epochs']} epochs (smallest to largest median of a round), {settings['threads']} threads.")
@@ -126,7 +126,7 @@ class Results:
 
 
 class Notes:
-    """Numbered footnotes, each once, and warnings."""
+    """Numbered footnotes without repetitions, and warnings."""
 
     def __init__(self):
         self.footnotes, self.warnings = [], []
@@ -136,15 +136,15 @@ class Notes:
             self.footnotes.append(text)
         return f" [{self.footnotes.index(text) + 1}]"
 
-    def doubts(self, case):
+    def warn(self, case):
         place, ours = f"{case['graph']} {case['model']}", case["tools"]["halograph"]
         for name, tool in case["tools"].items():
             if tool.seconds is None:
                 continue
             if tool.others > NOISE:
-                self.warnings.append(f"{place}: others took {tool.others:.0%} of the CPU during a run of {TOOLS[name]}")
+                self.warnings.append(f"{place}: other processes used {tool.others:.0%} of the CPU during a run of {TOOLS[name]}")
             if ours.seconds is not None and not ours.loss_last / FAR <= tool.loss_last <= ours.loss_last * FAR:
-                self.warnings.append(f"{place}: the last loss of {TOOLS[name]} is far from halograph's")
+                self.warnings.append(f"{place}: the last loss of {TOOLS[name]} differs from that of halograph by more than a factor of {FAR}")
 
     def text(self):
         notes = [f"[{k}] {text}." for k, text in enumerate(self.footnotes, start=1)]
@@ -180,7 +180,7 @@ def time_cell(name, tool, notes):
 
 
 def variant_mark(name, tool, notes):
-    """Says so when it is not the plain variant that is shown."""
+    """Returns a footnote if the shown variant has extra flags."""
     if not tool.variant:
         return ""
     fault = next((one["error"] for one in tool.variants if not one["variant"]), None)

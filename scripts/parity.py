@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes what PyTorch and PyG compute for small models: the fixtures of crates/train/tests/it/parity.rs.
+"""Write the fixtures of crates/train/tests/it/parity.rs: what PyTorch and PyG compute for small models.
 
     pip install torch==2.15.0 torch_geometric==2.8.1 numpy==2.4.6 safetensors==0.7.0
     python scripts/parity.py [CASE…]    # rewrites crates/train/tests/parity/CASE.safetensors, without CASE all of them
 
-One file a case, all reals in float64; State of crates/nn reads reals only, so whole numbers are stored as reals too:
+One file per case, in float64. State of crates/nn reads floats only, so integers are stored as floats too:
 
     data.adjacency  nodes x nodes, row v marks the in-neighbours of v; the last node is alone
     data.features   nodes x inputs
@@ -30,7 +30,7 @@ from pathlib import Path
 PINNED = {"torch": "2.15.0", "torch_geometric": "2.8.1", "numpy": "2.4.6", "safetensors": "0.7.0"}
 for package, wanted in PINNED.items():
     if (found := version(package).split("+")[0]) != wanted:
-        sys.exit(f"parity.py: {package} {found} is installed where {wanted} is needed: pip install {package}=={wanted}")
+        sys.exit(f"parity.py: {package} {found} is installed, but {wanted} is needed: pip install {package}=={wanted}")
 
 import torch
 import torch.nn.functional as F
@@ -133,7 +133,7 @@ def graph(directed):
 
 
 def scramble(model):
-    """Gives biases, norms, running statistics and GIN's eps values that a mistake would show in."""
+    """Sets biases, norms, running statistics and GIN's eps to values in which errors show."""
     for tensor in model.state_dict().values():
         if tensor.dim() == 1:
             tensor += 0.3 * torch.rand_like(tensor)
@@ -152,7 +152,7 @@ def prefixed(prefix, tensors):
 
 
 def record(name):
-    """Everything in the fixture of one case."""
+    """Returns the fixture of one case."""
     torch.manual_seed(1 + list(CASES).index(name))
     model = CASES[name]()
     scramble(model)
@@ -160,7 +160,7 @@ def record(name):
     multi = name.endswith("multi_label")
     labels = torch.randint(2, (NODES, CLASSES)) if multi else torch.randint(CLASSES, (NODES,))
     rows = torch.randperm(NODES)[: NODES // 2]
-    inputs = (x, adjacency.T.nonzero().T)  # edge_index holds (source, destination)
+    inputs = (x, adjacency.T.nonzero().T)  # edge_index is (source, destination)
 
     def loss():
         logits = model(*inputs)[rows]

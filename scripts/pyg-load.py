@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Shows that a trained run loads into PyG: scripts/pyg-load.py RUN DATA LOGITS.npy
+"""Check that a trained run loads into PyG: scripts/pyg-load.py RUN DATA LOGITS.npy
 
     pip install torch==2.15.0 torch_geometric==2.8.1 numpy==2.4.6 safetensors==0.7.0
     halograph predict RUN -o logits.npy
@@ -31,7 +31,7 @@ NORMS = {
 
 
 def build(spec, inputs, outputs):
-    """PyG's model of the `model` table of a configuration; dropout does not matter in evaluation."""
+    """Returns the PyG model of a `model` table. Dropout is left out: it is off in evaluation."""
     if spec["kind"] not in MODELS:
         sys.exit(f"model.kind = {spec['kind']}: torch_geometric.nn.models has no such model, only {', '.join(MODELS)}")
     if spec["linear_layers"] > 0:
@@ -44,7 +44,7 @@ def build(spec, inputs, outputs):
 
 
 def features(data, normalize):
-    """feat.npy, scaled as in training."""
+    """Returns feat.npy, scaled as in training."""
     x = np.load(data / "feat.npy").astype(np.float64)
     if normalize == "rows":
         sums = np.abs(x).sum(axis=1, keepdims=True)
@@ -55,11 +55,11 @@ def features(data, normalize):
         return (x - training.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
     if normalize == "none":
         return x
-    sys.exit(f"data.normalize = {normalize}: not known here")
+    sys.exit(f"data.normalize = {normalize}: unknown value")
 
 
 def edges(data, self_loops):
-    """The stored graph as PyG's edge_index; indices of row v are the sources of the edges into v."""
+    """Returns the graph as PyG's edge_index; indices of row v are the sources of the edges into v."""
     indptr, sources = (np.load(data / name).astype(np.int64) for name in ("indptr.npy", "indices.npy"))
     nodes = len(indptr) - 1
     destinations = np.repeat(np.arange(nodes), np.diff(indptr))
@@ -88,8 +88,8 @@ def main():
 
     largest = float(np.abs(theirs.astype(np.float64) - ours).max(initial=0))
     print(f"{len(state)} tensors loaded into PyG's {type(model).__name__}; logits differ by at most {largest:.2e}")
-    if not largest <= TOLERANCE:  # a NaN is no agreement either
-        sys.exit(f"more than {TOLERANCE:.0e}")
+    if not largest <= TOLERANCE:  # also fails for NaN
+        sys.exit(f"pyg-load.py: the difference is more than {TOLERANCE:.0e}")
 
 
 if __name__ == "__main__":

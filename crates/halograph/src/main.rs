@@ -6,11 +6,11 @@ use clap::Parser;
 
 mod cli;
 
-/// Counts, so that the memory of a run can be told before it begins.
+/// Counts allocations, so that the memory of a run can be predicted.
 #[global_allocator]
 static ALLOCATOR: halograph::train::memory::Counting = halograph::train::memory::Counting;
 
-/// A decoder's panic on a damaged file becomes an ordinary error: the usual report would only confuse.
+/// Suppresses the report of panics that the Parquet reader turns into errors.
 #[cfg(feature = "parquet")]
 fn quiet_expected_panics() {
     let report = std::panic::take_hook();

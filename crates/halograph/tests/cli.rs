@@ -1,4 +1,4 @@
-//! The command line as a user meets it: what it prints, what it leaves behind, how it ends.
+//! Tests of `halograph data` through the binary: output, files, exit codes.
 
 use std::fs;
 use std::path::Path;
@@ -10,14 +10,14 @@ fn halograph(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_halograph")).args(args).output().expect("the binary runs")
 }
 
-/// Runs, expects success, gives standard output.
+/// Runs a command and expects success; returns standard output.
 fn ok(args: &[&str]) -> String {
     let out = halograph(args);
     assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8(out.stdout).expect("text")
 }
 
-/// Runs, expects `code`, gives standard error.
+/// Runs a command and expects exit code `code`; returns standard error.
 fn fails(code: i32, args: &[&str]) -> String {
     let out = halograph(args);
     let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
@@ -30,7 +30,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("a plain path")
 }
 
-/// Names in a folder, hidden ones too.
+/// Returns the names in a folder, including hidden ones.
 fn entries(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> =
         fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
@@ -78,13 +78,13 @@ fn a_dataset_without_labels_can_be_described_but_not_trained_on() {
     assert!(String::from_utf8_lossy(&checked.stderr).contains(&format!("warning: {warning}")));
     let refused = fails(2, &["train", text(&data), "--out", text(&path("r"))]);
     assert!(refused.contains("label.npy: no node has a label"), "{refused}");
-    // A folder of tables is no dataset; the command that makes one of it is named.
+    // A folder of tables is not a dataset; the error names the import command.
     let refused = fails(2, &["train", text(&tables), "--out", text(&path("r"))]);
     assert!(refused.contains(&format!("data import csv {} -o", text(&tables))), "{refused}");
 }
 
 #[test]
-fn wrong_words_get_the_nearest_right_one() {
+fn misspelt_arguments_suggest_the_most_similar_one() {
     assert!(fails(2, &["data", "maek", "demo", "-o", "x"]).contains("'make'"));
     assert!(fails(2, &["data", "make", "deno", "-o", "x"]).contains("'demo'"));
     assert!(fails(2, &["data", "import", "npy", "x", "--out", "y", "--direct"]).contains("'--directed'"));
@@ -111,7 +111,7 @@ fn missing_files_are_named() {
 }
 
 #[test]
-fn another_version_is_refused_by_number() {
+fn another_format_version_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let demo = folder.path().join("demo");
     ok(&["data", "make", "demo", "-o", text(&demo), "-q"]);
@@ -125,7 +125,7 @@ fn another_version_is_refused_by_number() {
 }
 
 #[test]
-fn existing_output_is_kept_unless_told_otherwise() {
+fn existing_output_is_replaced_only_with_overwrite() {
     let folder = tempfile::tempdir().unwrap();
     let (demo, other) = (folder.path().join("demo"), folder.path().join("other"));
     ok(&["data", "make", "demo", "-o", text(&demo), "-q"]);
@@ -144,13 +144,13 @@ fn existing_output_is_kept_unless_told_otherwise() {
 
 #[test]
 fn an_unwritable_output_is_refused() {
-    // Nobody, root included, may make folders there.
+    // Not even root may create folders there.
     let message = fails(2, &["data", "make", "demo", "-o", "/sys/halograph-test"]);
     assert!(message.contains("/sys"), "{message}");
 }
 
 #[test]
-fn damage_is_found_and_named() {
+fn check_reports_a_damaged_file() {
     let folder = tempfile::tempdir().unwrap();
     let demo = folder.path().join("demo");
     ok(&["data", "make", "demo", "-o", text(&demo), "-q"]);
@@ -162,13 +162,13 @@ fn damage_is_found_and_named() {
 }
 
 #[test]
-fn a_full_disk_is_named_and_left_clean() {
+fn a_full_disk_is_reported_and_leaves_no_files() {
     let Some(disk) = SmallDisk::mount() else { return };
     let out = disk.path().join("small");
     let message = fails(1, &["data", "make", "small", "-o", text(&out)]);
     assert!(message.contains("free"), "{message}");
     assert!(entries(disk.path()).is_empty(), "{:?}", entries(disk.path()));
-    // Ids are not foreseen, so this one fills up in the middle of writing.
+    // The space for ids is not checked in advance: the disk fills up during writing.
     let tables = tempfile::tempdir().unwrap();
     let id = |v: usize| format!("{v}{}", "x".repeat(100_000));
     let nodes: String = (0..20).map(|v| format!("{},0,1\n", id(v))).collect();
@@ -179,7 +179,7 @@ fn a_full_disk_is_named_and_left_clean() {
     assert!(entries(disk.path()).is_empty(), "{:?}", entries(disk.path()));
 }
 
-/// Runs a line of bash in which `$H` is the binary and `$D` a folder; gives the exit code and standard error.
+/// Runs a line of bash in which `$H` is the binary and `$D` a folder; returns the exit code and standard error.
 fn shell(folder: &Path, line: &str) -> (Option<i32>, String) {
     let out = Command::new("bash")
         .args(["-c", line])
@@ -191,7 +191,7 @@ fn shell(folder: &Path, line: &str) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error_and_hides_none() {
+fn a_closed_pipe_is_no_error_and_hides_none() {
     let folder = tempfile::tempdir().unwrap();
     ok(&["data", "make", "demo", "-o", text(&folder.path().join("demo")), "-q"]);
     let quiet = (Some(0), String::new());
@@ -204,7 +204,7 @@ fn a_reader_that_has_seen_enough_is_no_error_and_hides_none() {
 }
 
 #[test]
-fn overwriting_takes_nothing_but_a_dataset() {
+fn overwrite_replaces_only_a_dataset() {
     let folder = tempfile::tempdir().unwrap();
     let (mine, demo) = (folder.path().join("mine"), folder.path().join("demo"));
     fs::create_dir(&mine).unwrap();
@@ -220,7 +220,7 @@ fn overwriting_takes_nothing_but_a_dataset() {
 }
 
 #[test]
-fn of_two_at_once_one_wins_and_the_other_says_so() {
+fn of_two_concurrent_writers_one_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let line = "$H data make demo -q -o $D/x & $H data make demo --seed 1 -q -o $D/x; a=$?; wait $!; b=$?; exit $((a + b))";
     let (code, stderr) = shell(folder.path(), line);
@@ -231,7 +231,7 @@ fn of_two_at_once_one_wins_and_the_other_says_so() {
 }
 
 #[test]
-fn a_failure_removes_the_folders_it_made() {
+fn a_failure_removes_the_folders_it_created() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("new/deep/out");
     fs::write(folder.path().join("edges.csv"), "src,dst\n0,1\n").unwrap();
@@ -241,10 +241,10 @@ fn a_failure_removes_the_folders_it_made() {
 }
 
 #[test]
-fn a_signal_ends_the_work_and_leaves_nothing() {
+fn a_signal_cancels_the_work_and_leaves_no_files() {
     for signal in ["INT", "TERM"] {
         let folder = tempfile::tempdir().unwrap();
-        // The signal comes when the hidden folder is there: in the middle of writing.
+        // The signal is sent when the temporary folder exists: during writing.
         let line = "$H data make reddit-like --features 20000 -q -o $D/big & p=$!
             for i in $(seq 600); do ls -A $D | grep -q partial && break; sleep 0.05; done
             kill -SIGNAL $p; wait $p";
@@ -256,7 +256,7 @@ fn a_signal_ends_the_work_and_leaves_nothing() {
 }
 
 #[test]
-fn a_dataset_imported_again_stays_what_it_is() {
+fn importing_a_dataset_again_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     fs::write(path("edges.csv"), "src,dst\nb,a\na,a\nc,b\n").unwrap();
@@ -281,7 +281,7 @@ fn a_dataset_imported_again_stays_what_it_is() {
 }
 
 #[test]
-fn the_largest_component_keeps_the_old_numbers() {
+fn the_largest_component_keeps_the_original_ids() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     fs::write(folder.path().join("edges.csv"), "src,dst\n1,2\n2,3\n").unwrap();
@@ -291,7 +291,7 @@ fn the_largest_component_keeps_the_old_numbers() {
 }
 
 #[test]
-fn what_a_manifest_claims_is_not_believed() {
+fn a_manifest_is_checked_against_the_files() {
     let folder = tempfile::tempdir().unwrap();
     let demo = folder.path().join("demo");
     ok(&["data", "make", "demo", "-o", text(&demo), "-q"]);
@@ -313,7 +313,7 @@ fn what_a_manifest_claims_is_not_believed() {
 }
 
 #[test]
-fn every_verb_has_help() {
+fn every_command_has_help() {
     for words in
         [&["--help"][..], &["data", "--help"], &["data", "import", "--help"], &["data", "make", "--help"]]
     {
@@ -354,7 +354,7 @@ fn features_can_be_stored_in_16_bits() {
 }
 
 #[test]
-fn a_feature_beyond_16_bits_is_named() {
+fn a_feature_that_exceeds_f16_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (source, out) = (folder.path().join("source"), folder.path().join("out"));
     fs::create_dir(&source).unwrap();

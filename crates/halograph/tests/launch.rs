@@ -4,7 +4,7 @@
 use std::process::Command;
 
 #[test]
-fn a_build_without_mpi_refuses_to_be_one_of_many() {
+fn a_build_without_mpi_refuses_to_be_one_of_several_ranks() {
     let folder = tempfile::tempdir().unwrap();
     for variable in ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_halograph"));

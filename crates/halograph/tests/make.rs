@@ -1,4 +1,4 @@
-//! `halograph data make`, as a user meets it.
+//! Tests of `halograph data make` through the binary.
 
 use std::process::{Command, Output};
 
@@ -26,7 +26,7 @@ fn made(folder: &tempfile::TempDir, args: &str) -> serde_json::Value {
 }
 
 #[test]
-fn flags_override_a_preset_and_stand_in_for_one() {
+fn flags_override_or_replace_a_preset() {
     let folder = tempfile::tempdir().expect("a folder");
     let report = made(&folder, "demo --nodes 1000 --edges 8000 --name tiny --threads 1 --json");
     let manifest = &report["manifest"];
@@ -38,7 +38,7 @@ fn flags_override_a_preset_and_stand_in_for_one() {
 }
 
 #[test]
-fn the_recorded_command_makes_the_same_again() {
+fn the_recorded_command_generates_the_same_dataset() {
     let folder = tempfile::tempdir().expect("a folder");
     let first = made(&folder, "demo --seed 5 --json");
     let command = first["manifest"]["source"].as_str().and_then(|s| s.strip_prefix("make "));
@@ -47,7 +47,7 @@ fn the_recorded_command_makes_the_same_again() {
 }
 
 #[test]
-fn what_cannot_be_made_is_explained() {
+fn invalid_arguments_are_explained() {
     assert!(refused("dmo").contains("a similar value exists: 'demo'"));
     assert!(refused("").contains("neither a preset nor all of --nodes"));
     assert!(refused("--nodes 10 --edges 4").contains("halograph data make demo"));

@@ -1,4 +1,4 @@
-//! Ranks as processes, as a user starts them: `mpirun -n N halograph train …`.
+//! Tests of ranks as processes: `mpirun -n N halograph train …`.
 #![cfg(all(feature = "mpi", target_os = "linux"))]
 
 use std::fs::{self, File};
@@ -11,27 +11,27 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Against hanging; nothing here takes nearly as long.
+/// Timeout of a command; none takes nearly as long.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// A small model that is trained in no time, with everything random on.
+/// A model that trains quickly, with dropout everywhere.
 const QUICK: &str = "--hidden 8 --layers 2 --epochs 6 --threads 1 --set model.input_dropout=0.2";
-/// Epochs enough to be hit in the middle.
+/// Enough epochs that a signal arrives before the end.
 const LONG: &str = "--hidden 8 --layers 2 --epochs 300 --threads 1 --checkpoint-seconds 0.05 --deadline 3 -q";
 
-/// A folder with a small dataset called `g`; one world at a time, or ranks would starve each other.
+/// A folder with a small dataset `g`. One test at a time uses mpirun: more ranks than cores would be too slow.
 struct Place {
     folder: TempDir,
     _alone: MutexGuard<'static, ()>,
 }
 
-/// What a command did.
+/// The result of a command.
 struct Done {
     code: Option<i32>,
     stdout: String,
     stderr: String,
 }
 
-/// The place, if there is an `mpirun`.
+/// Creates the folder; `None` without `mpirun`.
 fn place() -> Option<Place> {
     static ONE: Mutex<()> = Mutex::new(());
     if !halograph_testing::has_mpirun() {
@@ -48,7 +48,7 @@ impl Place {
         self.folder.path().join(name)
     }
 
-    /// Starts `words` here; `H` stands for the binary.
+    /// Starts `words` in the folder; `H` stands for the binary.
     fn start(&self, words: &str) -> Child {
         let binary = env!("CARGO_BIN_EXE_halograph");
         let words: Vec<&str> =
@@ -82,14 +82,14 @@ impl Place {
         self.end(self.start(words))
     }
 
-    /// One process, which succeeds.
+    /// Runs one process and expects success.
     fn ok(&self, line: &str) -> String {
         let done = self.run(&format!("H {line}"));
         assert_eq!(done.code, Some(0), "{line}: {}", done.stderr);
         done.stdout
     }
 
-    /// So many ranks.
+    /// Runs `ranks` ranks.
     fn ranks(&self, ranks: usize, line: &str) -> Done {
         self.run(&format!("{} {ranks} H train {line}", LAUNCH))
     }
@@ -100,7 +100,7 @@ impl Place {
         done
     }
 
-    /// Ranks that refuse; gives what they said, which is said once.
+    /// Runs ranks and expects that they refuse; returns their message, which is printed once.
     fn refused(&self, words: &str) -> String {
         let done = self.run(&format!("{LAUNCH} {words}"));
         assert!(done.code.is_some_and(|code| code != 0), "{words}: {}", done.stdout);
@@ -109,7 +109,7 @@ impl Place {
         done.stderr
     }
 
-    /// What must not depend on who trained, or how often that was interrupted.
+    /// Returns the weights and the epochs of a run without times: what must not depend on ranks or interruptions.
     fn results(&self, run: &str) -> (Vec<u8>, Vec<Value>) {
         let text = self.read(&format!("{run}/metrics.jsonl"));
         let epochs = text.lines().map(|line| {
@@ -134,10 +134,10 @@ const LAUNCH: &str = "mpirun --allow-run-as-root --oversubscribe -n";
 const MODELS: [&str; 5] = ["sage", "gcn", "gat", "gcnii", "resgcn"];
 
 impl Place {
-    /// Trains on so many ranks under a launcher and as threads, with the same outcome to the bit.
+    /// Trains on ranks under a launcher and on threads; asserts bit-identical results.
     #[track_caller]
     fn assert_as_on_threads(&self, ranks: usize, line: &str) {
-        // One process under a launcher is one process.
+        // One process under a launcher trains like one without.
         let threads = if ranks == 1 { String::new() } else { format!("--ranks {ranks}") };
         self.ok(&format!("train {line} {threads} --out threads --overwrite -q"));
         let done = self.ranks_ok(ranks, &format!("{line} --out mpi --overwrite -q"));
@@ -147,7 +147,7 @@ impl Place {
 }
 
 #[test]
-fn every_model_gets_the_bits_it_gets_on_threads() {
+fn every_model_is_bit_identical_on_mpi_and_threads() {
     let Some(place) = place() else { return };
     for model in MODELS {
         for (ranks, precision) in (1..=4).flat_map(|ranks| [(ranks, "f32"), (ranks, "f64")]) {
@@ -157,7 +157,7 @@ fn every_model_gets_the_bits_it_gets_on_threads() {
 }
 
 #[test]
-fn so_does_it_on_cora_and_small() {
+fn cora_and_small_are_bit_identical_on_mpi_and_threads() {
     let Some(place) = place() else { return };
     place.ok("data make small -o small -q");
     let mut graphs = vec!["small"];
@@ -173,7 +173,7 @@ fn so_does_it_on_cora_and_small() {
 }
 
 #[test]
-fn stale_rows_are_the_same_ones_too() {
+fn pipelined_is_bit_identical_on_mpi_and_threads() {
     let Some(place) = place() else { return };
     let all = "--staleness 2 --warmup-epochs 1 --smooth gf --cooldown-epochs 1 --measure-staleness";
     for (model, flags) in [("sage", "--warmup-epochs 0 --smooth none"), ("gat", all)] {
@@ -182,7 +182,7 @@ fn stale_rows_are_the_same_ones_too() {
 }
 
 #[test]
-fn rank_0_alone_shows_the_run() {
+fn only_rank_0_prints() {
     let Some(place) = place() else { return };
     let done = place.ranks_ok(3, &format!("{QUICK} --out demo"));
     let epochs = done.stderr.lines().filter(|line| line.starts_with("epoch "));
@@ -198,7 +198,7 @@ fn rank_0_alone_shows_the_run() {
 }
 
 #[test]
-fn parts_on_disk_are_trained_and_continued() {
+fn shards_are_trained_and_resumed() {
     let Some(place) = place() else { return };
     place.ok("partition g -k 3 -o shards -q");
     place.ok(&format!("train shards {QUICK} --out threads -q"));
@@ -212,7 +212,7 @@ fn parts_on_disk_are_trained_and_continued() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_by_all_and_said_once() {
+fn bad_arguments_are_reported_once() {
     let Some(place) = place() else { return };
     let cases = [
         ("3 H train g --lr -1 --out r", "--lr: train.lr: -1: must be a positive number"),
@@ -234,12 +234,12 @@ fn what_makes_no_sense_is_refused_by_all_and_said_once() {
 }
 
 #[test]
-fn ranks_with_other_data_are_refused_by_name() {
+fn a_rank_with_other_data_is_refused() {
     let Some(place) = place() else { return };
     place.ok("data make --nodes 310 --edges 2400 --features 12 --classes 3 -o h -q");
     let message = place.refused("2 H train g --out r : -n 1 H train h --out r");
     assert!(message.contains("dataset differs between ranks"), "{message}");
-    // The part of another partition, a damaged part, and none at all.
+    // A shard of another partition, a damaged one, and a missing one.
     place.ok("partition g -k 3 -o shards -q");
     place.ok("partition g -k 3 --method random -o others -q");
     let train = |data: &str| {
@@ -261,12 +261,12 @@ fn ranks_with_other_data_are_refused_by_name() {
 }
 
 #[test]
-fn hosts_need_no_common_folder() {
+fn hosts_need_no_shared_file_system() {
     let Some(place) = place() else { return };
     for host in ["a", "b"] {
         fs::create_dir(place.path(host)).unwrap();
     }
-    // Two hosts: a relative path is another folder on each.
+    // Two hosts: a relative path is a different folder on each.
     let hosts = |line: &str| {
         format!(
             "mpirun --allow-run-as-root --oversubscribe -n 2 --wdir a H train {line} : -n 2 --wdir b H train {line}"
@@ -293,12 +293,12 @@ fn hosts_need_no_common_folder() {
     fs::write(&file, &bytes[1..]).unwrap();
     assert!(place.refused(again).contains("rank-3.safetensors: contents differ"));
     fs::remove_file(&file).unwrap();
-    assert!(place.refused(again).contains("what rank 3 saved is not on this host"));
+    assert!(place.refused(again).contains("the checkpoint file of rank 3 is missing"));
     fs::write(&file, bytes).unwrap();
     assert_eq!(place.run(&hosts("--resume --out run --epochs 9 -q")).code, Some(0));
 }
 
-/// The state and the parent of a process that runs this binary.
+/// Returns the state and the parent of a process that runs this binary.
 fn rank_process(process: u32) -> Option<(String, u32)> {
     let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let rest = text.split_once("(halograph) ")?.1;
@@ -306,7 +306,7 @@ fn rank_process(process: u32) -> Option<(String, u32)> {
     Some((words.next()?.to_string(), words.next()?.parse().ok()?))
 }
 
-/// The processes of ranks under a launcher, by rank.
+/// Returns the processes of the ranks under a launcher, by rank.
 fn processes(launcher: &Child) -> Vec<u32> {
     let all = fs::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
     let below = |process: &u32| rank_process(*process).is_some_and(|(_, parent)| parent == launcher.id());
@@ -315,7 +315,7 @@ fn processes(launcher: &Child) -> Vec<u32> {
     ranks
 }
 
-/// Whether a process is there and not just unburied.
+/// Returns whether a process exists and is not a zombie.
 fn lives(process: u32) -> bool {
     rank_process(process).is_some_and(|(state, _)| state != "Z")
 }
@@ -325,7 +325,7 @@ fn signal(name: &str, process: u32) {
     assert!(sent.expect("there is a kill").success());
 }
 
-/// Waits until the run has a checkpoint; gives its ranks.
+/// Waits until the run has a checkpoint; returns the processes of its ranks.
 fn at_work(launcher: &Child, run: &Path, ranks: usize) -> Vec<u32> {
     let saved = || {
         fs::read_dir(run)
@@ -345,12 +345,12 @@ fn at_work(launcher: &Child, run: &Path, ranks: usize) -> Vec<u32> {
 }
 
 #[test]
-fn a_signal_to_the_launcher_saves() {
+fn a_signal_to_the_launcher_writes_a_checkpoint() {
     let Some(place) = place() else { return };
-    // So long that the signal comes before the end.
+    // Enough epochs that the signal arrives before the end.
     let long = LONG.replace("--epochs 300", "--epochs 2000");
     place.ok(&format!("train g {long} --ranks 3 --out whole"));
-    // A loaded machine may need longer than the second that Open MPI gives ranks to save.
+    // On a loaded machine, saving may take longer than the second that Open MPI waits.
     let patient = LAUNCH.replace(" -n", " --mca odls_base_sigkill_timeout 5 -n");
     let launcher = place.start(&format!("{patient} 3 H train g {long} --out r"));
     at_work(&launcher, &place.path("r"), 3);
@@ -365,9 +365,9 @@ fn a_signal_to_the_launcher_saves() {
 
 /// Open MPI then sends SIGTERM to rank 0, which METIS catches.
 #[test]
-fn a_rank_that_is_killed_while_rank_0_partitions_is_named() {
+fn a_rank_killed_during_partitioning_is_named() {
     let Some(place) = place() else { return };
-    // Large enough for METIS to take seconds.
+    // Large enough that METIS takes seconds.
     place.ok("data make --nodes 60000 --edges 1200000 --features 8 --classes 3 -o large -q");
     let launcher = place.start(&format!("{LAUNCH} 2 H train large {QUICK} --out r"));
     let end = Instant::now() + PATIENCE;
@@ -384,7 +384,7 @@ fn a_rank_that_is_killed_while_rank_0_partitions_is_named() {
 
 /// A short form of `scripts/drill`.
 #[test]
-fn ranks_that_are_killed_or_stopped_end_all_and_cost_nothing() {
+fn a_killed_or_stopped_rank_ends_the_job_and_the_run_resumes() {
     let Some(place) = place() else { return };
     let stale = "--strategy pipelined --staleness 2 --smooth gf --warmup-epochs 2";
     place.ok(&format!("train g {LONG} --ranks 3 --out fresh"));
@@ -407,7 +407,7 @@ fn ranks_that_are_killed_or_stopped_end_all_and_cost_nothing() {
             .last()
             .is_some_and(|line| line.contains(&format!("rank {rank} on ")) && line.contains(cause));
         assert!(said, "{name} {rank}: {}", done.stderr);
-        // The deadline and 5 seconds, and as much again for a busy machine.
+        // The deadline plus 5 seconds, doubled for a busy machine.
         while ranks.iter().any(|&process| lives(process)) {
             assert!(hit.elapsed() < Duration::from_secs(16), "{name} {rank}: processes are left");
             sleep(Duration::from_millis(20));

@@ -1,10 +1,10 @@
-//! `halograph partition`, as a user meets it.
+//! Tests of `halograph partition` through the binary.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A folder with the demo graph in it.
+/// A folder with the demo graph.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -27,7 +27,7 @@ impl Place {
             .expect("the binary starts")
     }
 
-    /// Runs, expects success, gives standard output.
+    /// Runs a command and expects success; returns standard output.
     fn ok(&self, args: &str) -> String {
         let out = self.halograph(args);
         assert!(out.status.success(), "{args}: {}", String::from_utf8_lossy(&out.stderr));
@@ -38,7 +38,7 @@ impl Place {
         serde_json::from_str(&self.ok(&format!("{args} --json"))).expect("one line of JSON")
     }
 
-    /// Runs, expects exit code 2 and no folder `s`, gives standard error.
+    /// Runs a command and expects exit code 2 and no folder `s`; returns standard error.
     fn refused(&self, args: &str) -> String {
         let out = self.halograph(args);
         let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
@@ -48,7 +48,7 @@ impl Place {
     }
 }
 
-/// Names in a folder, hidden ones too.
+/// Returns the names in a folder, including hidden ones.
 fn entries(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> =
         fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
@@ -76,7 +76,7 @@ fn shards_appear_with_a_report() {
 }
 
 #[test]
-fn json_tells_everything() {
+fn json_has_all_fields() {
     let place = Place::new();
     let out = place
         .json("partition demo -k 4 -o s --balance edges --balance train --layers 2 --hidden 10 --seed 3");
@@ -108,7 +108,7 @@ fn json_tells_everything() {
 }
 
 #[test]
-fn searching_beats_chance() {
+fn metis_and_stream_beat_random() {
     let place = Place::new();
     let halo = |method: &str| {
         let out = place.json(&format!("partition demo -k 4 -o s --overwrite --method {method}"));
@@ -120,21 +120,21 @@ fn searching_beats_chance() {
 }
 
 #[test]
-fn an_assignment_of_ones_own_is_taken() {
+fn a_given_assignment_is_used() {
     let place = Place::new();
     let lines: String = (0..4000).map(|v| format!("{}\n", v % 2)).collect();
     fs::write(place.path("demo.part.2"), &lines).unwrap();
     let out = place.json("partition demo -k 2 -o s --assignment demo.part.2");
     assert_eq!(out["partition"]["method"], "imported");
     assert_eq!(out["partition"]["report"]["sizes"][1]["nodes"], 2000);
-    // What was kept comes back, into more parts than it has.
+    // The stored assignment is imported again, with more parts than it has.
     let again = place.json("partition demo -k 5 -o t --assignment s/assignment.npy");
     assert_eq!(again["partition"]["report"]["sizes"][4]["nodes"], 0);
     assert_eq!(again["partition"]["report"]["halo"], out["partition"]["report"]["halo"]);
 }
 
 #[test]
-fn what_cannot_be_done_is_explained() {
+fn invalid_arguments_are_explained() {
     let place = Place::new();
     assert!(place.refused("partition demo -k 0 -o s").contains("1..=65536"));
     assert!(place.refused("partition demo -k many -o s").contains("many"));
@@ -160,7 +160,7 @@ fn what_cannot_be_done_is_explained() {
 }
 
 #[test]
-fn only_shards_are_replaced_and_only_if_asked() {
+fn overwrite_replaces_only_shards() {
     let place = Place::new();
     place.ok("partition demo -k 2 -o shards --method random -q");
     let out = place.halograph("partition demo -k 3 -o shards --method random");

@@ -1,4 +1,4 @@
-//! Training on graphs in parts, and on ranks of one process, as a user meets it.
+//! Tests of training on shards and on ranks of one process, through the binary.
 
 mod common;
 
@@ -11,13 +11,13 @@ use tempfile::TempDir;
 
 use common::{ok, refused};
 
-/// Flags of a small model that is trained in no time.
+/// Flags of a model that trains quickly.
 const QUICK: &str = "--hidden 8 --layers 2 --epochs 4 --threads 1";
-/// A model, and all that keeps boundary rows from epoch to epoch.
+/// A model and settings with which boundary rows are kept across epochs.
 const STALE: &str =
     "sage --strategy pipelined --staleness 2 --warmup-epochs 1 --smooth gf --checkpoint-seconds 0";
 
-/// A folder with a small dataset `g` and two parts of it, `s`.
+/// Creates a folder with a small dataset `g` and its shards `s`, two parts.
 fn parts() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     ok(folder.path(), "data make --nodes 300 --edges 2400 --features 12 --classes 3 -o g -q");
@@ -25,7 +25,7 @@ fn parts() -> TempDir {
     folder
 }
 
-/// Names in a folder, hidden ones too.
+/// Returns the names in a folder, including hidden ones.
 fn entries(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> =
         fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
@@ -68,7 +68,7 @@ fn a_missing_or_wrong_file_of_a_dataset_leaves_no_run() {
 }
 
 #[test]
-fn words_fit_what_was_given() {
+fn messages_fit_the_kind_of_data() {
     let folder = parts();
     let path = folder.path();
     for line in ["data info s", "data check s", "bench s", "partition s -k 2 -o t"] {
@@ -99,7 +99,7 @@ fn words_fit_what_was_given() {
 }
 
 #[test]
-fn a_part_of_another_partition_is_named() {
+fn a_shard_of_another_partition_is_named() {
     let folder = parts();
     let path = folder.path();
     ok(path, &format!("train s --out r -q {QUICK}"));
@@ -117,7 +117,7 @@ fn a_part_of_another_partition_is_named() {
 }
 
 #[test]
-fn figures_of_ranks_are_those_of_this_process() {
+fn rank_statistics_cover_only_this_process() {
     let folder = parts();
     let path = folder.path();
     let summary = ok(path, &format!("train s --out r {QUICK}"));
@@ -130,7 +130,7 @@ fn figures_of_ranks_are_those_of_this_process() {
 }
 
 #[test]
-fn scores_and_predictions_take_threads() {
+fn eval_and_predict_accept_threads() {
     let folder = parts();
     let path = folder.path();
     ok(path, &format!("train s --out r -q {QUICK}"));
@@ -142,7 +142,7 @@ fn scores_and_predictions_take_threads() {
     assert!(refused(path, "eval r --threads 1000000").contains("train.threads"));
 }
 
-/// Runs a line of bash in `folder`, in which `$H` is the binary; gives exit code and standard error.
+/// Runs a line of bash in `folder`, in which `$H` is the binary; returns exit code and standard error.
 fn shell(folder: &Path, line: &str) -> (Option<i32>, String) {
     let mut bash = Command::new("bash");
     let bash = bash.args(["-c", line]).env("H", env!("CARGO_BIN_EXE_halograph")).current_dir(folder);
@@ -151,14 +151,14 @@ fn shell(folder: &Path, line: &str) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_signal_before_the_first_epoch_leaves_nothing() {
+fn a_signal_before_the_first_epoch_leaves_no_files() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
-    // Large enough for METIS to take seconds.
+    // Large enough that METIS takes seconds.
     ok(path, "data make --nodes 60000 --edges 1200000 --features 8 --classes 3 -o g -q");
     let before = entries(&path.join("g"));
     let commands = ["train g --ranks 16 --out r", "partition g -k 16 -o s"];
-    // METIS has a handler of its own for SIGTERM.
+    // METIS installs its own handler for SIGTERM.
     for (command, signal) in commands.iter().flat_map(|command| [(command, "INT"), (command, "TERM")]) {
         let line = format!(
             "$H {command} 2> log & p=$!
@@ -176,7 +176,7 @@ fn a_signal_before_the_first_epoch_leaves_nothing() {
 }
 
 #[test]
-fn a_pipelined_run_that_gets_more_epochs_ends_as_if_it_had_had_them() {
+fn a_pipelined_run_resumed_with_more_epochs_equals_an_uninterrupted_one() {
     let folder = parts();
     let path = folder.path();
     let train = format!("g --ranks 2 --strategy pipelined -q {QUICK}");
@@ -192,7 +192,7 @@ fn a_pipelined_run_that_gets_more_epochs_ends_as_if_it_had_had_them() {
 }
 
 #[test]
-fn predicted_memory_of_ranks_is_what_is_used() {
+fn predicted_memory_of_ranks_matches_the_peak() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     ok(path, "data make small -o g -q");

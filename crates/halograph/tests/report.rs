@@ -90,7 +90,7 @@ fn sorting_reorders_the_page() {
 fn bad_input_is_refused_and_nothing_is_replaced() {
     let folder = trained();
     let path = folder.path();
-    assert!(refused(path, "report g").contains("holds no run"));
+    assert!(refused(path, "report g").contains("contains no run"));
     assert!(refused(path, "report nowhere").contains("nowhere"));
     assert!(refused(path, "report one --svg a.svg").contains("has no trace"));
     assert!(refused(path, "report one --trace t.json").contains("a trace of 2 ranks, but the run has 1"));

@@ -1,4 +1,4 @@
-//! Training, scoring and predicting as a user meets them.
+//! Tests of `halograph train`, `eval` and `predict` through the binary.
 
 mod common;
 
@@ -12,17 +12,17 @@ use tempfile::TempDir;
 
 use common::{halograph, ok, refused};
 
-/// A folder with a small dataset called `g`.
+/// Creates a folder with a small dataset `g`.
 fn small() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     ok(folder.path(), "data make --nodes 300 --edges 2400 --features 12 --classes 3 -o g -q");
     folder
 }
 
-/// Flags of a small model that is trained in no time.
+/// Flags of a model that trains quickly.
 const QUICK: &str = "--hidden 8 --layers 2 --epochs 4 --threads 1";
 
-/// Training losses as they stand in `metrics.jsonl`, to the last digit.
+/// Returns the training losses in `metrics.jsonl`, with all digits.
 fn losses(run: &Path) -> Vec<String> {
     let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
     let loss = |line: &str| serde_json::from_str::<Value>(line).unwrap()["loss"].to_string();
@@ -42,7 +42,7 @@ fn only_entry(folder: &Path) -> PathBuf {
 }
 
 #[test]
-fn without_a_word_a_whole_run_appears() {
+fn train_without_arguments_runs_on_the_built_in_graph() {
     let folder = tempfile::tempdir().unwrap();
     let summary = ok(folder.path(), "train --epochs 2 --hidden 8");
     for word in ["GraphSAGE", "parameters", "demo", "accuracy", "test", "median", "halograph predict runs/"] {
@@ -63,7 +63,7 @@ fn without_a_word_a_whole_run_appears() {
 }
 
 #[test]
-fn json_tells_everything() {
+fn json_has_all_fields() {
     let folder = small();
     let out = halograph(folder.path(), &format!("train g --out r --json {QUICK}"));
     assert!(out.status.success() && out.stderr.is_empty(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -99,7 +99,7 @@ fn flags_win_over_set_and_set_over_the_file() {
 }
 
 #[test]
-fn bad_settings_are_refused_by_name_before_anything_is_written() {
+fn bad_settings_are_refused_before_anything_is_written() {
     let folder = small();
     let path = folder.path();
     fs::write(path.join("typo.toml"), "[model]\n\nhiden = 3\n").unwrap();
@@ -151,18 +151,18 @@ fn data_without_labels_or_training_nodes_is_refused() {
     table(["0", "1", "0"], ["train", "val", "test"]);
     let (labels, bytes) = (path.join("d/label.npy"), fs::read(path.join("d/label.npy")).unwrap());
     let header = bytes.len() - 3 * 8;
-    // All of them -1, then only the one to train on.
+    // All labels -1, then only that of the training node.
     fs::write(&labels, [&bytes[..header], &[0xff; 24]].concat()).unwrap();
     assert!(refused(path, "train d --out r").contains("no node has a label"));
     fs::write(&labels, [&bytes[..header], &[0xff; 8], &bytes[header + 8..]].concat()).unwrap();
     assert!(refused(path, "train d --out r").contains("no training node has a label"));
     assert!(refused(path, "train . --out r").contains("not a dataset directory"));
     assert!(refused(path, "train nowhere --out r").contains("nowhere"));
-    assert!(!path.join("r").exists(), "what cannot be trained leaves no run");
+    assert!(!path.join("r").exists(), "refused data leave no run");
 }
 
 #[test]
-fn a_run_is_kept_unless_told_otherwise() {
+fn an_existing_run_is_replaced_only_with_overwrite() {
     let folder = small();
     let (path, run) = (folder.path(), folder.path().join("r"));
     ok(path, &format!("train g --out r -q {QUICK}"));
@@ -173,7 +173,7 @@ fn a_run_is_kept_unless_told_otherwise() {
     ok(path, &format!("train g --out r --seed 1 --overwrite -q --tensorboard {QUICK}"));
     assert_ne!(losses(&run), before);
     ok(path, &format!("train g --out r --overwrite -q {QUICK}"));
-    assert!(!run.join("tensorboard").exists(), "plots of the old run go with it");
+    assert!(!run.join("tensorboard").exists(), "event files of the old run are removed");
     assert_eq!(losses(&run), before, "the same seed gives the same run");
     for folder in [".", "tensorboard", "demo-data"] {
         fs::create_dir_all(run.join(folder)).unwrap();
@@ -189,7 +189,7 @@ fn a_run_is_kept_unless_told_otherwise() {
 }
 
 #[test]
-fn another_version_is_refused_by_number() {
+fn another_format_version_is_refused() {
     let folder = small();
     let (path, file) = (folder.path(), folder.path().join("r/run.json"));
     ok(path, &format!("train g --out r -q {QUICK}"));
@@ -202,7 +202,7 @@ fn another_version_is_refused_by_number() {
 }
 
 #[test]
-fn what_is_no_run_and_what_does_not_fit_is_refused() {
+fn eval_and_predict_refuse_bad_runs_and_data() {
     let folder = small();
     let path = folder.path();
     ok(path, "data make --nodes 300 --edges 2400 --features 9 --classes 3 -o wide -q");
@@ -214,7 +214,7 @@ fn what_is_no_run_and_what_does_not_fit_is_refused() {
         let message = refused(path, &format!("{verb} r --data wide"));
         assert!(message.starts_with("error: wide: 9 features; r was trained on 12"), "{message}");
     }
-    assert!(refused(path, "eval r --data classes").contains("5 classes; r learnt 3"));
+    assert!(refused(path, "eval r --data classes").contains("5 classes; r was trained on 3"));
     fs::copy(path.join("other/model.safetensors"), path.join("r/model.safetensors")).unwrap();
     for verb in ["eval", "predict -o x.npy"] {
         assert!(refused(path, &format!("{verb} r")).contains("has shape"));
@@ -225,7 +225,7 @@ fn what_is_no_run_and_what_does_not_fit_is_refused() {
 }
 
 #[test]
-fn predictions_stand_in_the_order_of_the_nodes() {
+fn predictions_are_in_dataset_order() {
     let folder = small();
     let path = folder.path();
     ok(path, &format!("train g --out r -q {QUICK} --epochs 20"));
@@ -235,7 +235,7 @@ fn predictions_stand_in_the_order_of_the_nodes() {
     assert_eq!(Array::open(&hidden).unwrap().header.shape, [300, 8]);
     let logits = Array::open(&logits).unwrap();
     assert_eq!(logits.header.shape, [300, 3]);
-    // Scored by hand, they give the score that eval gives: every row is where it belongs.
+    // The accuracy of these rows equals that of eval: every row is that of its node.
     let (labels, split) = (Array::open(&path.join("g/label.npy")), Array::open(&path.join("g/split.npy")));
     let (labels, split) = (labels.unwrap(), split.unwrap());
     let (labels, split): (&[i64], &[u8]) = (labels.as_slice().unwrap(), split.as_slice().unwrap());
@@ -248,15 +248,15 @@ fn predictions_stand_in_the_order_of_the_nodes() {
         .map(|((row, l), _)| best(row) == *l)
         .collect();
     let score = right.iter().filter(|r| **r).count() as f64 / right.len() as f64;
-    let told = json(&ok(path, "eval r --json"))["test"].as_f64().unwrap();
-    assert!((score - told).abs() < 1e-9, "{score} and {told}");
-    assert!(told > 0.5, "it has learnt something: {told}");
+    let expected = json(&ok(path, "eval r --json"))["test"].as_f64().unwrap();
+    assert!((score - expected).abs() < 1e-9, "{score} and {expected}");
+    assert!(expected > 0.5, "better than chance: {expected}");
     assert!(refused(path, "predict r -o logits.npy").contains("--overwrite"));
     ok(path, "predict r -o logits.npy --overwrite");
     assert!(refused(path, "predict r -o none/logits.npy").contains("none"));
 }
 
-/// Runs a line of bash in `folder`, in which `$H` is the binary; gives exit code and standard error.
+/// Runs a line of bash in `folder`, in which `$H` is the binary; returns exit code and standard error.
 fn shell(folder: &Path, line: &str) -> (Option<i32>, String) {
     let mut bash = Command::new("bash");
     let bash = bash.args(["-c", line]).env("H", env!("CARGO_BIN_EXE_halograph")).current_dir(folder);
@@ -265,13 +265,13 @@ fn shell(folder: &Path, line: &str) -> (Option<i32>, String) {
 }
 
 #[test]
-fn an_interrupted_run_goes_on_as_if_nothing_had_happened() {
+fn an_interrupted_run_resumes_bit_identically() {
     let folder = small();
     let path = folder.path();
     let flags = "--hidden 8 --layers 2 --threads 1 --seed 3 -q";
     for signal in ["INT", "TERM"] {
         let run = path.join(signal);
-        // The signal comes when some epochs are done.
+        // The signal is sent after some epochs.
         let line = format!(
             "$H train g --out {signal} --epochs 10000000 {flags} & p=$!
              for i in $(seq 600); do [ -s {signal}/metrics.jsonl ] && break; sleep 0.02; done
@@ -296,7 +296,7 @@ fn an_interrupted_run_goes_on_as_if_nothing_had_happened() {
 }
 
 #[test]
-fn nobody_needs_to_read_for_a_run_to_go_on() {
+fn a_run_continues_if_its_output_is_not_read() {
     let folder = small();
     let (code, _) = shell(folder.path(), &format!("$H train g --out r {QUICK} 2>/dev/full"));
     assert_eq!(code, Some(0));
@@ -306,7 +306,8 @@ fn nobody_needs_to_read_for_a_run_to_go_on() {
     assert_eq!(losses(&folder.path().join("s")).len(), 4);
 }
 
-/// Trains on a table of nodes with the features of `scale` times their number, and classes by name.
+/// Imports a path graph from tables as dataset `name`: the feature of a node is `scale` times its number, classes have
+/// names.
 fn table(path: &Path, name: &str, scale: f64, classes: [&str; 2], labelled: bool, split: [&str; 3]) {
     let folder = path.join(format!("{name}-tables"));
     fs::create_dir_all(&folder).unwrap();
@@ -322,7 +323,7 @@ fn table(path: &Path, name: &str, scale: f64, classes: [&str; 2], labelled: bool
 }
 
 #[test]
-fn what_was_learnt_can_be_used_on_other_data() {
+fn a_model_applies_to_other_data() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     let parts = ["train", "val", "test"];
@@ -337,7 +338,7 @@ fn what_was_learnt_can_be_used_on_other_data() {
     }
     let logits = |name: &str| Array::open(&path.join(format!("{name}.npy"))).unwrap().raw().to_vec();
     for other in ["turned", "unlabelled", "tested"] {
-        assert_eq!(logits(other), logits("own"), "the run's own scaling is used: {other}");
+        assert_eq!(logits(other), logits("own"), "the scaling of the run is used: {other}");
     }
     let scores = json(&ok(path, "eval r --data tested --json"));
     assert!(scores["test"].is_number() && scores["train"].is_null(), "{scores}");
@@ -345,7 +346,7 @@ fn what_was_learnt_can_be_used_on_other_data() {
 }
 
 #[test]
-fn resuming_says_what_is_not_there() {
+fn resume_names_what_is_missing() {
     let folder = small();
     let path = folder.path();
     assert!(refused(path, "train --resume --out typo").contains("no run to resume"));
@@ -353,7 +354,10 @@ fn resuming_says_what_is_not_there() {
     ok(path, &format!("train g --resume --out r -q {QUICK}"));
     assert!(refused(path, "train --resume --out r --epochs 3").contains("has reached epoch 4 already"));
     fs::rename(path.join("g"), path.join("moved")).unwrap();
-    assert!(refused(path, "train --resume --out r --epochs 5").contains("is gone; r was trained on it"));
+    assert!(
+        refused(path, "train --resume --out r --epochs 5")
+            .contains("does not exist any more; r was trained on it")
+    );
     assert!(refused(path, "eval r").contains("--data"));
     ok(path, "train moved --resume --out r --epochs 5 -q");
     ok(path, "eval r");
@@ -363,11 +367,11 @@ fn resuming_says_what_is_not_there() {
 }
 
 #[test]
-fn resuming_refuses_another_run() {
+fn resume_refuses_other_settings_and_data() {
     let folder = small();
     let path = folder.path();
     ok(path, "data make --nodes 300 --edges 2400 --features 12 --classes 3 --seed 1 -o other -q");
-    // Where there is none, it starts one.
+    // Without a run, --resume starts one.
     ok(path, &format!("train g --resume --out r -q {QUICK}"));
     for (flags, words) in [
         ("--lr 0.5", "--lr: train.lr = 0.5, but the run was started with 0.01"),
@@ -384,7 +388,7 @@ fn resuming_refuses_another_run() {
 }
 
 #[test]
-fn quiet_says_nothing_and_logs_are_short() {
+fn quiet_prints_nothing_and_logs_are_short() {
     let folder = small();
     let quiet = halograph(folder.path(), &format!("train g --out r --quiet {QUICK}"));
     assert!(quiet.status.success() && quiet.stdout.is_empty() && quiet.stderr.is_empty());
@@ -394,7 +398,7 @@ fn quiet_says_nothing_and_logs_are_short() {
 }
 
 #[test]
-fn tensorboard_files_grow_with_the_run() {
+fn tensorboard_gets_every_epoch() {
     let folder = small();
     let path = folder.path();
     ok(path, &format!("train g --out r -q --tensorboard {QUICK}"));
@@ -410,7 +414,7 @@ fn tensorboard_files_grow_with_the_run() {
 }
 
 #[test]
-fn every_verb_has_help() {
+fn every_command_has_help() {
     let here = Path::new(".");
     assert!(ok(here, "train --help").contains("halograph train --resume"));
     assert!(ok(here, "eval --help").contains("--json"));
@@ -418,7 +422,7 @@ fn every_verb_has_help() {
 }
 
 #[test]
-fn sizes_beyond_all_memory_are_refused_before_anything_is_made() {
+fn models_larger_than_memory_are_refused_before_anything_is_written() {
     let folder = small();
     for (flags, word) in [
         ("--hidden 1000000", "MiB are free"),
@@ -441,7 +445,7 @@ fn sizes_beyond_all_memory_are_refused_before_anything_is_made() {
 }
 
 #[test]
-fn predicted_memory_is_what_is_used() {
+fn predicted_memory_matches_the_peak() {
     let folder = tempfile::tempdir().unwrap();
     ok(folder.path(), "data make small -o g -q");
     let inductive = "gcn --set data.inductive=true";
@@ -453,15 +457,15 @@ fn predicted_memory_is_what_is_used() {
         let [predicted, real] =
             ["predicted_peak_bytes", "peak_rss_bytes"].map(|key| line[key].as_f64().unwrap());
         let ratio = predicted / real;
-        // An inductive run evaluates on larger graphs; what that leaves with the allocator is not in the prediction, and
-        // weighs on a graph as small as this one.
+        // An inductive run evaluates on larger graphs. The prediction does not include what the allocator keeps after
+        // that, which matters on so small a graph.
         let least = if model == inductive { 0.5 } else { 0.8 };
         assert!((least..1.2).contains(&ratio), "{model}: {predicted} bytes predicted, {real} used");
     }
 }
 
 #[test]
-fn the_shipped_configurations_are_sound() {
+fn the_shipped_configurations_are_valid() {
     let folder = small();
     let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/configs");
     for entry in fs::read_dir(configs).unwrap() {
@@ -473,7 +477,7 @@ fn the_shipped_configurations_are_sound() {
 }
 
 #[test]
-fn a_run_never_replaces_the_data_it_learns_from() {
+fn overwrite_never_removes_the_dataset() {
     let folder = tempfile::tempdir().unwrap();
     ok(folder.path(), "train --epochs 1 --hidden 8 --out r -q");
     assert!(refused(folder.path(), "train r/demo-data --out r --overwrite").contains("another --out"));
@@ -481,7 +485,7 @@ fn a_run_never_replaces_the_data_it_learns_from() {
 }
 
 #[test]
-fn a_run_without_its_graph_makes_it_again() {
+fn a_missing_built_in_graph_is_generated_again() {
     let folder = tempfile::tempdir().unwrap();
     ok(folder.path(), "train --epochs 1 --hidden 8 --out r -q");
     fs::remove_dir_all(folder.path().join("r/demo-data")).unwrap();

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 const MAX_THREADS: usize = 1024;
 const MAX_RANKS: usize = 4096;
-/// Rows of every epoch are kept until they are read.
+/// Limits memory: rows are stored until they are read.
 const MAX_STALENESS: u64 = 100;
 
 const DEFAULT_STALENESS: u64 = 1;
@@ -35,7 +35,7 @@ pub struct Config {
 pub struct DataConfig {
     /// Scaling of features.
     pub normalize: Normalize,
-    /// Whether training sees only training nodes, and validation only training and validation nodes.
+    /// Whether training uses only training nodes, and validation only training and validation nodes.
     pub inductive: bool,
 }
 
@@ -139,7 +139,7 @@ pub enum PartitionKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Overlap {
-    /// Rows that need no message are computed while messages travel.
+    /// Rows that need no message are computed while messages are in transit.
     On,
     /// A rank waits for its messages first: the baseline that overlap is measured against.
     Off,
@@ -179,7 +179,7 @@ pub struct TrainConfig {
     /// Whether every epoch measures the relative error of stale rows, and waits for fresh ones to do so (pipelined).
     #[serde(default)]
     pub measure_staleness: bool,
-    /// Timeout: seconds without a sign of a rank after which it counts as lost.
+    /// Timeout: the run fails if a rank is silent for this many seconds.
     pub deadline: f64,
     /// Number of epochs.
     pub epochs: u64,
@@ -285,16 +285,16 @@ impl Config {
             require(value > 0, key, value, "at least 1")?;
         }
         require((1..=MAX_RANKS).contains(&train.ranks), "ranks", train.ranks, "from 1 to 4096")?;
-        let alone = train.strategy == StrategyKind::Single;
-        require(!alone || train.ranks == 1, "ranks", train.ranks, "1 with train.strategy = \"single\"")?;
+        let single = train.strategy == StrategyKind::Single;
+        require(!single || train.ranks == 1, "ranks", train.ranks, "1 with train.strategy = \"single\"")?;
         require(train.staleness <= MAX_STALENESS, "staleness", train.staleness, "at most 100 epochs")?;
         require((0.0..1.0).contains(&train.gamma), "gamma", train.gamma, "at least 0 and below 1")?;
         let deadline = train.deadline.is_finite() && train.deadline >= 1.0;
         require(deadline, "deadline", train.deadline, "at least 1 second")?;
-        // More threads than any host has cores would only take long to start.
+        // An upper bound against typing errors.
         require(train.threads <= MAX_THREADS, "threads", train.threads, "at most 1024; 0 for all cores")?;
         require(train.lr.is_finite() && train.lr > 0.0, "lr", train.lr, "a positive number")?;
-        require((0.0..1.0).contains(&train.momentum), "momentum", train.momentum, "from 0 up to 1")?;
+        require((0.0..1.0).contains(&train.momentum), "momentum", train.momentum, "at least 0 and below 1")?;
         let positive = train.step_factor.is_finite() && train.step_factor > 0.0;
         require(positive, "step_factor", train.step_factor, "a positive number")?;
         let at_least_zero = [
@@ -337,7 +337,7 @@ impl Config {
             "train.step_epochs" | "train.step_factor" => {
                 (train.schedule == ScheduleKind::Step, "schedule step")
             }
-            // Every strategy of today has one optimiser step per epoch.
+            // All current strategies have one optimiser step per epoch.
             "train.schedule_unit" => (false, "a strategy with several optimiser steps per epoch"),
             _ => (true, ""),
         };

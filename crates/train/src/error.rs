@@ -37,7 +37,7 @@ pub enum Error {
         /// Where the weights come from.
         place: String,
     },
-    /// A rank was lost, failed, or does not fit the others.
+    /// A rank was lost, failed, or was started with other settings or data.
     #[error(transparent)]
     Ranks(#[from] halograph_comm::Error),
     /// The system refused to start that many threads.
@@ -56,7 +56,7 @@ fn step_text(step: &Option<u64>) -> String {
 
 fn kept_text(checkpoint: &Option<Point>, best: &Option<u64>) -> String {
     match (checkpoint, best) {
-        (None, None) => "nothing was saved yet".into(),
+        (None, None) => "nothing was saved".into(),
         (None, Some(best)) => format!("the best weights so far are kept (epoch {best})"),
         (Some(at), None) => format!("the checkpoint of epoch {at} is kept"),
         (Some(at), Some(best)) => {

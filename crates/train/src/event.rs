@@ -1,4 +1,4 @@
-//! Events of a run: one typed stream for the progress bar, the metrics file, plots.
+//! Events of a run: one typed stream for progress bars, metrics files and plots.
 
 use std::fmt;
 
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 /// A point between two optimiser steps; `7.12` is 12 steps after epoch 7.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Point {
-    /// Whole epochs done.
+    /// Completed epochs.
     pub epoch: u64,
-    /// Steps done of the next epoch.
+    /// Completed steps of the next epoch.
     pub step: u64,
 }
 
@@ -78,7 +78,7 @@ pub struct Scores {
 /// The evaluation whose weights are kept: the best validation score.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Best {
-    /// Epoch after which it was made.
+    /// The epoch after which it took place.
     pub epoch: u64,
     /// Scores on all subsets.
     pub scores: Scores,

@@ -10,7 +10,7 @@ use crate::error::Result;
 pub struct Fault {
     pub rank: usize,
     pub epoch: u64,
-    /// The rank falls silent instead of panicking.
+    /// Whether the rank stops sending heartbeats instead of panicking.
     pub stalls: bool,
 }
 

@@ -16,11 +16,11 @@ pub(crate) struct Outcome {
     pub model: Kind,
     pub parameters: u64,
     pub epochs: u64,
-    /// Steps done of the next epoch.
+    /// Completed steps of the next epoch.
     pub step: u64,
     pub history: Vec<EpochRecord>,
     pub best: Option<Best>,
-    /// Seconds of the steps of this process.
+    /// Duration of the steps of this process in seconds.
     pub seconds: f64,
 }
 
@@ -70,8 +70,8 @@ pub struct Summary {
     pub compute_seconds: f64,
     /// Exposed communication time in all epochs: seconds in which a rank only waited; the mean over ranks.
     pub wait_seconds: f64,
-    /// Seconds in all epochs in which boundary rows travelled during computation and were read in the same epoch: the
-    /// mean over ranks. Rows that a later epoch reads are not counted: they travel all the time.
+    /// Overlapped communication time in all epochs: seconds in which boundary rows of the same epoch were in transit during
+    /// computation; the mean over ranks. Rows that a later epoch reads are not counted.
     pub hidden_seconds: f64,
     /// CPU seconds of all epochs, over all threads of all ranks including those that carry messages; `None` for one
     /// process.

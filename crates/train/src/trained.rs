@@ -35,7 +35,7 @@ pub struct TrainedModel {
     weights: State,
     /// Statistics by which features are scaled, if there are any.
     scaling: Option<State>,
-    /// The run, as errors name it.
+    /// Name of the run in errors.
     place: String,
 }
 
@@ -76,7 +76,12 @@ impl TrainedModel {
             Normalize::None => Ok(Scaling::None),
             Normalize::Rows => Ok(Scaling::Rows),
             Normalize::Columns => {
-                let missing = || Error::input(&self.place, "the scaling of its features is missing");
+                let missing = || {
+                    Error::input(
+                        &self.place,
+                        "the statistics by which features are scaled are missing (scaling.safetensors)",
+                    )
+                };
                 let state = self.scaling.as_ref().ok_or_else(missing)?;
                 Ok(Scaling::from_state(&self.place, state, self.header.data.features as usize)?)
             }
@@ -91,7 +96,7 @@ impl TrainedModel {
         }
         let problem = format!("{other} features; {} was trained on {own}", self.place);
         Err(Error::input(place, problem)
-            .help("use a dataset with the features the run was trained on, in the same order")
+            .help("use a dataset with the features that the run was trained on, in the same order")
             .into())
     }
 
@@ -99,23 +104,25 @@ impl TrainedModel {
     fn check_classes(&self, place: &str, other: &Manifest) -> Result<()> {
         let own = &self.header.data;
         let refuse = |problem: String| {
-            let help =
-                "scores need the classes the run was trained on, in the same order; predict needs none";
+            let help = "eval needs the classes that the run was trained on, in the same order; predict needs no labels";
             Err(Error::input(place, problem).help(help).into())
         };
         if other.task != own.task || (other.task == Task::MultiLabel && other.classes != own.classes) {
             return refuse(format!(
-                "{} with {} classes; {} learnt {} with {}",
+                "{} with {} classes; {} was trained on {} with {}",
                 other.task, other.classes, self.place, own.task, own.classes
             ));
         }
         if other.classes > own.classes {
-            return refuse(format!("{} classes; {} learnt {}", other.classes, self.place, own.classes));
+            return refuse(format!(
+                "{} classes; {} was trained on {}",
+                other.classes, self.place, own.classes
+            ));
         }
         let differ = own.class_names.iter().zip(&other.class_names).position(|(a, b)| a != b);
         match differ {
             Some(k) => refuse(format!(
-                "class {k} is {:?}; {} learnt it as {:?}",
+                "class {k} is {:?}; {} was trained with {:?}",
                 other.class_names[k], self.place, own.class_names[k]
             )),
             None => Ok(()),
@@ -150,7 +157,7 @@ impl TrainedModel {
 
 fn evaluate_in<T: Real>(trained: &TrainedModel, source: DataSource) -> Result<Scores> {
     let model = trained.model::<T>()?;
-    // The order of rows that training had, for the same bits.
+    // The row order of training, for bit-identical scores.
     let hops = Some(model.hops());
     let config = &trained.header.config;
     let scores = match source {
@@ -179,19 +186,19 @@ fn predict_in<T: Real>(trained: &TrainedModel, source: DataSource, what: Predict
         }
     };
     let nodes = parts.iter().map(|(ids, _): &(Vec<u32>, _)| ids.len()).sum();
-    let mut narrow = None;
+    let mut rows = None;
     for (ids, found) in &parts {
         let values = match what {
             Prediction::Logits => &found.logits,
             Prediction::Embeddings => &*found.embeddings.full(),
         };
-        let all = narrow.get_or_insert_with(|| Matrix::unspecified(nodes, values.cols()));
+        let all = rows.get_or_insert_with(|| Matrix::unspecified(nodes, values.cols()));
         for (row, &id) in ids.iter().enumerate() {
             let out = all.run_mut(id as usize..id as usize + 1).iter_mut();
             out.zip(values.run(row..row + 1)).for_each(|(out, x)| *out = x.wide() as f32);
         }
     }
-    Ok(narrow.unwrap_or_default())
+    Ok(rows.unwrap_or_default())
 }
 
 /// Returns the place of the data, for errors, and their manifest.

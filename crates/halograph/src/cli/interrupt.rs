@@ -4,99 +4,115 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::say;
+use super::{is_interactive, say};
 
-static ASKED: AtomicBool = AtomicBool::new(false);
-static IMPATIENT: AtomicBool = AtomicBool::new(false);
-static ALONE: AtomicBool = AtomicBool::new(false);
-static RANK: AtomicBool = AtomicBool::new(false);
-static SILENT: AtomicBool = AtomicBool::new(false);
-static AT_ONCE: AtomicBool = AtomicBool::new(false);
+/// Whether there was a signal.
+static REQUESTED: AtomicBool = AtomicBool::new(false);
+/// Whether a second signal ends the process.
+static SECOND_ENDS: AtomicBool = AtomicBool::new(false);
+/// Whether this process waits for the other ranks to join.
+static JOINING: AtomicBool = AtomicBool::new(false);
+/// Whether this process is one of several ranks.
+static IS_RANK: AtomicBool = AtomicBool::new(false);
+/// Whether nothing is printed about signals.
+static IS_QUIET: AtomicBool = AtomicBool::new(false);
+/// Whether the current work cannot be cancelled.
+static UNINTERRUPTIBLE: AtomicBool = AtomicBool::new(false);
+/// Whether the first epoch has started.
 static TRAINING: AtomicBool = AtomicBool::new(false);
+/// Time of the first signal.
 static FIRST: Mutex<Option<Instant>> = Mutex::new(None);
 
 /// Signals within this time count as one: a launcher and a terminal may both send one.
-const ONE: Duration = Duration::from_millis(500);
+const DEBOUNCE: Duration = Duration::from_millis(500);
 
 /// How long one of several ranks waits before it reports a signal: a launcher also sends one when another rank has failed,
 /// and then that failure is reported instead.
-const HESITATION: Duration = Duration::from_millis(300);
+const REPORT_DELAY: Duration = Duration::from_millis(300);
 
 /// The exit code of an interrupted command.
 pub const EXIT_CODE: u8 = 130;
 
-/// Installs the signal handler: signals no longer end the process, and [`asked`] reports them.
-pub fn watch() {
-    // Fails only where a handler is already set, which is this one.
-    let _ = ctrlc::set_handler(|| {
-        if ALONE.load(Ordering::Relaxed) {
-            say("error: ended by a signal before all ranks had come together");
-            std::process::exit(EXIT_CODE.into());
-        }
-        // One of several ranks must notify the others; its launcher ends it.
-        if AT_ONCE.load(Ordering::Relaxed) && !RANK.load(Ordering::Relaxed) {
-            say("\ninterrupted; nothing was written");
-            std::process::exit(EXIT_CODE.into());
-        }
-        let mut first = FIRST.lock().unwrap_or_else(|e| e.into_inner());
-        let since = *first.get_or_insert_with(Instant::now);
-        let again = ASKED.swap(true, Ordering::Relaxed) && since.elapsed() > ONE;
-        if !IMPATIENT.load(Ordering::Relaxed) {
-            return;
-        }
-        if again {
-            tell("\ninterrupted twice; what the last checkpoint does not hold is lost");
-            std::process::exit(EXIT_CODE.into());
-        }
-        if RANK.load(Ordering::Relaxed) {
-            std::thread::sleep(HESITATION);
-        }
-        tell(if TRAINING.load(Ordering::Relaxed) {
-            "\ninterrupted: finishing this epoch, then saving; once more to quit without"
-        } else {
-            "\ninterrupted: ending before the first epoch"
-        });
+/// Installs the signal handler: signals no longer end the process, and [`requested`] reports them.
+pub fn install() {
+    // Fails only if this handler is installed already.
+    let _ = ctrlc::set_handler(handle);
+}
+
+fn handle() {
+    if JOINING.load(Ordering::Relaxed) {
+        say("error: interrupted before all ranks had joined");
+        std::process::exit(EXIT_CODE.into());
+    }
+    // One of several ranks must notify the others; its launcher ends it.
+    if UNINTERRUPTIBLE.load(Ordering::Relaxed) && !IS_RANK.load(Ordering::Relaxed) {
+        print_over_bar("interrupted; nothing was written");
+        std::process::exit(EXIT_CODE.into());
+    }
+    let mut first = FIRST.lock().unwrap_or_else(|e| e.into_inner());
+    let since = *first.get_or_insert_with(Instant::now);
+    let again = REQUESTED.swap(true, Ordering::Relaxed) && since.elapsed() > DEBOUNCE;
+    if !SECOND_ENDS.load(Ordering::Relaxed) {
+        return;
+    }
+    if again {
+        report("interrupted twice; epochs after the last checkpoint are lost");
+        std::process::exit(EXIT_CODE.into());
+    }
+    if IS_RANK.load(Ordering::Relaxed) {
+        std::thread::sleep(REPORT_DELAY);
+    }
+    report(if TRAINING.load(Ordering::Relaxed) {
+        "interrupted: finishing this epoch, then saving; press Ctrl-C again to quit without saving"
+    } else {
+        "interrupted: stopping before the first epoch"
     });
 }
 
 /// Lets a second signal end the process at once: for work whose files are complete at any moment.
-pub fn end_at_second() {
-    IMPATIENT.store(true, Ordering::Relaxed);
+pub fn end_on_second_signal() {
+    SECOND_ENDS.store(true, Ordering::Relaxed);
 }
 
-/// Sets whether this process still waits for the other ranks to join: then a signal ends it at once.
-pub fn end_at_first(alone: bool) {
-    watch();
-    ALONE.store(alone, Ordering::Relaxed);
+/// Sets whether this process waits for the other ranks to join: then a signal ends it at once. Installs the handler.
+pub fn set_joining(joining: bool) {
+    install();
+    JOINING.store(joining, Ordering::Relaxed);
 }
 
-/// Sets whether a signal ends the process at once: during work that cannot be cancelled, while nothing is on disk.
-pub fn end_at_once(active: bool) {
-    AT_ONCE.store(active, Ordering::Relaxed);
+/// Sets whether a signal ends the process at once: during work that cannot be cancelled and has written nothing.
+pub fn set_uninterruptible(active: bool) {
+    UNINTERRUPTIBLE.store(active, Ordering::Relaxed);
 }
 
-/// Marks the start of the first epoch, for the message about a signal.
-pub fn training() {
+/// Records that the first epoch has started, for the message about a signal.
+pub fn set_training() {
     TRAINING.store(true, Ordering::Relaxed);
 }
 
-/// Delays the message about a signal, because the launcher may have sent it after a failure of another rank.
-pub fn hesitate() {
-    RANK.store(true, Ordering::Relaxed);
+/// Records that this process is one of several ranks: messages about signals are delayed by [`REPORT_DELAY`].
+pub fn set_rank() {
+    IS_RANK.store(true, Ordering::Relaxed);
 }
 
-/// Prints nothing about signals from now on: for all ranks but one.
-pub fn be_silent() {
-    SILENT.store(true, Ordering::Relaxed);
+/// Suppresses messages about signals from now on: all ranks but one are quiet.
+pub fn set_quiet() {
+    IS_QUIET.store(true, Ordering::Relaxed);
 }
 
-fn tell(line: &str) {
-    if !SILENT.load(Ordering::Relaxed) {
-        say(line);
+fn report(line: &str) {
+    if !IS_QUIET.load(Ordering::Relaxed) {
+        print_over_bar(line);
     }
 }
 
+/// Prints a line in place of a progress bar, which is then drawn again below it.
+fn print_over_bar(line: &str) {
+    let clear = if is_interactive() { "\r\x1b[2K" } else { "" };
+    say(&format!("{clear}{line}"));
+}
+
 /// Returns whether there was a signal.
-pub fn asked() -> bool {
-    ASKED.load(Ordering::Relaxed)
+pub fn requested() -> bool {
+    REQUESTED.load(Ordering::Relaxed)
 }

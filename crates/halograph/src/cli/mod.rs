@@ -12,7 +12,7 @@ mod report;
 mod train;
 mod version;
 
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -111,6 +111,11 @@ pub fn note(note: &Note) {
 /// Prints a line to standard error; a closed standard error is ignored.
 pub fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// Returns whether standard error is a terminal that can redraw a line.
+pub fn is_interactive() -> bool {
+    std::io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
 }
 
 /// Returns how this program was called, for suggested commands: `cargo run` puts it on no path.

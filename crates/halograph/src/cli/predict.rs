@@ -83,8 +83,8 @@ fn format_of(path: &Path) -> Result<Format> {
     match path.extension().and_then(|e| e.to_str()) {
         Some("npy") => Ok(Format::Npy),
         Some("csv") => Ok(Format::Csv),
-        _ => Err(Error::input(path.display(), "cannot tell the format from the name")
-            .help("end it with .npy or .csv, or write CSV to standard output with -o -")),
+        _ => Err(Error::input(path.display(), "unknown format")
+            .help("use a name that ends with .npy or .csv, or -o - for CSV on standard output")),
     }
 }
 
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_other_file_is_left() {
+    fn no_temporary_file_is_left() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.npy");
         write(&Matrix::new(2, 3, vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0]), &path, Format::Npy, false).unwrap();

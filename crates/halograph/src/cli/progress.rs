@@ -1,13 +1,12 @@
 //! Progress of a command: a bar on a terminal, one line per stage elsewhere, nothing if quiet.
 
-use std::io::IsTerminal;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use halograph_graph::progress::{Progress, Unit};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::cli::{interrupt, say};
+use crate::cli::{interrupt, is_interactive, say};
 
 /// Shows the current stage.
 pub struct Bar {
@@ -16,9 +15,9 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// Creates a bar that also cancels the work on Ctrl-C or SIGTERM, so that it can remove its hidden folder.
+    /// Creates a bar. Installs the signal handler: Ctrl-C and SIGTERM cancel the work, which then removes its temporary files.
     pub fn new(quiet: bool) -> Self {
-        interrupt::watch();
+        interrupt::install();
         Bar { quiet, current: Mutex::new(ProgressBar::hidden()) }
     }
 
@@ -32,9 +31,11 @@ impl Progress for Bar {
         if self.quiet {
             return;
         }
-        if !std::io::stderr().is_terminal() {
+        if !is_interactive() {
             return say(&format!("{stage} …"));
         }
+        // Before the next bar is drawn: both would use the same line.
+        self.bar().finish_and_clear();
         let count = match unit {
             Unit::Bytes => "{bytes}/{total_bytes}",
             Unit::Items => "{human_pos}/{human_len}",
@@ -51,19 +52,17 @@ impl Progress for Bar {
             // The stage may never report progress.
             bar.enable_steady_tick(Duration::from_millis(200));
         }
-        let mut current = self.bar();
-        current.finish_and_clear();
-        *current = bar;
+        *self.bar() = bar;
     }
 
     fn brief(&self, stage: &str) {
-        if std::io::stderr().is_terminal() {
+        if is_interactive() {
             self.begin(stage, None, Unit::Items);
         }
     }
 
     fn uninterruptible(&self, active: bool) {
-        interrupt::end_at_once(active);
+        interrupt::set_uninterruptible(active);
     }
 
     fn advance(&self, n: u64) {
@@ -71,7 +70,7 @@ impl Progress for Bar {
     }
 
     fn cancelled(&self) -> bool {
-        interrupt::asked()
+        interrupt::requested()
     }
 }
 

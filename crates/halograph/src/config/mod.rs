@@ -16,7 +16,7 @@ use toml::{Table, Value};
 pub use choices::choices;
 pub use setting::{Setting, read_file};
 
-use crate::job::Note;
+use crate::note::Note;
 
 /// The default model.
 pub const DEFAULT_KIND: Kind = Kind::Sage;

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_strings_and_the_rest_is_toml() {
+    fn values_are_toml_or_strings() {
         let value = |text: &str| Setting::parse("--set", text).unwrap().value;
         assert_eq!(value("model.kind=gat"), Value::String("gat".into()));
         assert_eq!(value("model.kind=\"gat\""), Value::String("gat".into()));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn malformed_settings_are_refused() {
         for text in ["", "model.hidden", "=3", "a b=3", "#=3", "\n=3", "a\nb=3"] {
             let message = Setting::parse("--set", text).expect_err(text).to_string();
             assert!(message.contains("is not key=value"), "{message}");
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_placed_line_by_line() {
+    fn settings_of_a_file_have_their_lines() {
         let text =
             "# a run\nmodel.hidden = 64\n\n[train]\nlr = 0.1\nweight_decay_for = { \"convs.0\" = 1 }\n";
         let settings = flatten(text, "f.toml").unwrap();
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_toml_is_placed_too() {
+    fn a_syntax_error_names_its_line() {
         let error = flatten("[model]\nhidden = = 3\n", "f.toml").unwrap_err().to_string();
         assert!(error.starts_with("f.toml, line 2: not TOML"), "{error}");
     }

@@ -9,12 +9,12 @@ fn refused(word: &str) -> String {
 }
 
 #[test]
-fn nothing_said_is_the_default() {
+fn no_settings_give_the_defaults() {
     assert_eq!(resolve(&[]).unwrap(), Config::new(DEFAULT_KIND));
 }
 
 #[test]
-fn the_kind_named_last_brings_its_defaults() {
+fn the_last_kind_decides_the_defaults() {
     let config = resolve(&set(&["model.kind=gcn", "model.hidden=64", "model.kind=gat"])).unwrap();
     let mut expected = Config::new(Kind::Gat);
     expected.model.hidden = 64;
@@ -22,7 +22,7 @@ fn the_kind_named_last_brings_its_defaults() {
 }
 
 #[test]
-fn later_settings_win_and_whole_numbers_are_numbers() {
+fn later_settings_win_and_integers_become_floats() {
     let config = resolve(&set(&["train.lr=0.5", "train.lr=1", "train.epochs=7"])).unwrap();
     assert_eq!((config.train.lr, config.train.epochs), (1.0, 7));
 }
@@ -36,7 +36,7 @@ fn the_free_table_takes_any_key() {
 }
 
 #[test]
-fn unknown_keys_get_the_nearest_known_one() {
+fn unknown_keys_suggest_the_most_similar_one() {
     for (word, nearest) in [
         ("model.hiden=3", "model.hidden"),
         ("hidden=3", "model.hidden"),
@@ -55,7 +55,7 @@ fn unknown_keys_get_the_nearest_known_one() {
 }
 
 #[test]
-fn wrong_types_name_key_value_and_what_is_expected() {
+fn wrong_types_name_key_value_and_expected_type() {
     for (word, message) in [
         ("model.hidden=wide", "--set: model.hidden = \"wide\": must be a whole number, 0 or more"),
         ("model.hidden=-3", "--set: model.hidden = -3: must be a whole number, 0 or more"),
@@ -70,14 +70,14 @@ fn wrong_types_name_key_value_and_what_is_expected() {
 }
 
 #[test]
-fn words_that_are_not_offered_list_those_that_are_nearest_first() {
+fn an_unknown_choice_lists_the_choices_most_similar_first() {
     assert!(refused("model.kind=gcni").contains("must be one of gcnii, gcn, "));
     assert!(refused("train.schedule=cos").contains("must be one of cosine"));
     assert!(refused("model.norm=batchnorm").contains("must be one of batch"));
 }
 
 #[test]
-fn checks_name_where_the_key_was_said() {
+fn errors_name_the_place_of_the_setting() {
     assert_eq!(refused("model.layers=0"), "--set: model.layers: 0: must be at least 1");
     assert!(refused("train.lr=nan").starts_with("--set: train.lr: NaN"));
     assert!(refused("train.threads=1000000").contains("train.threads: 1000000: must be at most 1024"));
@@ -85,7 +85,7 @@ fn checks_name_where_the_key_was_said() {
 }
 
 #[test]
-fn every_word_of_the_defaults_has_choices() {
+fn every_default_is_among_its_choices() {
     for kind in Kind::ALL {
         for (key, value) in flatten(&Config::new(kind)).unwrap() {
             let listed = value.as_str().map(|word| choices(&key).contains(&word));
@@ -95,7 +95,7 @@ fn every_word_of_the_defaults_has_choices() {
 }
 
 #[test]
-fn differences_are_named() {
+fn differences_list_the_keys() {
     let one = Config::new(Kind::Gcn);
     let mut other = one.clone();
     assert!(differences(&one, &other).unwrap().is_empty());
@@ -116,7 +116,7 @@ fn settings_without_effect_are_noted() {
 }
 
 #[test]
-fn a_configuration_survives_its_own_layers() {
+fn an_empty_overlay_changes_nothing() {
     let mut config = Config::new(Kind::Gat);
     config.train.weight_decay_for.insert("convs.0".into(), 0.5);
     assert_eq!(overlay(&config, &[]).unwrap(), config);

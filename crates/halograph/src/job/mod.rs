@@ -1,5 +1,5 @@
 //! A training job: data, settings and a run, from start or resume to predictions. The command line and the Python package
-//! are two doors to it.
+//! are thin layers over it.
 //!
 //! ```no_run
 //! use halograph::job::{Job, JobOptions, NoObserver, World};
@@ -20,7 +20,6 @@
 mod data;
 mod demo;
 mod directory;
-mod note;
 mod prepare;
 mod resume;
 mod start;
@@ -30,6 +29,7 @@ mod world;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use halograph_graph::error::Error as InputError;
 use halograph_graph::partition::Assignment;
 use halograph_graph::{Dataset, Progress};
 use halograph_train::event::{Event, Observer};
@@ -41,11 +41,11 @@ use halograph_train::{Config, Result, Summary, TrainedModel};
 pub use self::data::{JobData, is_shards};
 pub use self::demo::DemoGraph;
 use self::directory::NewDirectory;
-pub use self::note::Note;
 pub use self::prepare::{Prepared, assignment, prepare};
 pub use self::trained::open_trained;
 pub use self::world::World;
 use crate::config::Setting;
+pub use crate::note::Note;
 
 /// What to train on.
 #[derive(Clone, Default)]
@@ -101,7 +101,7 @@ impl OutOption {
 /// What a job is asked to do.
 #[derive(Clone, Default)]
 pub struct JobOptions {
-    /// What to train on.
+    /// The data.
     pub data: DataOption,
     /// Settings in increasing order of precedence, over the defaults of the model.
     pub settings: Vec<Setting>,
@@ -157,6 +157,8 @@ pub struct Job {
     trace: Option<PathBuf>,
     force: bool,
     role: Role,
+    /// Whether [`Job::train`] was called.
+    started: bool,
 }
 
 enum Role {
@@ -165,7 +167,7 @@ enum Role {
     /// Another rank that a launcher started.
     Follow {
         header: Header,
-        /// The run directory as this rank sees it.
+        /// Path of the run directory on this rank's host; `None` if the run has none.
         directory: Option<PathBuf>,
     },
 }
@@ -175,17 +177,18 @@ struct Lead {
     store: Store,
     /// Where a resumed run continues.
     from: Option<ResumePoint>,
-    /// PartitionInfo epochs that were done before this process.
+    /// Epochs completed before this process resumed the run.
     epochs_before: u64,
     /// The part of each node, if the data are not shards.
     assignment: Option<Assignment>,
     predicted: Option<u64>,
-    /// Whether the run came to nothing and was removed.
+    /// Whether the run ended before its first epoch and was removed.
     removed: bool,
-    /// Dropped last: removes empty folders when the run has released its lock.
+    /// Removes empty folders. Dropped last, after the files of a run without epochs are removed.
     _new: Option<NewDirectory>,
 }
 
+/// The run. Dropping it removes a new run that has no epoch.
 enum Store {
     Directory(Box<Run>),
     Memory(Box<MemoryRun>),
@@ -205,11 +208,26 @@ impl Store {
             Store::Memory(run) => &mut **run,
         }
     }
+
+    /// Removes the files of a new run that has no epoch; returns whether it did.
+    fn discard_if_empty(&mut self) -> bool {
+        match self {
+            Store::Directory(run) => run.discard_if_empty(),
+            Store::Memory(_) => false,
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.discard_if_empty();
+    }
 }
 
 impl Job {
     /// Opens the data and creates or resumes the run. Blocks; collective if `world` has several ranks. Writes the run
-    /// directory, and may write a partition and a node order beside the dataset.
+    /// directory, and may write a partition and a node order into the dataset directory. Dropping the job removes a new run
+    /// that was not trained.
     pub fn open(options: &JobOptions, world: &World, progress: &dyn Progress) -> Result<Self> {
         match world.comm() {
             None => start::open(options, world, &options.settings, progress),
@@ -217,10 +235,17 @@ impl Job {
         }
     }
 
-    /// Trains until all epochs are done, patience ends, or `observer` requests to stop. Returns a summary on rank 0, and
-    /// `None` on other ranks. Blocks; collective if there are several ranks. A new run that ends before its first epoch is
-    /// removed.
+    /// Trains until all epochs are completed, early stopping ends the run, or `observer` requests to stop. Returns a summary
+    /// on rank 0, and `None` on other ranks. Blocks; collective if there are several ranks. A new run that ends before its
+    /// first epoch is removed.
+    ///
+    /// A job is trained once: to continue the run, open it again with [`JobOptions::resume`].
     pub fn train(&mut self, observer: &mut dyn Observer) -> Result<Option<Summary>> {
+        if std::mem::replace(&mut self.started, true) {
+            return Err(InputError::input("job", "was trained already")
+                .help("open the run again with `resume` to continue it, or a new job to start over")
+                .into());
+        }
         let comm = self.world.comm();
         let mut extras = Extras { trace: self.trace.as_deref(), force: self.force, ..Extras::default() };
         match &mut self.role {
@@ -235,22 +260,20 @@ impl Job {
                 let leader = Leader { world: comm, run: lead.store.get_mut(), from, observer };
                 let trained = launch::train(self.data.source(), leader, extras);
                 let is_empty = trained.as_ref().map_or(true, |s| (s.epochs, s.step) == (0, 0));
-                if is_empty && let Store::Directory(run) = &mut lead.store {
-                    lead.removed = run.take_back();
-                }
+                lead.removed = is_empty && lead.store.discard_if_empty();
                 trained.map(Some)
             }
         }
     }
 
-    /// Returns the model with the best weights so far. Only rank 0 has one.
+    /// Returns the model with the best weights; fails before the first checkpoint, and on ranks other than 0. Reads the run
+    /// directory, if there is one.
     pub fn trained(&self) -> Result<TrainedModel> {
         match &self.role {
             Role::Lead(Lead { store: Store::Memory(run), .. }) => TrainedModel::of(run),
             Role::Lead(Lead { store: Store::Directory(run), .. }) => TrainedModel::open(run.path()),
             Role::Follow { .. } => {
-                Err(halograph_graph::Error::input("trained model", "only rank 0 has the results of a run")
-                    .into())
+                Err(InputError::input("trained model", "only rank 0 has the results of a run").into())
             }
         }
     }
@@ -268,7 +291,7 @@ impl Job {
         }
     }
 
-    /// Returns what the user should know.
+    /// Returns remarks on the data and the settings, for the user. Empty on ranks other than 0.
     pub fn notes(&self) -> &[Note] {
         &self.notes
     }
@@ -287,7 +310,7 @@ impl Job {
         self.lead().and_then(|lead| lead.predicted)
     }
 
-    /// Returns the number of whole epochs that were done before this process resumed the run.
+    /// Returns the number of epochs completed before this process resumed the run.
     pub fn epochs_before(&self) -> u64 {
         self.lead().map_or(0, |lead| lead.epochs_before)
     }

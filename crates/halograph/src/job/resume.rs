@@ -1,4 +1,4 @@
-//! Resuming a run. Everything is checked before the run is touched.
+//! Resuming a run. Everything is checked before the run is changed.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use super::trained::{data_path, demo_data, open_data_of};
 use super::{DataOption, JobData, JobOptions, Lead, Note, Store};
 use crate::config::{self, Setting};
 
-/// Settings that a resumed run may change: they do not change the epochs that are done.
+/// Settings that a resumed run may change: completed epochs do not depend on them.
 const CHANGEABLE: [&str; 5] =
     ["train.epochs", "train.patience", "train.threads", "train.checkpoint_seconds", "train.deadline"];
 
@@ -40,7 +40,7 @@ pub(super) fn open(
     check_ranks(&config, &data)?;
     let Prepared { assignment, predicted } = prepare(&data, &config, options.force, progress)?;
     let header = Header { data: data.reference()?, config };
-    let (run, from, notes) = take_up(out, header)?;
+    let (run, from, notes) = lock_and_read(out, header)?;
     let epochs_before = from.as_ref().map_or(0, ResumePoint::epochs);
     let store = Store::Directory(Box::new(run));
     let lead = Lead { store, from, epochs_before, assignment, predicted, removed: false, _new: None };
@@ -56,26 +56,26 @@ fn restore_demo(out: &Path, options: &JobOptions, header: &Header) -> InputResul
     Ok(())
 }
 
-/// Locks the run, finds its newest complete checkpoint and writes the new header.
-fn take_up(path: &Path, header: Header) -> Result<(Run, Option<ResumePoint>, Vec<Note>)> {
+/// Locks the run, reads its newest complete checkpoint and writes the new header.
+fn lock_and_read(path: &Path, header: Header) -> Result<(Run, Option<ResumePoint>, Vec<Note>)> {
     let Resumed { mut run, checkpoint, history, notes } = Run::resume(path)?;
     let mut notes: Vec<Note> = notes.into_iter().map(Note::Resume).collect();
-    let begun = checkpoint.as_ref().map_or(0, |c| c.epoch + c.partial.is_some() as u64);
+    let started = checkpoint.as_ref().map_or(0, |c| c.epoch + c.partial.is_some() as u64);
     let epochs = header.config.train.epochs;
-    if begun > epochs {
-        let problem = format!("{epochs} epochs; the run has reached epoch {begun} already");
+    if started > epochs {
+        let problem = format!("{epochs} epochs; the run has reached epoch {started} already");
         return Err(InputError::input("train.epochs", problem)
-            .help(format!("give {begun} or more, or start a new run"))
+            .help(format!("give {started} or more, or start a new run"))
             .into());
     }
     if checkpoint.is_none() {
         notes.push(Note::NoCheckpoint);
     }
-    run.go_on(header)?;
+    run.update_header(header)?;
     Ok((run, checkpoint.map(|checkpoint| ResumePoint::new(checkpoint, history)), notes))
 }
 
-/// Returns the configuration of a run that continues with `settings`; refuses changes of what is done already.
+/// Returns the configuration of a resumed run; refuses `settings` that completed epochs depend on.
 fn continued(before: &Config, settings: &[Setting]) -> InputResult<Config> {
     let after = config::overlay(before, settings)?;
     let changed = config::differences(before, &after)?;
@@ -89,7 +89,7 @@ fn continued(before: &Config, settings: &[Setting]) -> InputResult<Config> {
     let place = setting.map_or("--resume", |s| &s.place);
     let value = |config| {
         let flat = config::flatten(config).unwrap_or_default();
-        flat.into_iter().find(|(name, _)| *name == key).map_or("nothing".into(), |(_, v)| v.to_string())
+        flat.into_iter().find(|(name, _)| *name == key).map_or("no value".into(), |(_, v)| v.to_string())
     };
     let problem = format!("{key} = {}, but the run was started with {}", value(&after), value(before));
     let help = if CHANGEABLE.contains(&key.as_str()) {
@@ -123,19 +123,19 @@ mod tests {
     }
 
     #[test]
-    fn changeable_settings_are_changed() {
+    fn a_resumed_run_may_change_some_settings() {
         let config = continue_with(&["train.epochs=500", "train.patience=3", "train.lr=0.01"]).unwrap();
         assert_eq!((config.train.epochs, config.train.patience), (500, 3));
     }
 
     #[test]
-    fn other_settings_are_refused_by_name() {
+    fn other_changes_are_refused_with_both_values() {
         let message = continue_with(&["train.epochs=500", "train.lr=0.5"]).unwrap_err().to_string();
         assert!(message.starts_with("--set: train.lr = 0.5, but the run was started with 0.01"), "{message}");
         let message = continue_with(&["model.kind=gat"]).unwrap_err().to_string();
         assert!(message.contains("model.kind = \"gat\", but the run was started with \"gcn\""), "{message}");
         let message = continue_with(&["train.weight_decay_for.convs=1"]).unwrap_err().to_string();
-        assert!(message.contains("started with nothing"), "{message}");
+        assert!(message.contains("started with no value"), "{message}");
         let cosine = Config::new(Kind::Gcn);
         let cosine =
             Config { train: TrainConfig { schedule: ScheduleKind::Cosine, ..cosine.train }, ..cosine };

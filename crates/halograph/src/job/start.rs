@@ -7,7 +7,7 @@ use halograph_graph::dataset::write::may_write;
 use halograph_graph::error::{Error as InputError, Result as InputResult};
 use halograph_graph::progress::Silent;
 use halograph_train::config::StrategyKind;
-use halograph_train::run::{DataRef, Header, MemoryRun, Run, folder_of, is_run, may_create};
+use halograph_train::run::{DataRef, Header, MemoryRun, Run, check_can_create, folder_of, is_run};
 use halograph_train::{Config, Result, trace};
 
 use super::demo::{DemoGraph, PRESET};
@@ -26,6 +26,7 @@ pub(super) fn open(
     settings: &[Setting],
     progress: &dyn Progress,
 ) -> Result<Job> {
+    check_resume(options)?;
     check_trace(options)?;
     let existing = options.out.path().filter(|out| options.resume && is_run(out));
     let (data, lead, mut notes) = match (existing, &options.data) {
@@ -39,7 +40,15 @@ pub(super) fn open(
         notes.push(Note::TraceOfOneRank);
     }
     let (trace, force) = (options.trace.clone(), options.force);
-    Ok(Job { data, notes, world: world.clone(), trace, force, role: Role::Lead(lead) })
+    Ok(Job { data, notes, world: world.clone(), trace, force, role: Role::Lead(lead), started: false })
+}
+
+/// Refuses to resume without a run directory.
+fn check_resume(options: &JobOptions) -> InputResult<()> {
+    if options.resume && options.out.path().is_none() {
+        return Err(InputError::input("resume", "no run directory is given").help("give it with --out"));
+    }
+    Ok(())
 }
 
 /// Refuses a trace file that cannot be written after the training.
@@ -50,18 +59,18 @@ fn check_trace(options: &JobOptions) -> InputResult<()> {
         return Err(InputError::input(file.display(), "a trace cannot be written there")
             .help("give --trace the name of a file in a folder that exists"));
     }
-    // A job that is resumed is started with the same arguments every time.
+    // A resumed job is started with the same arguments: its own trace may exist.
     trace::may_write(file, options.overwrite || options.resume)
 }
 
-/// `--resume` starts a new run only if the data are given.
+/// Creates the error of `--resume` without a run and without data.
 fn nothing_to_resume(options: &JobOptions) -> InputError {
     let out = options.out.path().unwrap_or(Path::new("")).display();
     InputError::input(out, "there is no run to resume")
-        .help("check the path; with DATA, a new run is started there")
+        .help("check the path; if a dataset is given, a new run is started there")
 }
 
-/// Opens the data of `options`.
+/// Opens the given data, of shards that of rank `part`; `None` if none are given.
 pub(super) fn open_data(option: &DataOption, part: u32) -> InputResult<Option<JobData>> {
     match option {
         DataOption::Default => Ok(None),
@@ -83,9 +92,9 @@ fn start(
     check_ranks(&config, &data)?;
     let reference = data.reference()?;
     if let Some(out) = options.out.path() {
-        // Before anything that takes long.
-        keep_apart(reference.path.as_deref(), out)?;
-        may_create(out, options.overwrite)?;
+        // Early: the checks below may take long.
+        check_data_outside(reference.path.as_deref(), out)?;
+        check_can_create(out, options.overwrite)?;
     }
     let prepared = prepare(&data, &config, options.force, progress)?;
     let name = data.manifest().name.clone();
@@ -102,7 +111,7 @@ fn start_demo(
 ) -> Result<(JobData, Lead, Vec<Note>)> {
     let config = config::resolve(settings)?;
     if let Some(out) = options.out.path() {
-        // Only a dataset is ever replaced; whether the run around it may be is checked when it is created.
+        // Nothing but a dataset is replaced there. `Run::create` checks the rest of the directory.
         may_write(&demo_data(out), true)?;
     }
     let new = new_directory(options, PRESET, &config)?;
@@ -114,7 +123,7 @@ fn start_demo(
     let data = JobData::open(&demo.path(), 0)?;
     let prepared = prepare(&data, &config, options.force, progress)?;
     let Some(new) = new else {
-        // The files of the graph may be removed: they are mapped.
+        // The files of the graph are removed, but stay mapped.
         let header = Header { data: DataRef::of(data.manifest(), None)?, config };
         let store = Store::Memory(Box::new(MemoryRun::new(header)));
         let notes = notes(settings, store.get().header(), &data);
@@ -122,10 +131,9 @@ fn start_demo(
     };
     let home = demo_data(&new.path);
     let header = Header { data: DataRef::of(data.manifest(), Some(&home))?, config };
-    let run = Run::create(&new.path, header, options.overwrite)?;
+    let store = Store::Directory(Box::new(Run::create(&new.path, header, options.overwrite)?));
     demo.move_to(&home)?;
     let data = JobData::open(&home, 0)?;
-    let store = Store::Directory(Box::new(run));
     let notes = notes(settings, store.get().header(), &data);
     Ok((data, lead(store, Some(new), prepared), notes))
 }
@@ -200,8 +208,8 @@ pub(super) fn check_ranks(config: &Config, data: &JobData) -> InputResult<()> {
     }
 }
 
-/// A run that replaces another one must not replace the data that it trains on.
-fn keep_apart(data: Option<&Path>, out: &Path) -> InputResult<()> {
+/// Refuses a run directory that contains the dataset: `--overwrite` would remove it.
+fn check_data_outside(data: Option<&Path>, out: &Path) -> InputResult<()> {
     let real = |path: &Path| path.canonicalize().ok();
     match data.and_then(real).zip(real(out)) {
         Some((data, out)) if data.starts_with(&out) => {
@@ -212,7 +220,7 @@ fn keep_apart(data: Option<&Path>, out: &Path) -> InputResult<()> {
     }
 }
 
-/// Returns what the user should know about a new run.
+/// Returns remarks on a new run.
 fn notes(settings: &[Setting], header: &Header, data: &JobData) -> Vec<Note> {
     let mut notes = config::unused(settings, &header.config);
     if header.config.train.patience > 0 && !data.has_validation_nodes() {

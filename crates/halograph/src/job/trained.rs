@@ -13,7 +13,7 @@ pub(super) fn demo_data(run: &Path) -> PathBuf {
     run.join(DEMO_DATA)
 }
 
-/// Returns where the data of a run are: where they were or, if the run was moved with the built-in graph, inside it.
+/// Returns the directory of the data of a run; `None` for a dataset in memory. The built-in graph moves with the run.
 pub(super) fn data_path(run: &Path, header: &Header) -> Option<PathBuf> {
     let then = header.data.path.as_ref()?;
     let moved = !then.exists() && then.ends_with(DEMO_DATA);
@@ -26,7 +26,11 @@ pub(super) fn open_data_of(run: &Path, header: &Header) -> InputResult<JobData> 
     match data_path(run, header) {
         Some(path) if path.exists() => JobData::open(&path, 0),
         Some(path) => {
-            let problem = format!("is gone; {} was trained on it ({})", run.display(), header.data.name);
+            let problem = format!(
+                "does not exist any more; {} was trained on it ({})",
+                run.display(),
+                header.data.name
+            );
             Err(InputError::input(path.display(), problem).help(HELP))
         }
         None => {
@@ -36,8 +40,8 @@ pub(super) fn open_data_of(run: &Path, header: &Header) -> InputResult<JobData> 
     }
 }
 
-/// Opens the model of the run in `run` and data to apply it to: those of the run unless `data` is given. `threads`: as
-/// the run had unless given.
+/// Opens the model of the run in the directory `run`, and the data to apply it to: `data` or, by default, those of the run.
+/// `threads` defaults to the setting of the run. Writes nothing.
 pub fn open_trained(
     run: &Path,
     data: Option<&Path>,

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use halograph_comm::{self as comm, Comm, Message};
 use halograph_graph::Progress;
-use halograph_graph::error::{Error as InputError, Result as InputResult};
+use halograph_graph::error::{Error as InputError, IoContext, Result as InputResult};
 use halograph_graph::progress::Silent;
-use halograph_train::run::{Header, annex};
+use halograph_train::run::{Header, rank_directory};
 use halograph_train::tags::Control;
 use halograph_train::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -91,7 +91,7 @@ impl World {
     }
 }
 
-/// What rank 0 tells the other ranks.
+/// The job, as rank 0 broadcasts it.
 #[derive(Serialize, Deserialize)]
 struct Announcement {
     header: Header,
@@ -108,12 +108,7 @@ pub(super) fn open(options: &JobOptions, world: &World, comm: &Comm, progress: &
     }
     let job = start::open(options, world, &settings, progress)?;
     let lead = job.lead().expect("rank 0 leads");
-    let directory = job.directory().map(std::path::absolute).transpose();
-    let directory = directory.map_err(|source| InputError::Io {
-        path: job.directory().unwrap_or(Path::new("")).to_path_buf(),
-        action: "find",
-        source,
-    })?;
+    let directory = job.directory().map(|path| std::path::absolute(path).at(path, "find")).transpose()?;
     let header = lead.store.get().header().clone();
     broadcast(comm, Some(&Announcement { header, directory, trace: job.trace.clone() }))?;
     Ok(job)
@@ -122,14 +117,7 @@ pub(super) fn open(options: &JobOptions, world: &World, comm: &Comm, progress: &
 /// Opens the job on a rank other than 0.
 fn follow(options: &JobOptions, world: &World, comm: &Comm) -> Result<Job> {
     let announced = broadcast(comm, None)?;
-    let directory = match &options.out {
-        OutOption::Path(out) => Some(std::path::absolute(out).map_err(|source| InputError::Io {
-            path: out.clone(),
-            action: "find",
-            source,
-        })?),
-        OutOption::Default | OutOption::Memory => announced.directory.clone(),
-    };
+    let directory = announced.directory_for(&options.out)?;
     let data = match open_data(&options.data, comm.rank() as u32)? {
         Some(data) => data,
         None => JobData::open(&announced.data_path(directory.as_deref(), comm.rank())?, comm.rank() as u32)?,
@@ -141,11 +129,21 @@ fn follow(options: &JobOptions, world: &World, comm: &Comm) -> Result<Job> {
         trace: announced.trace,
         force: options.force,
         role: Role::Follow { header: announced.header, directory },
+        started: false,
     })
 }
 
 impl Announcement {
-    /// Returns where this rank finds the data. Generates the built-in graph if this rank does not see that of rank 0.
+    /// Returns the run directory of a rank with this option; `None` if rank 0 has none.
+    fn directory_for(&self, out: &OutOption) -> InputResult<Option<PathBuf>> {
+        match (&self.directory, out) {
+            (Some(_), OutOption::Path(own)) => std::path::absolute(own).at(own, "find").map(Some),
+            // Without a directory of rank 0 there are no checkpoints: all ranks must agree on that.
+            (announced, _) => Ok(announced.clone()),
+        }
+    }
+
+    /// Returns the directory of the data on this rank's host. Generates the built-in graph if that of rank 0 is not there.
     fn data_path(&self, directory: Option<&Path>, rank: usize) -> InputResult<PathBuf> {
         let missing = || {
             InputError::input("data", "rank 0 trains on a dataset in memory, and this rank was given none")
@@ -156,10 +154,10 @@ impl Announcement {
         let Some(directory) = directory.filter(|_| is_demo && !there.exists()) else {
             return Ok(there.clone());
         };
-        let annex = annex(directory, rank);
-        let own = demo_data(&annex);
+        let folder = rank_directory(directory, rank);
+        let own = demo_data(&folder);
         if !own.exists() {
-            DemoGraph::generate(&annex, &Silent)?.move_to(&own)?;
+            DemoGraph::generate(&folder, &Silent)?.move_to(&own)?;
         }
         Ok(own)
     }
@@ -199,7 +197,8 @@ fn check_ranks(settings: &[Setting], ranks: usize) -> InputResult<()> {
         None => Ok(()),
         Some(s) => {
             let problem = format!("train.ranks = {}, but the launcher started {ranks}", s.value);
-            Err(InputError::input(&s.place, problem).help("leave it out: the launcher decides"))
+            Err(InputError::input(&s.place, problem)
+                .help("leave it out: the launcher sets the number of ranks"))
         }
     }
 }
@@ -213,4 +212,66 @@ fn broadcast(comm: &Comm, announcement: Option<&Announcement>) -> Result<Announc
         .map_err(|e| InputError::input("rank 0", format!("its description of the job is unreadable: {e}")))?;
     comm.set_deadline(Duration::from_secs_f64(announcement.header.config.train.deadline));
     Ok(announcement)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use halograph_graph::Dataset;
+    use halograph_graph::build::EdgeOptions;
+    use halograph_graph::dataset::{DatasetArrays, FeatureArray, GraphArrays, Labels};
+
+    use super::*;
+    use crate::job::NoObserver;
+
+    fn dataset() -> Arc<Dataset> {
+        let edges: Vec<(u32, u32)> = (0..30).map(|v| (v, (v + 1) % 30)).collect();
+        let graph = GraphArrays::from_edges(30, &edges, EdgeOptions::default()).unwrap();
+        let features = FeatureArray::f32(2, (0..60).map(|x| x as f32 / 60.0).collect());
+        let labels = Labels::Single((0..30).map(|v| v % 2).collect());
+        let split = (0..30).map(|v| 1 + v as u8 % 3).collect();
+        Arc::new(Dataset::from_arrays(DatasetArrays::new("ring", graph, features, labels, split)).unwrap())
+    }
+
+    /// Trains on ranks that are given one output option each.
+    fn train(outs: &[OutOption]) {
+        let dataset = dataset();
+        let results = comm::threads::run(outs.len(), &comm::Options::default(), |comm| -> Result<()> {
+            let options = JobOptions { out: outs[comm.rank()].clone(), ..JobOptions::new(dataset.clone()) }
+                .set("train.strategy", "partition")
+                .set("train.partition", "random")
+                .set("train.epochs", 3)
+                .set("train.threads", 1);
+            let world = World { comm: Some(comm.clone()) };
+            let mut job = Job::open(&options, &world, &Silent)?;
+            assert_eq!(job.train(&mut NoObserver)?.is_some(), comm.rank() == 0);
+            Ok(())
+        });
+        results.into_iter().for_each(|result| result.unwrap());
+    }
+
+    #[test]
+    fn a_rank_ignores_its_directory_if_rank_0_has_none() {
+        let temp = tempfile::tempdir().unwrap();
+        train(&[OutOption::Memory, OutOption::Path(temp.path().join("own"))]);
+        assert_eq!(std::fs::read_dir(temp.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_rank_writes_checkpoints_to_its_own_directory() {
+        let temp = tempfile::tempdir().unwrap();
+        let [run, own] = ["run", "own"].map(|name| temp.path().join(name));
+        train(&[OutOption::Path(run.clone()), OutOption::Path(own.clone())]);
+        assert!(run.join("ckpt-3/rank-0.safetensors").exists() && run.join("ckpt-3/manifest.json").exists());
+        assert!(own.join("rank-1/ckpt-3/rank-1.safetensors").exists());
+    }
+
+    #[test]
+    fn a_rank_without_an_option_uses_the_directory_of_rank_0() {
+        let temp = tempfile::tempdir().unwrap();
+        let run = temp.path().join("run");
+        train(&[OutOption::Path(run.clone()), OutOption::Memory]);
+        assert!(run.join("ckpt-3/rank-1.safetensors").exists());
+    }
 }

@@ -1,4 +1,4 @@
-//! The program as a user runs it, from a folder.
+//! Runs the binary in a folder.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -9,14 +9,14 @@ pub fn halograph(folder: &Path, line: &str) -> Output {
     command.args(line.split_whitespace()).current_dir(folder).output().expect("the binary runs")
 }
 
-/// Runs, expects success, gives standard output.
+/// Runs a command and expects success; returns standard output.
 pub fn ok(folder: &Path, line: &str) -> String {
     let out = halograph(folder, line);
     assert!(out.status.success(), "{line}: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8(out.stdout).expect("text")
 }
 
-/// Runs, expects bad input, gives standard error.
+/// Runs a command and expects bad input; returns standard error.
 pub fn refused(folder: &Path, line: &str) -> String {
     let out = halograph(folder, line);
     let stderr = String::from_utf8_lossy(&out.stderr).into_owned();

@@ -52,7 +52,7 @@ impl Member<'_> {
     }
 
     fn train_in<T: Real>(self, shard: &Shard, role: Role) -> Result<Option<Summary>> {
-        self.shake_hands(shard)?;
+        self.check_equal(shard)?;
         let (comm, Header { config, data: data_ref }) = (self.comm, self.order.header);
         let model: Model<T> = new_model(data_ref, config)?;
         let optimizer = new_optimizer(&config.train, &model)?;
@@ -94,7 +94,7 @@ impl Member<'_> {
         if let Some(run) = &mut run {
             run.finish(&serde_json::to_value(&summary).expect("numbers and names always serialise"))?;
         }
-        // Last: a run is complete without it.
+        // Last: the run is complete even if the trace cannot be written.
         if let Some(file) = self.order.extras.trace {
             trace::gather(comm, file, self.order.directory)?;
         }
@@ -102,7 +102,7 @@ impl Member<'_> {
     }
 
     /// Compares version, configuration and data of all ranks; fails if they differ. Collective; blocks.
-    fn shake_hands(self, shard: &Shard) -> Result<()> {
+    fn check_equal(self, shard: &Shard) -> Result<()> {
         let config =
             serde_json::to_string(&self.order.header.config).expect("numbers and names always serialise");
         let whole = shard.partition();
@@ -119,21 +119,22 @@ impl Member<'_> {
             let problem = format!("part {part} of {} on rank {rank} of {}", whole.parts, self.comm.size());
             let error = halograph_graph::Error::input("shard", problem);
             return Err(error
-                .help("give every rank the part of its number, and as many ranks as parts")
+                .help("start as many ranks as there are parts, and give each rank the shard of its number")
                 .into());
         }
         Ok(())
     }
 
-    /// Returns where this rank continues, as rank 0 says. Collective; blocks.
+    /// Returns where this rank continues: rank 0 broadcasts the point, and this rank reads its own checkpoint file.
+    /// Collective; blocks.
     pub(super) fn agree_on_start(self, from: Option<ResumePoint>) -> Result<Option<ResumePoint>> {
         let comm = self.comm;
         let root = |message: Message| (comm.rank() == 0).then_some(message);
-        let said = from.as_ref().map(|from| (from.point(), from.evaluated()));
-        let (at, evaluated) = said.unwrap_or((Point { epoch: 0, step: 0 }, false));
-        let said = Message::of(&[at.epoch, at.step, evaluated as u64]);
-        let told = comm.broadcast(Control::ResumePoint.tag(), 0, root(said))?;
-        let &[epoch, step, evaluated] = told.expect::<u64>(3)? else { unreachable!("there are three") };
+        let start = from.as_ref().map(|from| (from.point(), from.evaluated()));
+        let (at, evaluated) = start.unwrap_or((Point { epoch: 0, step: 0 }, false));
+        let start = Message::of(&[at.epoch, at.step, evaluated as u64]);
+        let start = comm.broadcast(Control::ResumePoint.tag(), 0, root(start))?;
+        let &[epoch, step, evaluated] = start.expect::<u64>(3)? else { unreachable!("there are three") };
         if (epoch, step) == (0, 0) {
             return Ok(None);
         }
@@ -149,7 +150,7 @@ impl Member<'_> {
                 ResumePoint::without_history(checkpoint, evaluated != 0)
             }
         };
-        // No rank continues, and replaces a checkpoint, before all have found theirs.
+        // No rank continues, and later replaces the checkpoint, before all have read their files.
         comm.barrier(Control::ResumeReady.tag())?;
         Ok(Some(from))
     }

@@ -4,7 +4,7 @@
 //! launcher started. [`train_as_follower`] runs any other rank that a launcher started.
 //!
 //! Every rank runs the same trainer. Only rank 0 writes the run. A checkpoint holds one file of each rank, in the run
-//! directory or, on a host that does not see that directory, in a directory of the rank.
+//! directory or, on a host that does not share that directory, in a directory of the rank.
 
 mod member;
 mod shards;
@@ -61,7 +61,7 @@ pub struct Follower<'a> {
     pub world: &'a Comm,
     /// The data and the configuration of the run, equal to those of rank 0.
     pub header: &'a Header,
-    /// The run directory as this rank sees it; `None` if the run has none.
+    /// Path of the run directory on this rank's host; `None` if the run has none.
     pub directory: Option<&'a Path>,
     /// May request to stop; receives no events.
     pub observer: &'a mut dyn Observer,
@@ -143,7 +143,7 @@ fn train_on_threads(source: DataSource, order: Order, leader: Leader) -> Result<
         }
         DataSource::Shards(_) => None,
     };
-    // Once for all ranks.
+    // Computed once for all ranks.
     let layout = match (source, &assignment) {
         (DataSource::Dataset(dataset), Some(assignment)) => Some(Layout::of(dataset, assignment)?),
         _ => None,
@@ -179,13 +179,13 @@ fn train_as_rank(comm: &Comm, order: Order, source: DataSource, role: Role) -> R
         let shard = match source {
             DataSource::Shards(path) => Shard::open(path, comm.rank() as u32)?,
             DataSource::Dataset(dataset) => {
-                // Before the partition: parts of another graph would not even fit.
+                // Before the partition is used: it may not even have the right number of nodes.
                 handshake(comm, &[("dataset", dataset.manifest.fingerprint.clone())])?;
                 let assignment = shared_assignment(comm, dataset, &order)?;
                 Layout::of(dataset, &assignment)?.cut(comm.rank() as u32)?
             }
         };
-        // A rank does not know the need of the others on its host; they are assumed to need as much.
+        // The other ranks of this host are assumed to need as much memory.
         if let Some(bytes) = admission::predict_part(&shard, data, config)? {
             admission::admit(bytes.saturating_mul(neighbours as u64), order.extras.force)?;
         }
@@ -193,7 +193,7 @@ fn train_as_rank(comm: &Comm, order: Order, source: DataSource, role: Role) -> R
     })
 }
 
-/// Returns the assignment that rank 0 was given, finds beside the data, or computes.
+/// Returns the given assignment, or the stored one, or computes it.
 fn assignment_of<'a>(dataset: &Dataset, order: &Order<'a>) -> Result<Cow<'a, Assignment>> {
     Ok(match order.extras.assignment {
         Some(given) => Cow::Borrowed(given),
@@ -213,17 +213,17 @@ fn shared_assignment(comm: &Comm, dataset: &Dataset, order: &Order) -> Result<As
 
 /// Returns the results of all ranks, or the first error.
 fn all<R>(results: Vec<Result<R>>) -> Result<Vec<R>> {
-    // A rank that was notified of another rank's failure knows less than that one.
-    let is_told = |error: &Error| matches!(error, Error::Ranks(comm::Error::Failed { .. }));
-    let (mut found, mut told) = (Vec::new(), None);
+    // The error of the rank that failed is more precise than that of a rank that was notified.
+    let is_notified = |error: &Error| matches!(error, Error::Ranks(comm::Error::Failed { .. }));
+    let (mut found, mut notified) = (Vec::new(), None);
     for result in results {
         match result {
             Ok(one) => found.push(one),
-            Err(error) if is_told(&error) => told = told.or(Some(error)),
+            Err(error) if is_notified(&error) => notified = notified.or(Some(error)),
             Err(error) => return Err(error),
         }
     }
-    told.map_or(Ok(found), Err)
+    notified.map_or(Ok(found), Err)
 }
 
 /// Returns how nodes are partitioned.

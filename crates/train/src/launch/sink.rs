@@ -28,7 +28,7 @@ struct Directory<'a> {
 }
 
 impl<'a> RankedRunSink<'a> {
-    /// Finds out whether this rank sees the directory that rank 0 writes. Collective; blocks.
+    /// Creates the sink of a rank; finds out whether it shares the directory that rank 0 writes. Collective; blocks.
     pub fn new(
         comm: &'a Comm,
         mut run: Option<&'a mut dyn RunStore>,
@@ -37,10 +37,10 @@ impl<'a> RankedRunSink<'a> {
         let Some(path) = path else {
             return Ok(RankedRunSink { comm, run, directory: None });
         };
-        let mark = run.as_mut().and_then(|run| run.directory()).map(|run| run.mark()).transpose()?;
-        let mark = mark.map(|mark| Message::of(mark.as_bytes()));
-        let mark = comm.broadcast(Control::RunMark.tag(), 0, mark)?;
-        let is_shared = run::sees(path, &String::from_utf8_lossy(mark.as_slice::<u8>()?));
+        let token = run.as_mut().and_then(|run| run.directory()).map(|run| run.write_token()).transpose()?;
+        let token = token.map(|token| Message::of(token.as_bytes()));
+        let token = comm.broadcast(Control::RunMark.tag(), 0, token)?;
+        let is_shared = run::is_same_directory(path, &String::from_utf8_lossy(token.as_slice::<u8>()?));
         Ok(RankedRunSink { comm, run, directory: Some(Directory { path, is_shared }) })
     }
 
@@ -89,12 +89,12 @@ impl RunSink for RankedRunSink<'_> {
         if let Some(run) = self.written() {
             let read =
                 |m: &Message| Ok(serde_json::from_slice(m.as_slice::<u8>()?).expect("as it was written"));
-            let files = files.iter().map(read).collect::<Result<Vec<run::Written>>>()?;
+            let files = files.iter().map(read).collect::<Result<Vec<run::RankFile>>>()?;
             run.commit_checkpoint(checkpoint, files)?;
         }
         comm.barrier(tag(Control::CheckpointDone))?;
         if !directory.is_shared {
-            run::prune_annex(directory.path, at, comm.rank())?;
+            run::prune_rank_directory(directory.path, at, comm.rank())?;
         }
         Ok(true)
     }

@@ -17,7 +17,7 @@ use crate::summary::Outcome;
 use crate::trainer::tests::{EPOCHS, Quiet, STEPS, StageOwner, StopWhenAsked, header, learner};
 use crate::trainer::{ResumePoint, Trainer};
 
-/// Starts or resumes a run on ranks that see these paths; rank 2 requests to stop. Returns the losses of rank 0.
+/// Starts or resumes a run on ranks with these run directories; rank 2 requests to stop. Returns the losses of rank 0.
 fn train(paths: &[PathBuf], stop: Option<u64>) -> Vec<f64> {
     let path = &paths[0];
     let (run, from) = match path.join("run.json").exists() {
@@ -84,7 +84,7 @@ fn ranks_resume_inside_an_epoch() {
 }
 
 #[test]
-fn a_rank_that_does_not_see_the_run_resumes_inside_an_epoch_too() {
+fn a_rank_with_its_own_directory_resumes_inside_an_epoch() {
     let temp = tempfile::tempdir().unwrap();
     let paths = ["run", "run", "elsewhere"].map(|name| temp.path().join(name)).to_vec();
     let files = ["run/ckpt-1.3/rank-1.safetensors", "elsewhere/rank-2/ckpt-1.3/rank-2.safetensors"];

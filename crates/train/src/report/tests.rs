@@ -340,7 +340,7 @@ fn folders_that_are_no_runs_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let read =
         |run: &Path| RunReport::read(&[RunSource { run: run.into(), trace: None }]).unwrap_err().to_string();
-    assert!(read(folder.path()).contains("holds no run"));
+    assert!(read(folder.path()).contains("contains no run"));
     let run = run(folder.path(), "a", header(2, 0), &LINES, None);
     fs::write(run.join("trace.json"), "[]").unwrap();
     assert!(read(&run).contains("trace.json: not a trace of halograph"));

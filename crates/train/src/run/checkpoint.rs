@@ -1,11 +1,12 @@
-//! `ckpt-E/`: all that a run needs to continue after epoch E; `ckpt-E.S/`: after S more optimiser steps.
+//! Checkpoints: `ckpt-E/` after epoch E, `ckpt-E.S/` after S more optimiser steps.
 //!
-//! One file of tensors a rank, and a manifest with the digests of all of them and of itself, written last. The folder
-//! grows under a hidden name and is renamed when everything in it is on the device; checkpoints before it go after
-//! that, by way of a hidden name too. So whenever a process dies, what has the name of a checkpoint is whole.
+//! A checkpoint has one file of tensors per rank and a manifest, written last, with the digests of all files and of
+//! itself. The folder is written under a temporary name and renamed when everything in it is synced. Older checkpoints
+//! are removed after that, and renamed before they are removed. So a folder with the name of a checkpoint is complete
+//! even if the process is killed at any time.
 //!
-//! A rank that does not see the folder of the run keeps its file in a folder of its own on its host, under
-//! `rank-R/ckpt-E/`; the manifest, which is written after that, holds its digest like the others'.
+//! A rank that does not share the run directory writes its file on its own host, in `rank-R/ckpt-E/`
+//! ([`rank_directory`]); the manifest has its digest too.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,32 +24,32 @@ use crate::event::{Best, Point};
 const FORMAT: &str = "halograph-checkpoint";
 const MANIFEST: &str = "manifest.json";
 
-/// The file of one rank.
-fn tensors(rank: usize) -> String {
+/// Returns the file name of a rank.
+fn rank_file(rank: usize) -> String {
     format!("rank-{rank}.safetensors")
 }
 
-/// Where `rank` keeps what it cannot put into the folder of `run`, which it does not see.
-pub fn annex(run: &Path, rank: usize) -> PathBuf {
+/// Returns the folder for files of `rank` on a host that does not share the run directory of rank 0.
+pub fn rank_directory(run: &Path, rank: usize) -> PathBuf {
     run.join(format!("rank-{rank}"))
 }
 
-/// The file that a rank has written for a checkpoint.
+/// The file of a checkpoint that a rank has written.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Written {
+pub struct RankFile {
     record: FileRecord,
-    /// Whether it is in the [`annex`] of the rank.
-    elsewhere: bool,
+    /// Whether it is in the [`rank_directory`].
+    is_remote: bool,
 }
 
-impl Written {
-    /// A file in the folder of the run, or elsewhere.
-    pub fn new(record: FileRecord, elsewhere: bool) -> Self {
-        Written { record, elsewhere }
+impl RankFile {
+    /// Describes a file in the run directory or, if `is_remote`, in the [`rank_directory`].
+    pub fn new(record: FileRecord, is_remote: bool) -> Self {
+        RankFile { record, is_remote }
     }
 }
 
-/// What was done of an epoch that is not over.
+/// The completed steps of an unfinished epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PartialEpoch {
     /// Optimiser steps; at least one.
@@ -57,22 +58,22 @@ pub struct PartialEpoch {
     pub loss: f64,
     /// Rows in that mean.
     pub rows: u64,
-    /// Seconds of these steps.
+    /// Duration of these steps in seconds.
     pub seconds: f64,
 }
 
 /// The state of a run between two optimiser steps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Checkpoint {
-    /// Whole epochs done.
+    /// Completed epochs.
     pub epoch: u64,
-    /// What was done of the next epoch, if anything.
+    /// Completed steps of the next epoch, if there are any.
     pub partial: Option<PartialEpoch>,
-    /// Seconds of training so far, evaluations and checkpoints not counted.
+    /// Seconds of training so far, without evaluations and checkpoints.
     pub seconds: f64,
     /// The best evaluation so far.
     pub best: Option<Best>,
-    /// Everything else, under names of the trainer's choice: weights, moments of the optimiser, best weights.
+    /// All tensors: weights, optimiser moments, best weights, halo rows of the strategy. The trainer chooses the names.
     pub state: State,
 }
 
@@ -83,7 +84,7 @@ impl Checkpoint {
     }
 }
 
-/// A checkpoint as it was found.
+/// A checkpoint that was read.
 pub(super) struct Saved {
     pub(super) checkpoint: Checkpoint,
     /// Length of `metrics.jsonl` after its epoch.
@@ -97,7 +98,7 @@ struct Manifest {
     version: u32,
     ranks: u32,
     epoch: u64,
-    // Absent after a whole epoch, so that such manifests read and hash as ever.
+    // Absent after a completed epoch: the digests of such manifests must not change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     partial: Option<PartialEpoch>,
     seconds: f64,
@@ -105,20 +106,21 @@ struct Manifest {
     /// Length of `metrics.jsonl` after this epoch.
     metrics_bytes: u64,
     files: BTreeMap<String, FileRecord>,
-    /// Files that are on hosts of their ranks.
+    /// Files in rank directories on other hosts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     elsewhere: BTreeMap<String, FileRecord>,
-    /// Digest of all the above.
+    /// Digest of all fields above.
     blake3: String,
 }
 
 impl Manifest {
-    /// `written` are the files of all ranks, in their order.
-    fn new(checkpoint: &Checkpoint, metrics_bytes: u64, written: Vec<Written>) -> Self {
-        let ranks = written.len() as u32;
-        let named = written.into_iter().enumerate().map(|(rank, written)| (tensors(rank), written));
-        let (elsewhere, here): (Vec<_>, Vec<_>) = named.partition(|(_, written)| written.elsewhere);
-        let records = |of: Vec<(String, Written)>| of.into_iter().map(|(name, w)| (name, w.record)).collect();
+    /// Describes a checkpoint; `files` are in rank order.
+    fn new(checkpoint: &Checkpoint, metrics_bytes: u64, files: Vec<RankFile>) -> Self {
+        let ranks = files.len() as u32;
+        let named = files.into_iter().enumerate().map(|(rank, file)| (rank_file(rank), file));
+        let (remote, local): (Vec<_>, Vec<_>) = named.partition(|(_, file)| file.is_remote);
+        let records =
+            |of: Vec<(String, RankFile)>| of.into_iter().map(|(name, file)| (name, file.record)).collect();
         let mut manifest = Manifest {
             format: FORMAT.into(),
             version: VERSION,
@@ -128,15 +130,15 @@ impl Manifest {
             seconds: checkpoint.seconds,
             best: checkpoint.best,
             metrics_bytes,
-            files: records(here),
-            elsewhere: records(elsewhere),
+            files: records(local),
+            elsewhere: records(remote),
             blake3: String::new(),
         };
         manifest.blake3 = manifest.digest();
         manifest
     }
 
-    /// Floats are written so that they read back exactly; so equal contents have equal digests.
+    /// Returns the digest of all other fields. Floats are serialised exactly, so equal contents have equal digests.
     fn digest(&self) -> String {
         let contents = Manifest { blake3: String::new(), ..self.clone() };
         blake3::hash(&contents.to_bytes()).to_hex().to_string()
@@ -159,7 +161,7 @@ impl Manifest {
             return Err(format!("{found}; this build reads {FORMAT:?} version {VERSION}"));
         }
         if self.blake3 != self.digest() {
-            return Err("contents differ from those that were written (blake3)".into());
+            return Err("contents differ from what was written (blake3)".into());
         }
         if self.ranks as usize != ranks {
             return Err(format!("written by {} ranks; this run has {ranks}", self.ranks));
@@ -167,18 +169,18 @@ impl Manifest {
         if self.point() != at {
             return Err(format!("of epoch {}, in the folder of epoch {at}", self.point()));
         }
-        match (0..ranks).map(tensors).find(|name| self.record_of(name).is_none()) {
+        match (0..ranks).map(rank_file).find(|name| self.record_of(name).is_none()) {
             Some(name) => Err(format!("does not list {name}")),
             None => Ok(()),
         }
     }
 
-    /// What a file was when it was written.
+    /// Returns the recorded length and digest of a file.
     fn record_of(&self, name: &str) -> Option<&FileRecord> {
         self.files.get(name).or_else(|| self.elsewhere.get(name))
     }
 
-    /// The manifest in `bytes`, which were read from `path`.
+    /// Parses and checks a manifest that was read from `path`.
     fn parse(path: &Path, bytes: &[u8], at: Point, ranks: usize) -> Result<Self> {
         let refuse = |problem: String| Error::input(path.display(), problem);
         let manifest: Manifest = serde_json::from_slice(bytes)
@@ -196,7 +198,7 @@ fn folder_name(at: Point) -> String {
     format!("ckpt-{at}")
 }
 
-/// The point of the checkpoint folder `name`, if it is one.
+/// Parses the name of a checkpoint folder.
 pub(super) fn point_of(name: &str) -> Option<Point> {
     let number = name.strip_prefix("ckpt-")?;
     let (epoch, step) = number.split_once('.').unwrap_or((number, "0"));
@@ -204,67 +206,72 @@ pub(super) fn point_of(name: &str) -> Option<Point> {
     (folder_name(at) == name).then_some(at)
 }
 
-/// Whether `name` is that of the file of some rank.
-fn is_tensors(name: &str) -> bool {
+/// Returns whether `name` is the file name of a rank.
+fn is_rank_file(name: &str) -> bool {
     let rank = name.strip_prefix("rank-").and_then(|rest| rest.strip_suffix(".safetensors"));
-    rank.and_then(|rank| rank.parse().ok()).is_some_and(|rank: usize| tensors(rank) == name)
+    rank.and_then(|rank| rank.parse().ok()).is_some_and(|rank: usize| rank_file(rank) == name)
 }
 
-/// Points of which `run` has checkpoint folders, newest first.
+/// Returns the points of all checkpoints of `run`, newest first.
 pub(super) fn points(run: &Path) -> Result<Vec<Point>> {
     let mut points: Vec<Point> = files::names(run)?.iter().filter_map(|name| point_of(name)).collect();
     points.sort_by(|a, b| b.cmp(a));
     Ok(points)
 }
 
-/// A file in a checkpoint of `run` that is no part of one, if there is any.
-pub(super) fn foreign(run: &Path, at: Point) -> Result<Option<String>> {
+/// Returns a file in a checkpoint folder of `run` that does not belong there, if there is one.
+pub(super) fn unexpected_file(run: &Path, at: Point) -> Result<Option<String>> {
     let folder = folder_name(at);
     let names = files::names(&run.join(&folder))?;
-    let other = names.iter().find(|name| *name != MANIFEST && !is_tensors(name));
+    let other = names.iter().find(|name| *name != MANIFEST && !is_rank_file(name));
     Ok(other.map(|name| format!("{folder}/{name}")))
 }
 
-/// Makes room for a checkpoint of `run` that its ranks then write; one at the same point goes, all others are kept.
+/// Creates the temporary folder of a checkpoint. Removes a checkpoint at the same point, and no other.
 pub(super) fn begin(run: &Path, at: Point) -> Result<()> {
-    discard(run, at)?;
+    remove(run, at)?;
     let hidden = files::hidden(run, &folder_name(at));
     files::remove(&hidden);
     fs::create_dir(&hidden).at(&hidden, "create")
 }
 
-/// Writes what one rank needs to go on into a checkpoint that was begun.
+/// Writes the state of a rank into the temporary folder of a checkpoint.
 pub(super) fn write_rank(run: &Path, at: Point, rank: usize, state: &State) -> Result<FileRecord> {
     let bytes = state.to_bytes();
     let hidden = files::hidden(run, &folder_name(at));
-    files::write_synced(&hidden.join(tensors(rank)), &bytes)?;
+    files::write_synced(&hidden.join(rank_file(rank)), &bytes)?;
     Ok(record(&bytes))
 }
 
-/// As [`begin`] and [`write_rank`], whole, for a rank that does not see the folder of `run`.
-pub(super) fn write_annex(run: &Path, at: Point, rank: usize, state: &State) -> Result<FileRecord> {
-    let home = annex(run, rank);
-    files::make_folder(&home)?;
+/// Writes and publishes the state of a rank in its [`rank_directory`].
+pub(super) fn write_in_rank_directory(
+    run: &Path,
+    at: Point,
+    rank: usize,
+    state: &State,
+) -> Result<FileRecord> {
+    let home = rank_directory(run, rank);
+    files::create_folder(&home)?;
     let written = begin(&home, at).and_then(|()| write_rank(&home, at, rank, state));
-    let placed = written.and_then(|record| place(&home, at).map(|()| record));
-    placed.inspect_err(|_| abandon(&home, at))
+    let published = written.and_then(|record| publish(&home, at).map(|()| record));
+    published.inspect_err(|_| abandon(&home, at))
 }
 
-/// Makes a checkpoint whole: `written` are the files of all ranks, in their order.
+/// Writes the manifest and publishes the checkpoint; `files` are in rank order.
 pub(super) fn commit(
     run: &Path,
     checkpoint: &Checkpoint,
     metrics_bytes: u64,
-    written: Vec<Written>,
+    files: Vec<RankFile>,
 ) -> Result<()> {
     let hidden = files::hidden(run, &folder_name(checkpoint.point()));
-    let manifest = Manifest::new(checkpoint, metrics_bytes, written);
+    let manifest = Manifest::new(checkpoint, metrics_bytes, files);
     files::write_synced(&hidden.join(MANIFEST), &manifest.to_bytes())?;
-    place(run, checkpoint.point())
+    publish(run, checkpoint.point())
 }
 
-/// Gives a checkpoint its name.
-fn place(run: &Path, at: Point) -> Result<()> {
+/// Syncs the temporary folder of a checkpoint and renames it.
+fn publish(run: &Path, at: Point) -> Result<()> {
     let name = folder_name(at);
     let (hidden, target) = (files::hidden(run, &name), run.join(&name));
     files::sync_folder(&hidden)?;
@@ -272,7 +279,7 @@ fn place(run: &Path, at: Point) -> Result<()> {
     files::sync_folder(run)
 }
 
-/// Removes a checkpoint that was begun and cannot be made whole: the space may be needed.
+/// Removes the temporary folder of a checkpoint that cannot be completed. Errors are ignored.
 pub(super) fn abandon(run: &Path, at: Point) {
     files::remove(&files::hidden(run, &folder_name(at)));
 }
@@ -282,24 +289,24 @@ pub(super) fn write(run: &Path, checkpoint: &Checkpoint, metrics_bytes: u64) -> 
     let at = checkpoint.point();
     let done = begin(run, at)
         .and_then(|()| write_rank(run, at, 0, &checkpoint.state))
-        .and_then(|record| commit(run, checkpoint, metrics_bytes, vec![Written::new(record, false)]));
+        .and_then(|record| commit(run, checkpoint, metrics_bytes, vec![RankFile::new(record, false)]));
     done.inspect_err(|_| abandon(run, at))
 }
 
-/// Removes all checkpoints but the one at this point.
+/// Removes all checkpoints except the one at this point, and temporary files.
 pub(super) fn prune(run: &Path, at: Point) -> Result<()> {
     for other in points(run)?.into_iter().filter(|&other| other != at) {
-        discard(run, other)?;
+        remove(run, other)?;
     }
-    files::clean(run)
+    files::remove_leftovers(run)
 }
 
-/// Takes away the name of a checkpoint, if there is one, and then the checkpoint. One into which somebody put a file
-/// stays.
-pub(super) fn discard(run: &Path, at: Point) -> Result<()> {
+/// Removes a checkpoint, if it exists; renames it first, so that no incomplete one has its name. Keeps a folder that
+/// contains other files.
+pub(super) fn remove(run: &Path, at: Point) -> Result<()> {
     let name = folder_name(at);
     let (target, hidden) = (run.join(&name), files::hidden(run, &name));
-    if target.exists() && foreign(run, at)?.is_none() {
+    if target.exists() && unexpected_file(run, at)?.is_none() {
         files::remove(&hidden);
         fs::rename(&target, &hidden).at(&target, "remove")?;
         files::remove(&hidden);
@@ -307,8 +314,8 @@ pub(super) fn discard(run: &Path, at: Point) -> Result<()> {
     Ok(())
 }
 
-/// Reads a checkpoint of so many ranks, with the state of rank 0; anything missing or changed in a file that is here is
-/// an error.
+/// Reads a checkpoint of `ranks` ranks with the state of rank 0. Fails if a file in the run directory is missing or has
+/// changed.
 pub(super) fn read(run: &Path, at: Point, ranks: usize) -> Result<Saved> {
     let folder = run.join(folder_name(at));
     let path = folder.join(MANIFEST);
@@ -316,8 +323,8 @@ pub(super) fn read(run: &Path, at: Point, ranks: usize) -> Result<Saved> {
     let mut state = State::default();
     for (name, record) in &manifest.files {
         let path = folder.join(name);
-        let bytes = read_as(&path, record)?;
-        if *name == tensors(0) {
+        let bytes = read_verified(&path, record)?;
+        if *name == rank_file(0) {
             state = State::from_bytes(&path.display().to_string(), &bytes)?;
         }
     }
@@ -325,12 +332,13 @@ pub(super) fn read(run: &Path, at: Point, ranks: usize) -> Result<Saved> {
     Ok(Saved { checkpoint: Checkpoint { epoch, partial, seconds, best, state }, metrics_bytes })
 }
 
-/// The manifest of a checkpoint, for ranks that do not see it.
+/// Reads the manifest of a checkpoint.
 pub(super) fn read_manifest(run: &Path, at: Point) -> Result<Vec<u8>> {
     files::read(&run.join(folder_name(at)).join(MANIFEST))
 }
 
-/// What `rank` of `ranks` needs of a checkpoint with this manifest, from the folder of `run` or from its own.
+/// Reads the state of `rank` of `ranks` from the checkpoint with this manifest, in the run directory or in the
+/// [`rank_directory`].
 pub(super) fn read_rank(
     run: &Path,
     at: Point,
@@ -340,21 +348,22 @@ pub(super) fn read_rank(
 ) -> Result<Checkpoint> {
     let folder = folder_name(at);
     let manifest = Manifest::parse(&run.join(&folder).join(MANIFEST), manifest, at, ranks)?;
-    let name = tensors(rank);
-    let home = if manifest.elsewhere.contains_key(&name) { annex(run, rank) } else { run.to_path_buf() };
+    let name = rank_file(rank);
+    let home =
+        if manifest.elsewhere.contains_key(&name) { rank_directory(run, rank) } else { run.to_path_buf() };
     let path = home.join(folder).join(&name);
     if !path.exists() {
-        return Err(Error::input(path.display(), format!("what rank {rank} saved is not on this host"))
-            .help("start every rank where it was, or copy its folder to where it is now"));
+        return Err(Error::input(path.display(), format!("the checkpoint file of rank {rank} is missing"))
+            .help("start every rank on the host it ran on, or copy its folder to its new host"));
     }
-    let record = manifest.record_of(&name).expect("a manifest that was parsed lists every rank");
-    let state = State::from_bytes(&path.display().to_string(), &read_as(&path, record)?)?;
+    let record = manifest.record_of(&name).expect("a parsed manifest lists every rank");
+    let state = State::from_bytes(&path.display().to_string(), &read_verified(&path, record)?)?;
     let Manifest { epoch, partial, seconds, best, .. } = manifest;
     Ok(Checkpoint { epoch, partial, seconds, best, state })
 }
 
-/// The bytes of a file that must be as they were.
-fn read_as(path: &Path, expected: &FileRecord) -> Result<Vec<u8>> {
+/// Reads a file and verifies its length and digest.
+fn read_verified(path: &Path, expected: &FileRecord) -> Result<Vec<u8>> {
     let bytes = files::read(path)?;
     if record(&bytes) == *expected {
         return Ok(bytes);

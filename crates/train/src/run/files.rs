@@ -1,4 +1,4 @@
-//! The names of a run's files, and how one appears: whole or not at all.
+//! Names of the files of a run, and atomic writes.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -9,24 +9,24 @@ use halograph_graph::error::{Error, IoContext, Result};
 
 use super::checkpoint;
 
-/// What the run is and, in the end, how it went.
+/// Data, configuration and, after the end, summary.
 pub(super) const RUN: &str = "run.json";
-/// One line an epoch.
+/// One line per epoch.
 pub(super) const METRICS: &str = "metrics.jsonl";
 /// The weights of the best evaluation.
 pub(super) const WEIGHTS: &str = "model.safetensors";
-/// What was done to features, if that has numbers.
+/// Statistics by which features are scaled.
 pub(super) const SCALING: &str = "scaling.safetensors";
-/// Held by the process that writes the run.
+/// Locked by the process that writes the run.
 pub(super) const LOCK: &str = ".lock";
-/// What happened when, if that was asked for.
+/// The trace, if `--trace` names this file.
 pub(super) const TRACE: &str = "trace.json";
 pub(super) const REPORT: &str = "report.html";
 const FILES: [&str; 7] = [RUN, METRICS, WEIGHTS, SCALING, LOCK, TRACE, REPORT];
-/// Folders that a program may put beside them: the graph of a run without data, and event files for TensorBoard.
+/// Folders of a run besides checkpoints.
 pub(super) const FOLDERS: [&str; 2] = [super::DEMO_DATA, super::TENSORBOARD];
 
-/// Names in `folder`, sorted; none if it is not there.
+/// Returns the sorted names in `folder`; none if it does not exist.
 pub(super) fn names(folder: &Path) -> Result<Vec<String>> {
     let entries = match fs::read_dir(folder) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -38,7 +38,7 @@ pub(super) fn names(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Whether a run writes a file or folder of this name.
+/// Returns whether a run writes a file or folder of this name.
 pub(super) fn is_own(name: &str) -> bool {
     FILES.contains(&name)
         || FOLDERS.contains(&name)
@@ -46,8 +46,8 @@ pub(super) fn is_own(name: &str) -> bool {
         || is_leftover(name)
 }
 
-/// A file in one of the [`FOLDERS`] of `run` that is no part of it, if there is any.
-pub(super) fn foreign(run: &Path, folder: &str) -> Result<Option<String>> {
+/// Returns a file in one of the [`FOLDERS`] of `run` that does not belong there, if there is one.
+pub(super) fn unexpected_file(run: &Path, folder: &str) -> Result<Option<String>> {
     let own = |name: &str| match folder {
         super::DEMO_DATA => halograph_graph::dataset::is_part(name),
         _ => name.starts_with("events.out.tfevents."),
@@ -56,19 +56,19 @@ pub(super) fn foreign(run: &Path, folder: &str) -> Result<Option<String>> {
     Ok(other.map(|name| format!("{folder}/{name}")))
 }
 
-/// Whether this is the hidden name of something unfinished or half removed.
+/// Returns whether `name` is the temporary name of a file or checkpoint of a run.
 pub(super) fn is_leftover(name: &str) -> bool {
     let target = name.strip_prefix('.').and_then(|name| name.strip_suffix(".partial"));
     target.is_some_and(|target| FILES.contains(&target) || checkpoint::point_of(target).is_some())
 }
 
-/// The hidden place beside `name` where it grows, or from where it is removed.
+/// Returns the temporary path of `name`, under which it is written or removed.
 pub(super) fn hidden(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!(".{name}.partial"))
 }
 
-/// Makes `folder` and those above it that are missing, durably; gives those that were made, deepest first.
-pub(super) fn make_folder(folder: &Path) -> Result<Vec<PathBuf>> {
+/// Creates `folder` and its missing ancestors, and syncs them; returns those that were created, deepest first.
+pub(super) fn create_folder(folder: &Path) -> Result<Vec<PathBuf>> {
     let missing = folder.ancestors().take_while(|p| *p != Path::new("") && !p.exists());
     let missing: Vec<PathBuf> = missing.map(Path::to_path_buf).collect();
     fs::create_dir_all(folder).at(folder, "create")?;
@@ -78,38 +78,38 @@ pub(super) fn make_folder(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(missing)
 }
 
-/// Takes back a run that could not begin, if its folder was made for it.
-pub(super) fn unmake(folder: &Path, made: &[PathBuf]) {
+/// Removes the files of a run that could not be created, if its folder was new, and the empty folders `made`.
+pub(super) fn undo_create(folder: &Path, made: &[PathBuf]) {
     if !made.is_empty() {
-        strip(folder);
+        remove_run_files(folder);
     }
-    remove_empty(made);
+    remove_empty_folders(made);
 }
 
-/// Removes all that a run has in `folder`, but checkpoints.
-pub(super) fn strip(folder: &Path) {
+/// Removes all files and folders of the run in `folder` except checkpoints. Errors are ignored.
+pub(super) fn remove_run_files(folder: &Path) {
     FILES.iter().chain(&FOLDERS).for_each(|name| remove(&folder.join(name)));
 }
 
-/// Removes folders that were made for nothing; one that somebody else uses by now is not empty and stays.
-pub(super) fn remove_empty(folders: &[PathBuf]) {
+/// Removes those of `folders` that are empty.
+pub(super) fn remove_empty_folders(folders: &[PathBuf]) {
     folders.iter().for_each(|folder| drop(fs::remove_dir(folder)));
 }
 
-/// Removes what killed processes left half done. What cannot be removed is in nobody's way and stays.
-pub(super) fn clean(folder: &Path) -> Result<()> {
+/// Removes temporary files that killed processes left. Files that cannot be removed are ignored: they do no harm.
+pub(super) fn remove_leftovers(folder: &Path) -> Result<()> {
     for name in names(folder)?.iter().filter(|name| is_leftover(name)) {
         remove(&folder.join(name));
     }
     Ok(())
 }
 
-/// Removes a file or a folder, if it is there and this can be done.
+/// Removes a file or a folder. Errors are ignored.
 pub(super) fn remove(path: &Path) {
     let _ = fs::remove_file(path).or_else(|_| fs::remove_dir_all(path));
 }
 
-/// Removes a folder and all in it, if it is there; fails if it stays.
+/// Removes a folder with its contents, if it exists.
 pub(super) fn remove_folder(path: &Path) -> Result<()> {
     match fs::remove_dir_all(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
@@ -117,7 +117,7 @@ pub(super) fn remove_folder(path: &Path) -> Result<()> {
     }
 }
 
-/// Removes a file, if it is there; fails if it stays.
+/// Removes a file, if it exists.
 pub(super) fn remove_file(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
@@ -125,7 +125,7 @@ pub(super) fn remove_file(path: &Path) -> Result<()> {
     }
 }
 
-/// The bytes of a regular file; anything else (a folder, a pipe that nobody writes to) is refused, not waited for.
+/// Reads a regular file. Refuses anything else: opening a pipe without a writer would block.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
     if fs::metadata(path).at(path, "open")?.is_file() {
         return fs::read(path).at(path, "read");
@@ -133,45 +133,45 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
     Err(Error::input(path.display(), "is not a regular file"))
 }
 
-/// Writes a new file through to the device.
+/// Writes a new file and syncs it.
 pub(super) fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut file = File::create(path).at(path, "create")?;
     file.write_all(bytes).and_then(|()| file.sync_all()).at(path, "write")
 }
 
-/// Makes the names in `folder` durable.
+/// Syncs the names in `folder`.
 pub(super) fn sync_folder(folder: &Path) -> Result<()> {
     File::open(folder).and_then(|f| f.sync_all()).at(folder, "sync")
 }
 
-/// Writes the file `name` of `folder`, whole or not at all.
-pub(super) fn write_whole(folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
-    Staged::write(folder, name, bytes)?.place()
+/// Writes the file `name` of `folder` atomically.
+pub(super) fn write_atomic(folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
+    StagedFile::write(folder, name, bytes)?.publish()
 }
 
-/// A file that is written and synced but does not have its name yet; removed unless placed.
-pub(super) struct Staged {
+/// A file that is written and synced under a temporary name. Dropping it removes it, unless it was published.
+pub(super) struct StagedFile {
     folder: PathBuf,
     name: String,
 }
 
-impl Staged {
-    /// Writes the future contents of `name` under a hidden name.
-    pub(super) fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<Staged> {
-        let staged = Staged { folder: folder.to_path_buf(), name: name.into() };
+impl StagedFile {
+    /// Writes the contents of `name` under the temporary name.
+    pub(super) fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<StagedFile> {
+        let staged = StagedFile { folder: folder.to_path_buf(), name: name.into() };
         write_synced(&hidden(folder, name), bytes)?;
         Ok(staged)
     }
 
-    /// Gives it its name, in place of what had it.
-    pub(super) fn place(self) -> Result<()> {
+    /// Renames the file to its final name, replacing an existing file.
+    pub(super) fn publish(self) -> Result<()> {
         let target = self.folder.join(&self.name);
         fs::rename(hidden(&self.folder, &self.name), &target).at(&target, "replace")?;
         sync_folder(&self.folder)
     }
 }
 
-impl Drop for Staged {
+impl Drop for StagedFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(hidden(&self.folder, &self.name));
     }
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_names_are_told_from_others() {
+    fn names_of_a_run_are_recognised() {
         for name in [
             "run.json",
             "ckpt-0",
@@ -212,10 +212,10 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_placed_leaves_nothing() {
+    fn a_file_that_cannot_be_renamed_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("run.json/in the way")).unwrap();
-        let error = write_whole(folder.path(), RUN, b"{}").unwrap_err().to_string();
+        let error = write_atomic(folder.path(), RUN, b"{}").unwrap_err().to_string();
         assert!(error.contains("run.json: cannot replace"), "{error}");
         assert_eq!(names(folder.path()).unwrap(), ["run.json"]);
     }

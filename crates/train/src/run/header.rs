@@ -1,4 +1,4 @@
-//! `run.json`: what a run is and, once it is over, how it went.
+//! `run.json`: data, configuration and, after the end, the summary of a run.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ impl DataRef {
         DataRef::of(&dataset.manifest, dataset.path())
     }
 
-    /// Describes the data of `manifest`, which are, or will be, in the directory `path`.
+    /// Describes the data of `manifest`, whose directory is, or will be, `path`.
     pub fn of(manifest: &Manifest, path: Option<&Path>) -> Result<Self> {
         Ok(DataRef {
             path: path.map(|path| std::path::absolute(path).at(path, "find")).transpose()?,
@@ -57,7 +57,7 @@ impl DataRef {
     }
 }
 
-/// Data and configuration of a run: fixed before it starts, but for a few settings that a resumed run may change.
+/// Data and configuration of a run. They are fixed when it starts; a resumed run may change a few settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Header {
     /// The dataset.
@@ -78,7 +78,7 @@ pub(super) struct RunFile {
     summary: Option<Value>,
 }
 
-/// What every version of `run.json` has.
+/// Fields of `run.json` that every format version has.
 #[derive(Deserialize)]
 struct Head {
     format: String,
@@ -97,7 +97,7 @@ impl RunFile {
         }
     }
 
-    /// As text; `folder` names the run in errors.
+    /// Serialises the contents; `folder` names the run in errors.
     pub(super) fn to_bytes(&self, folder: &Path) -> Result<Vec<u8>> {
         let place = folder.join(RUN);
         let mut text = serde_json::to_vec_pretty(self)
@@ -111,8 +111,8 @@ impl RunFile {
         let path = folder.join(RUN);
         let bytes = files::read(&path).map_err(|error| match &error {
             Error::Io { source, .. } if source.kind() == ErrorKind::NotFound => {
-                Error::input(folder.display(), format!("holds no run: there is no {RUN}"))
-                    .help("give the folder that an earlier `halograph train` wrote with --out")
+                Error::input(folder.display(), format!("contains no run: there is no {RUN}"))
+                    .help("give the run directory that `halograph train` wrote")
             }
             _ => error,
         })?;
@@ -127,19 +127,18 @@ impl RunFile {
 fn parse(path: &Path, bytes: &[u8]) -> Result<RunFile> {
     let place = &path.display();
     let damaged = |e| {
-        Error::input(place, format!("not the description of a run: {e}"))
-            .help("restore the file from a copy, or start a new run in another folder")
+        Error::input(place, format!("not a valid description of a run: {e}"))
+            .help("restore the file from a backup, or start a new run in another folder")
     };
-    // The head first: another version may well have other fields.
+    // The head first: another version may have other fields.
     let head: Head = serde_json::from_slice(bytes).map_err(damaged)?;
     if head.format != FORMAT {
-        return Err(Error::input(place, format!("format {:?} where {FORMAT:?} is needed", head.format)));
+        return Err(Error::input(place, format!("format is {:?}, must be {FORMAT:?}", head.format)));
     }
     if head.version != VERSION {
         let problem = format!("run version {}; this build reads version {VERSION}", head.version);
-        return Err(
-            Error::input(place, problem).help("continue it with the build that began it, or start a new run")
-        );
+        return Err(Error::input(place, problem)
+            .help("resume it with the version that started it, or start a new run"));
     }
     serde_json::from_slice(bytes).map_err(damaged)
 }
@@ -163,7 +162,7 @@ mod tests {
         let other = refuse(r#"{"format": "halograph-run", "version": 7}"#);
         assert!(other.contains("run version 7; this build reads version 1"), "{other}");
         assert!(refuse(r#"{"format": "zarr", "version": 1}"#).contains("\"zarr\""));
-        assert!(refuse("{").contains("r/run.json: not the description of a run"));
+        assert!(refuse("{").contains("r/run.json: not a valid description of a run"));
         assert!(refuse(r#"{"format": "halograph-run", "version": 1}"#).contains("missing field"));
     }
 }

@@ -1,4 +1,4 @@
-//! `metrics.jsonl`: one line an epoch, appended.
+//! `metrics.jsonl`: one line per epoch, appended.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -10,23 +10,23 @@ use super::files::{self, METRICS};
 use super::note::ResumeNote;
 use crate::event::EpochRecord;
 
-/// The file, open for more.
+/// The file, open for appending.
 #[derive(Debug)]
 pub(super) struct History {
     path: PathBuf,
     file: File,
-    /// Length of the whole lines; what a failed write left after them does not count.
+    /// Length of the complete lines; a failed write may leave bytes after them.
     bytes: u64,
 }
 
 impl History {
-    /// An empty history in `folder`.
+    /// Creates an empty history in `folder`.
     pub(super) fn create(folder: &Path) -> Result<History> {
         History::open(folder, 0)
     }
 
-    /// The history up to `epoch`, which ended at byte `end`; what followed is cut off. Records that are lost or
-    /// damaged are left out, with a note: they are worth less than the weights, which are whole.
+    /// Opens the history and truncates it to `epoch`, which ended at byte `end`; returns its records. Missing or damaged
+    /// records are left out, with a note: they are no reason to refuse a run whose weights are complete.
     pub(super) fn reopen(
         folder: &Path,
         epoch: u64,
@@ -39,20 +39,20 @@ impl History {
         };
         bytes.truncate(usize::try_from(end).unwrap_or(usize::MAX));
         let (records, fault) = parse(&bytes, epoch);
-        // Whole lines of the recorded length: a file that lost its last newline still parses.
+        // Checked separately: a file that lost its last newline still parses.
         let whole = bytes.len() as u64 == end && bytes.last().is_none_or(|&b| b == b'\n');
         if records.len() as u64 == epoch && fault.is_none() && whole {
             return Ok((History::open(folder, end)?, records, None));
         }
         let kept: Vec<u8> = records.iter().flat_map(line).collect();
-        files::write_whole(folder, METRICS, &kept)?;
-        let fault = fault.unwrap_or_else(|| format!("{} bytes where {end} were written", bytes.len()));
+        files::write_atomic(folder, METRICS, &kept)?;
+        let fault = fault.unwrap_or_else(|| format!("{} bytes instead of {end}", bytes.len()));
         let recorded = records.len() as u64;
         let note = ResumeNote::IncompleteHistory { path, problem: fault, recorded, epochs: epoch };
         Ok((History::open(folder, kept.len() as u64)?, records, Some(note)))
     }
 
-    /// Opens the file and cuts it to `bytes`.
+    /// Opens the file and truncates it to `bytes`.
     fn open(folder: &Path, bytes: u64) -> Result<History> {
         let path = folder.join(METRICS);
         let file = OpenOptions::new().append(true).create(true).open(&path).at(&path, "open")?;
@@ -61,11 +61,11 @@ impl History {
         Ok(history)
     }
 
-    /// Adds a line, in one write.
+    /// Appends a line in one write.
     pub(super) fn append(&mut self, epoch: &EpochRecord) -> Result<()> {
         let line = line(epoch);
         if let Err(source) = self.file.write_all(&line) {
-            // A torn line is cut off if that can be done now, and by the next sync or resume otherwise.
+            // If an incomplete line cannot be truncated now, the next sync or resume does it.
             let _ = self.file.set_len(self.bytes);
             return Err(Error::Io { path: self.path.clone(), action: "write", source });
         }
@@ -73,7 +73,7 @@ impl History {
         Ok(())
     }
 
-    /// Makes all lines durable and gives their length.
+    /// Syncs the file; returns the length of all lines.
     pub(super) fn sync(&mut self) -> Result<u64> {
         let cut = self.file.set_len(self.bytes);
         cut.and_then(|()| self.file.sync_all()).at(&self.path, "write")?;
@@ -87,8 +87,8 @@ fn line(epoch: &EpochRecord) -> Vec<u8> {
     line
 }
 
-/// The records among the lines of `bytes`, at most one an epoch and none after `last`; and what is wrong with the
-/// first line that is none.
+/// Parses the lines of `bytes`: returns records of increasing epochs up to `last`, and the problem of the first invalid
+/// line.
 fn parse(bytes: &[u8], last: u64) -> (Vec<EpochRecord>, Option<String>) {
     let (mut records, mut fault) = (Vec::<EpochRecord>::new(), None);
     for (k, line) in bytes.split_inclusive(|&b| b == b'\n').enumerate() {
@@ -128,7 +128,8 @@ mod tests {
         }
     }
 
-    /// A history of four epochs of which three belong to the checkpoint; the file, their length and they.
+    /// Writes four epochs, of which three belong to the checkpoint; returns the file, and the length and records of the
+    /// three.
     fn three(folder: &Path) -> (PathBuf, u64, Vec<EpochRecord>) {
         let mut history = History::create(folder).unwrap();
         let epochs: Vec<EpochRecord> = (1..=3).map(epoch).collect();
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_followed_the_checkpoint_is_cut_off_and_written_again() {
+    fn lines_after_the_checkpoint_are_truncated() {
         let folder = tempfile::tempdir().unwrap();
         let (path, end, epochs) = three(folder.path());
         let whole = fs::read(&path).unwrap();
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_and_damaged_records_are_told_and_the_others_kept() {
+    fn missing_and_damaged_records_are_noted_and_the_others_kept() {
         let folder = tempfile::tempdir().unwrap();
         let (path, end, epochs) = three(folder.path());
         let whole = fs::read(&path).unwrap();
@@ -161,8 +162,8 @@ mod tests {
         let cases = [
             (garbage, vec![0, 2], "line 2"),
             (whole[..second + 9].to_vec(), vec![0], "line 2"),
-            (whole[..second].to_vec(), vec![0], "bytes where"),
-            (whole[..end as usize - 1].to_vec(), vec![0, 1, 2], "bytes where"),
+            (whole[..second].to_vec(), vec![0], "bytes instead of"),
+            (whole[..end as usize - 1].to_vec(), vec![0, 1, 2], "bytes instead of"),
             (Vec::new(), vec![], "0 of 3 epochs"),
         ];
         for (damaged, left, words) in cases {
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn every_record_reads_back_as_it_was() {
+    fn records_survive_a_round_trip() {
         let none = EpochRecord { scores: None, ..epoch(1) };
         let nothing = Scores { train: None, val: None, test: None, val_loss: None };
         let empty = EpochRecord { scores: Some(nothing), ..epoch(2) };

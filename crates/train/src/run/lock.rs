@@ -1,4 +1,4 @@
-//! One writer a run.
+//! The lock of a run directory: one process at a time writes a run.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -10,15 +10,15 @@ use halograph_graph::error::{Error, IoContext, Result};
 
 use super::files::LOCK;
 
-/// The right to write a run. The kernel takes it back when the process ends, however that happens.
+/// The lock of a run directory. The kernel releases it when the process ends, however that happens.
 #[derive(Debug)]
 pub(super) struct Lock {
     folder: PathBuf,
     file: File,
 }
 
-/// Tries for a second: a process that was just ended, or one that is just being forked, may hold the lock for a moment.
-fn patiently(file: &File) -> std::result::Result<(), TryLockError> {
+/// Tries to lock for one second: a process that is ending or being forked may still hold the lock. Blocks.
+fn lock_with_retries(file: &File) -> std::result::Result<(), TryLockError> {
     const TRIES: u32 = 20;
     for _ in 1..TRIES {
         match file.try_lock() {
@@ -30,14 +30,14 @@ fn patiently(file: &File) -> std::result::Result<(), TryLockError> {
 }
 
 impl Lock {
-    /// Takes the lock of `folder`, or says that somebody has it.
+    /// Locks `folder`; creates the lock file. Blocks for up to one second, then fails if another process holds the lock.
     pub(super) fn take(folder: &Path) -> Result<Lock> {
         // A file, because network file systems do not lock folders.
         let path = folder.join(LOCK);
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).open(&path);
         let file = file.at(&path, "create")?;
-        match patiently(&file) {
+        match lock_with_retries(&file) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 return Err(Error::input(folder.display(), "another process is writing this run")
@@ -50,19 +50,18 @@ impl Lock {
         Ok(lock)
     }
 
-    /// Writes what nobody else would into the lock, for those who see it.
-    pub(super) fn mark(&self) -> Result<String> {
+    /// Writes a unique token into the lock file and returns it.
+    pub(super) fn write_token(&self) -> Result<String> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
-        let mark = format!("process {} at {now}\n", std::process::id());
+        let token = format!("process {} at {now}\n", std::process::id());
         let mut file = &self.file;
         let written = file.set_len(0).and_then(|()| io::Seek::rewind(&mut file));
-        let written = written.and_then(|()| file.write_all(mark.as_bytes())).and_then(|()| file.sync_all());
+        let written = written.and_then(|()| file.write_all(token.as_bytes())).and_then(|()| file.sync_all());
         written.at(&self.folder.join(LOCK), "write")?;
-        Ok(mark)
+        Ok(token)
     }
 
-    /// Fails when the folder is not the one that was locked: what is written then would go nowhere, or into
-    /// somebody else's run.
+    /// Fails if the folder was removed or replaced since it was locked: files would be lost, or written into another run.
     pub(super) fn check(&self) -> Result<()> {
         let identity = |m: fs::Metadata| (m.dev(), m.ino());
         let path = self.folder.join(LOCK);
@@ -72,16 +71,16 @@ impl Lock {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e).at(&path, "open"),
             _ => {
                 let gone = "the folder was removed, moved or replaced while the run was writing to it; \
-                    its checkpoints are where the folder went, and nothing more is written";
+                    if it was moved, its checkpoints are in the new place; nothing more is written";
                 Err(io::Error::other(gone)).at(&self.folder, "write")
             }
         }
     }
 }
 
-/// Whether the lock of `folder` holds `mark`.
-pub(super) fn is_marked(folder: &Path, mark: &str) -> bool {
-    fs::read_to_string(folder.join(LOCK)).is_ok_and(|found| found == mark)
+/// Returns whether the lock file of `folder` contains `token`.
+pub(super) fn has_token(folder: &Path, token: &str) -> bool {
+    fs::read_to_string(folder.join(LOCK)).is_ok_and(|found| found == token)
 }
 
 #[cfg(test)]
@@ -89,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_writer_waits_for_the_first_to_end() {
+    fn a_second_writer_is_refused_until_the_first_ends() {
         let folder = tempfile::tempdir().unwrap();
         let first = Lock::take(folder.path()).unwrap();
         let error = Lock::take(folder.path()).unwrap_err();
@@ -99,16 +98,16 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_seen_where_it_was_made() {
+    fn only_the_newest_token_of_the_same_folder_matches() {
         let [one, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let lock = Lock::take(one.path()).unwrap();
-        let (first, second) = (lock.mark().unwrap(), lock.mark().unwrap());
-        let seen = [(&one, &first), (&one, &second), (&other, &second)];
-        assert_eq!(seen.map(|(folder, mark)| is_marked(folder.path(), mark)), [false, true, false]);
+        let (first, second) = (lock.write_token().unwrap(), lock.write_token().unwrap());
+        let cases = [(&one, &first), (&one, &second), (&other, &second)];
+        assert_eq!(cases.map(|(folder, token)| has_token(folder.path(), token)), [false, true, false]);
     }
 
     #[test]
-    fn a_folder_that_is_not_the_locked_one_is_noticed() {
+    fn a_moved_or_replaced_folder_fails_the_check() {
         let folder = tempfile::tempdir().unwrap();
         let run = folder.path().join("run");
         fs::create_dir(&run).unwrap();

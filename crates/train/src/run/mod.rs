@@ -1,19 +1,19 @@
-//! The run directory: everything a run leaves on disk, and how it is found again after any end.
+//! The run directory: configuration, metrics, weights and checkpoints of a run.
 //!
 //! ```text
-//! run.json            what the run is; after the end, its summary
-//! metrics.jsonl       one line an epoch
+//! run.json            data and configuration; after the end, the summary
+//! metrics.jsonl       one line per epoch
 //! model.safetensors   weights of the best evaluation
-//! scaling.safetensors what was done to features, if that has numbers
-//! ckpt-E/             all that is needed to continue after epoch E; ckpt-E.S/ after S more steps
-//! rank-R/ckpt-E/      the same on the host of rank R, if that does not see this folder
-//! demo-data/, tensorboard/   if the run was given no data, or was asked for event files
+//! scaling.safetensors statistics by which features are scaled, if there are any
+//! ckpt-E/             checkpoint after epoch E; ckpt-E.S/: after S more steps
+//! rank-R/ckpt-E/      file of rank R, on a host that does not share this directory
+//! demo-data/          the built-in graph, for a run without data
+//! tensorboard/        event files, if requested
 //! ```
 //!
-//! Every file appears whole or not at all, and one process at a time writes a run. Whatever ends that process (a
-//! signal, a full disk, the power), [`Run::resume`] goes on from the newest checkpoint that is whole: it cuts
-//! `metrics.jsonl` to it, and what followed is done again. A failed write is an [`Error`] and leaves that checkpoint
-//! as it was.
+//! Files are written atomically (temporary name, sync, rename), and a lock admits one writing process. However that
+//! process ends, [`Run::resume`] continues from the newest complete checkpoint: it truncates `metrics.jsonl` to that
+//! checkpoint, and later epochs are trained again. A failed write is an [`Error`] and leaves the checkpoint intact.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -25,7 +25,7 @@ use serde_json::Value;
 
 use crate::event::{EpochRecord, Point};
 use checkpoint::Saved;
-use files::{METRICS, REPORT, RUN, SCALING, Staged, TRACE, WEIGHTS};
+use files::{METRICS, REPORT, RUN, SCALING, StagedFile, TRACE, WEIGHTS};
 use header::RunFile;
 use history::History;
 use lock::Lock;
@@ -40,14 +40,14 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub use checkpoint::{Checkpoint, PartialEpoch, Written, annex};
+pub use checkpoint::{Checkpoint, PartialEpoch, RankFile, rank_directory};
 pub use header::{DataRef, Header, is_run};
 pub use note::ResumeNote;
 pub use store::{MemoryRun, RunSink, RunStore};
 
-/// Folder inside a run for a graph that was made for it, if it was given none.
+/// Folder of the built-in graph inside a run that was given no data.
 pub const DEMO_DATA: &str = "demo-data";
-/// Folder inside a run for TensorBoard's event files.
+/// Folder of TensorBoard event files inside a run.
 pub const TENSORBOARD: &str = "tensorboard";
 
 /// A run that this process writes.
@@ -59,114 +59,132 @@ pub struct Run {
     /// The newest checkpoint.
     newest: Option<Point>,
     lock: Lock,
-    /// Folders that were made for a new run, as long as it holds no epoch.
-    fresh: Option<Vec<PathBuf>>,
-    /// How it ended before, as long as it has not gone on.
-    ended: Option<Value>,
+    /// Folders that were created for a new run, deepest first; `None` once an epoch is recorded, and for other runs.
+    new_folders: Option<Vec<PathBuf>>,
+    /// The summary of a resumed run; `None` once another epoch is recorded.
+    summary_before: Option<Value>,
 }
 
-/// A run that is taken up again.
+/// A resumed run.
 #[derive(Debug)]
 pub struct Resumed {
     /// The run.
     pub run: Run,
-    /// Where it stood; nothing if it ended before its first checkpoint.
+    /// The newest complete checkpoint; `None` if the run ended before its first one.
     pub checkpoint: Option<Checkpoint>,
-    /// The epochs up to the checkpoint; some are missing if a note says so.
+    /// The epochs up to the checkpoint. [`ResumeNote::IncompleteHistory`] tells if some are missing.
     pub history: Vec<EpochRecord>,
-    /// Damaged files, and what is used instead.
+    /// Damaged files, and the files used instead.
     pub notes: Vec<ResumeNote>,
 }
 
 impl Run {
-    /// A new run in the folder `path`, which is made if it is not there. A run that is there already is replaced if
-    /// `overwrite` and refused otherwise; a folder that holds anything else is refused always.
+    /// Creates a run in the directory `path` and locks it. Creates missing folders and writes files. Replaces an existing
+    /// run if `overwrite`. Refuses a directory that contains anything else.
     pub fn create(path: &Path, header: Header, overwrite: bool) -> Result<Run> {
-        may_create(path, overwrite)?;
-        let made = files::make_folder(path)?;
-        let lock = Lock::take(path).inspect_err(|_| files::remove_empty(&made))?;
-        // Others may have been here before we had the lock.
-        may_create(path, overwrite)?;
+        check_can_create(path, overwrite)?;
+        let made = files::create_folder(path)?;
+        let lock = Lock::take(path).inspect_err(|_| files::remove_empty_folders(&made))?;
+        // Another process may have created a run before this one had the lock.
+        check_can_create(path, overwrite)?;
         let is_new = !is_run(path);
-        let history = begin(path, &header).inspect_err(|_| files::unmake(path, &made))?;
-        let fresh = is_new.then_some(made);
-        Ok(Run { path: path.to_path_buf(), header, history, newest: None, lock, fresh, ended: None })
+        let history = write_initial(path, &header).inspect_err(|_| files::undo_create(path, &made))?;
+        let new_folders = is_new.then_some(made);
+        Ok(Run {
+            path: path.to_path_buf(),
+            header,
+            history,
+            newest: None,
+            lock,
+            new_folders,
+            summary_before: None,
+        })
     }
 
-    /// Removes a run that this process has made and that holds no epoch yet: it is worth nothing. Gives whether it did.
-    pub fn take_back(&mut self) -> bool {
-        let Some(made) = self.fresh.take() else { return false };
-        files::strip(&self.path);
-        files::remove_empty(&made);
+    /// Removes the files of a run that this process created and that has no epoch yet; returns whether it did. Does
+    /// nothing to any other run.
+    pub fn discard_if_empty(&mut self) -> bool {
+        let Some(made) = self.new_folders.take() else { return false };
+        files::remove_run_files(&self.path);
+        files::remove_empty_folders(&made);
         true
     }
 
-    /// Takes up the run in `path` from its newest checkpoint that is whole. It is refused when there are checkpoints
-    /// and none of them is, when another process writes it, and when another version wrote it.
+    /// Resumes the run in `path` from its newest complete checkpoint and locks it. Truncates `metrics.jsonl` and removes
+    /// temporary files. Refuses a run of another format version, one that another process writes, and one whose
+    /// checkpoints are all damaged.
     pub fn resume(path: &Path) -> Result<Resumed> {
-        // Before anything is made in a folder that may not be a run's.
+        // Before the lock file is created: the folder may not be a run.
         RunFile::read(path)?;
         let lock = Lock::take(path)?;
-        let (header, ended) = RunFile::read(path)?.into_parts();
-        files::clean(path)?;
-        let (found, mut notes) = newest_whole(path, header.config.train.ranks)?;
+        let (header, summary_before) = RunFile::read(path)?.into_parts();
+        files::remove_leftovers(path)?;
+        let (found, mut notes) = newest_complete(path, header.config.train.ranks)?;
         let (epoch, end) =
             found.as_ref().map_or((0, 0), |saved| (saved.checkpoint.epoch, saved.metrics_bytes));
         let (file, history, note) = History::reopen(path, epoch, end)?;
         notes.extend(note);
         let checkpoint = found.map(|saved| saved.checkpoint);
         let newest = checkpoint.as_ref().map(Checkpoint::point);
-        let run = Run { path: path.to_path_buf(), header, history: file, newest, lock, fresh: None, ended };
+        let run = Run {
+            path: path.to_path_buf(),
+            header,
+            history: file,
+            newest,
+            lock,
+            new_folders: None,
+            summary_before,
+        };
         Ok(Resumed { run, checkpoint, history, notes })
     }
 
-    /// What the run is.
+    /// Returns the data and the configuration of the run.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Its folder.
+    /// Returns the run directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Marks the folder, so that other processes can find out whether they see it ([`sees`]).
-    pub fn mark(&self) -> Result<String> {
+    /// Writes a new unique token into the lock file and returns it, for [`is_same_directory`] on other hosts.
+    pub fn write_token(&self) -> Result<String> {
         self.lock.check()?;
-        self.lock.mark()
+        self.lock.write_token()
     }
 
-    /// Says in `run.json` that the run goes on, what it does from here on, and where its data are now.
-    pub fn go_on(&mut self, header: Header) -> Result<()> {
+    /// Writes `run.json` of a resumed run, without a summary: settings and the place of the data may have changed.
+    pub fn update_header(&mut self, header: Header) -> Result<()> {
         self.lock.check()?;
         self.header = header;
         let bytes = RunFile::new(&self.header, None).to_bytes(&self.path)?;
-        files::write_whole(&self.path, RUN, &bytes)
+        files::write_atomic(&self.path, RUN, &bytes)
     }
 
-    /// Adds an epoch to `metrics.jsonl`.
+    /// Appends an epoch to `metrics.jsonl`.
     pub fn record(&mut self, epoch: &EpochRecord) -> Result<()> {
         self.lock.check()?;
-        (self.fresh, self.ended) = (None, None);
+        (self.new_folders, self.summary_before) = (None, None);
         self.history.append(epoch)
     }
 
-    /// Saves where the run stands; when that is done, older checkpoints go. All epochs up to it must have been
-    /// recorded, and the best weights saved, before: they are not written again when the run is resumed from here. If
-    /// the newest checkpoint is at the same point, it is kept.
+    /// Writes a checkpoint of one rank, then removes older ones. Keeps the newest checkpoint if it is at the same point.
+    ///
+    /// Record all epochs and save the best weights before: a run that is resumed from here does not write them again.
     pub fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         self.lock.check()?;
         let at = checkpoint.point();
         if self.newest != Some(at) {
             let metrics_bytes = self.history.sync()?;
             checkpoint::write(&self.path, checkpoint, metrics_bytes)?;
-            (self.newest, self.fresh, self.ended) = (Some(at), None, None);
+            (self.newest, self.new_folders, self.summary_before) = (Some(at), None, None);
         }
         checkpoint::prune(&self.path, at)
     }
 
-    /// Begins a checkpoint that several ranks write; gives whether there is anything to write: if the newest checkpoint
-    /// is at the same point, it is kept.
+    /// Creates the temporary folder of a checkpoint that several ranks write. Returns `false` if the newest checkpoint is
+    /// at the same point: then there is nothing to write.
     pub fn begin_checkpoint(&mut self, at: Point) -> Result<bool> {
         self.lock.check()?;
         if self.newest == Some(at) {
@@ -176,51 +194,50 @@ impl Run {
         Ok(true)
     }
 
-    /// Ends a checkpoint that was begun, when all ranks have written ([`write_rank`]) what `written` describes, in their
-    /// order; older ones go. As for [`Run::checkpoint`], epochs are recorded and weights saved before.
-    pub fn commit_checkpoint(&mut self, checkpoint: &Checkpoint, written: Vec<Written>) -> Result<()> {
+    /// Completes a checkpoint after all ranks have written their files ([`write_rank`]), then removes older ones. `files`
+    /// are in rank order. As for [`Run::checkpoint`], record epochs and save weights before.
+    pub fn commit_checkpoint(&mut self, checkpoint: &Checkpoint, files: Vec<RankFile>) -> Result<()> {
         self.lock.check()?;
         let metrics_bytes = self.history.sync()?;
-        checkpoint::commit(&self.path, checkpoint, metrics_bytes, written)
+        checkpoint::commit(&self.path, checkpoint, metrics_bytes, files)
             .inspect_err(|_| checkpoint::abandon(&self.path, checkpoint.point()))?;
-        (self.newest, self.fresh, self.ended) = (Some(checkpoint.point()), None, None);
+        (self.newest, self.new_folders, self.summary_before) = (Some(checkpoint.point()), None, None);
         checkpoint::prune(&self.path, checkpoint.point())
     }
 
-    /// Gives up a checkpoint that was begun and cannot be made whole.
+    /// Removes the temporary folder of a checkpoint that cannot be completed.
     pub fn abandon_checkpoint(&self, at: Point) {
         checkpoint::abandon(&self.path, at);
     }
 
-    /// Saves the weights of the best evaluation.
+    /// Writes the weights of the best evaluation.
     pub fn save_weights(&mut self, weights: &State) -> Result<()> {
         self.lock.check()?;
-        files::write_whole(&self.path, WEIGHTS, &weights.to_bytes())
+        files::write_atomic(&self.path, WEIGHTS, &weights.to_bytes())
     }
 
-    /// Saves what is done to features before they are used.
+    /// Writes the statistics by which features are scaled.
     pub fn save_scaling(&mut self, scaling: &State) -> Result<()> {
         self.lock.check()?;
-        files::write_whole(&self.path, SCALING, &scaling.to_bytes())
+        files::write_atomic(&self.path, SCALING, &scaling.to_bytes())
     }
 
-    /// Adds the summary to `run.json`.
+    /// Writes the summary into `run.json`. A resumed run that trained no further epoch keeps its earlier summary.
     pub fn finish(&mut self, summary: &Value) -> Result<()> {
         self.lock.check()?;
         self.history.sync()?;
-        // A run that had nothing left to do is what it was.
-        let summary = self.ended.as_ref().unwrap_or(summary);
+        let summary = self.summary_before.as_ref().unwrap_or(summary);
         let bytes = RunFile::new(&self.header, Some(summary)).to_bytes(&self.path)?;
-        files::write_whole(&self.path, RUN, &bytes)
+        files::write_atomic(&self.path, RUN, &bytes)
     }
 }
 
-/// Writes what a new run begins with, in place of what an older one left.
-fn begin(path: &Path, header: &Header) -> Result<History> {
-    let new = Staged::write(path, RUN, &RunFile::new(header, None).to_bytes(path)?)?;
-    // What the old run left must never be found beside the new description, so it goes first.
+/// Writes `run.json` and an empty history; removes the files of an older run.
+fn write_initial(path: &Path, header: &Header) -> Result<History> {
+    let new = StagedFile::write(path, RUN, &RunFile::new(header, None).to_bytes(path)?)?;
+    // Removed first: files of the old run must never be found beside the new run.json.
     for at in checkpoint::points(path)? {
-        checkpoint::discard(path, at)?;
+        checkpoint::remove(path, at)?;
     }
     for name in [METRICS, WEIGHTS, SCALING, TRACE, REPORT] {
         files::remove_file(&path.join(name))?;
@@ -229,23 +246,23 @@ fn begin(path: &Path, header: &Header) -> Result<History> {
         files::remove_folder(&path.join(name))?;
     }
     files::sync_folder(path)?;
-    new.place()?;
-    files::clean(path)?;
+    new.publish()?;
+    files::remove_leftovers(path)?;
     History::create(path)
 }
 
-/// Where a file is, or will be: a bare name is one of this folder.
+/// Returns the folder of a file; `.` for a bare name.
 pub fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Whether a file that was asked for by name may be written: asked before any work is done for it.
+/// Refuses an output file that cannot be written later. Call it before the work whose result it receives.
 ///
-/// With `overwrite` a file is replaced if it begins as one of its kind does (`begins`), or is empty: a slip of the pen must
-/// not cost a dataset or a run.
-pub fn may_write(path: &Path, overwrite: bool, kind: &str, begins: &[&str]) -> Result<()> {
+/// With `overwrite` an existing file may be replaced if it is empty or starts with one of `prefixes`, i.e. is of the same
+/// kind: a mistyped name must not destroy a dataset or a run.
+pub fn may_write(path: &Path, overwrite: bool, kind: &str, prefixes: &[&str]) -> Result<()> {
     if path.is_dir() {
-        let error = Error::input(path.display(), "a folder");
+        let error = Error::input(path.display(), "is a folder");
         return Err(error.help(format!("give the name of a file for {kind}")));
     }
     let folder = folder_of(path);
@@ -261,74 +278,75 @@ pub fn may_write(path: &Path, overwrite: bool, kind: &str, begins: &[&str]) -> R
         return Err(error.help("choose another file, or replace it with --overwrite"));
     }
     let mut start = Vec::new();
-    let longest = begins.iter().map(|text| text.len()).max().unwrap_or(0) as u64;
+    let longest = prefixes.iter().map(|text| text.len()).max().unwrap_or(0) as u64;
     File::open(path).and_then(|file| file.take(longest).read_to_end(&mut start)).at(path, "read")?;
-    if start.is_empty() || begins.iter().any(|text| start.starts_with(text.as_bytes())) {
+    if start.is_empty() || prefixes.iter().any(|text| start.starts_with(text.as_bytes())) {
         return Ok(());
     }
     let error = Error::input(path.display(), format!("exists already and is not {kind}"));
-    Err(error.help("choose another file: only one of its kind is replaced"))
+    Err(error.help("choose another file: --overwrite replaces only a file of the same kind"))
 }
 
-/// Writes a file that stands beside a run: whole, or not at all.
+/// Writes a file atomically.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     let folder = folder_of(path);
     let name = path.file_name().and_then(|name| name.to_str());
     let name = name.ok_or_else(|| Error::input(path.display(), "not the name of a file"))?;
-    files::write_whole(folder, name, bytes)
+    files::write_atomic(folder, name, bytes)
 }
 
-/// Whether this process sees the folder `path` of the run that gave this [`Run::mark`].
-pub fn sees(path: &Path, mark: &str) -> bool {
-    lock::is_marked(path, mark)
+/// Returns whether `path` is the run directory for which [`Run::write_token`] returned `token`, and not another directory
+/// of that name on another host.
+pub fn is_same_directory(path: &Path, token: &str) -> bool {
+    lock::has_token(path, token)
 }
 
-/// Writes what `rank` needs to go on into the checkpoint that [`Run::begin_checkpoint`] began in `path`, or into a
-/// folder of its own if it does not see that one.
-pub fn write_rank(path: &Path, at: Point, rank: usize, state: &State, sees: bool) -> Result<Written> {
-    let write = if sees { checkpoint::write_rank } else { checkpoint::write_annex };
-    Ok(Written::new(write(path, at, rank, state)?, !sees))
+/// Writes the state of `rank` into the checkpoint that [`Run::begin_checkpoint`] began in `path` or, if `path` is not
+/// shared with rank 0, into the [`rank_directory`].
+pub fn write_rank(path: &Path, at: Point, rank: usize, state: &State, is_shared: bool) -> Result<RankFile> {
+    let write = if is_shared { checkpoint::write_rank } else { checkpoint::write_in_rank_directory };
+    Ok(RankFile::new(write(path, at, rank, state)?, !is_shared))
 }
 
-/// Removes what `rank` keeps of older checkpoints in a folder of its own.
-pub fn prune_annex(path: &Path, at: Point, rank: usize) -> Result<()> {
-    checkpoint::prune(&annex(path, rank), at)
+/// Removes older checkpoints from the [`rank_directory`] of `rank`.
+pub fn prune_rank_directory(path: &Path, at: Point, rank: usize) -> Result<()> {
+    checkpoint::prune(&rank_directory(path, rank), at)
 }
 
-/// Reads the manifest of the checkpoint at this point of the run in `path`.
+/// Reads the manifest of the checkpoint at this point of the run in `path`, for ranks that do not share the directory.
 pub fn read_manifest(path: &Path, at: Point) -> Result<Vec<u8>> {
     checkpoint::read_manifest(path, at)
 }
 
-/// Reads what `rank` of `ranks` needs of the checkpoint at this point of the run in `path`, which has this manifest.
+/// Reads the state of `rank` of `ranks` from the checkpoint at this point of the run in `path`, which has this manifest.
 pub fn read_rank(path: &Path, at: Point, rank: usize, ranks: usize, manifest: &[u8]) -> Result<Checkpoint> {
     checkpoint::read_rank(path, at, rank, ranks, manifest)
 }
 
-/// What the run in `path` is, whoever may be writing it.
+/// Reads the data and the configuration of the run in `path`. Needs no lock.
 pub fn read_header(path: &Path) -> Result<Header> {
     Ok(RunFile::read(path)?.into_parts().0)
 }
 
-/// How the run in `path` went, if it is over.
+/// Reads the summary of the run in `path`; `None` until it has ended. Needs no lock.
 pub fn read_summary(path: &Path) -> Result<Option<Value>> {
     Ok(RunFile::read(path)?.into_parts().1)
 }
 
-/// The weights of the best evaluation of the run in `path`.
+/// Reads the weights of the best evaluation of the run in `path`. Needs no lock.
 pub fn read_weights(path: &Path) -> Result<State> {
     let file = path.join(WEIGHTS);
     let bytes = files::read(&file).map_err(|error| match &error {
         Error::Io { source, .. } if source.kind() == ErrorKind::NotFound => {
             Error::input(file.display(), "there are no weights yet")
-                .help("they are saved with the run's first checkpoint")
+                .help("they are written with the first checkpoint of the run")
         }
         _ => error,
     })?;
     State::from_bytes(&file.display().to_string(), &bytes)
 }
 
-/// What the run in `path` did to features, if that has numbers.
+/// Reads the statistics by which the run in `path` scaled features, if there are any.
 pub fn read_scaling(path: &Path) -> Result<Option<State>> {
     let file = path.join(SCALING);
     if !file.exists() {
@@ -337,8 +355,9 @@ pub fn read_scaling(path: &Path) -> Result<Option<State>> {
     State::from_bytes(&file.display().to_string(), &files::read(&file)?).map(Some)
 }
 
-/// Whether `path` may become a run: it is not there, is empty, or is nothing but a run and `overwrite` is set.
-pub fn may_create(path: &Path, overwrite: bool) -> Result<()> {
+/// Refuses a path where no run can be created: only a missing or empty folder is accepted and, with `overwrite`, one that
+/// contains a run and nothing else. Writes nothing.
+pub fn check_can_create(path: &Path, overwrite: bool) -> Result<()> {
     let refuse = |problem: String, help: &str| Err(Error::input(path.display(), problem).help(help));
     if path == Path::new("") {
         return refuse("a run needs a folder".into(), "give --out a path");
@@ -347,38 +366,38 @@ pub fn may_create(path: &Path, overwrite: bool) -> Result<()> {
         return refuse("is a file, not a folder".into(), "choose another folder for the run");
     }
     let names = files::names(path)?;
-    // A process that died while it began a run may have left these.
+    // A process that was killed while it created a run may have left these.
     let Some(first) = names.iter().find(|name| *name != files::LOCK && !files::is_leftover(name)) else {
         return Ok(());
     };
     if !is_run(path) {
-        return refuse(format!("holds {first:?} and is not a run"), "choose another folder for the run");
+        return refuse(format!("contains {first:?} and is not a run"), "choose another folder for the run");
     }
     if !overwrite {
         return refuse(
-            "holds a run already".into(),
+            "contains a run already".into(),
             "continue it with --resume, replace it with --overwrite, or choose another folder",
         );
     }
-    let mut foreign = names.iter().find(|name| !files::is_own(name)).cloned();
+    let mut unexpected = names.iter().find(|name| !files::is_own(name)).cloned();
     for at in checkpoint::points(path)? {
-        foreign = foreign.or(checkpoint::foreign(path, at)?);
+        unexpected = unexpected.or(checkpoint::unexpected_file(path, at)?);
     }
     for folder in files::FOLDERS {
-        foreign = foreign.or(files::foreign(path, folder)?);
+        unexpected = unexpected.or(files::unexpected_file(path, folder)?);
     }
-    match foreign {
+    match unexpected {
         None => Ok(()),
         Some(name) => refuse(
-            format!("holds {name:?}, which is no part of a run and would be lost"),
+            format!("contains {name:?}, which does not belong to a run and would be lost"),
             "move it away, or choose another folder",
         ),
     }
 }
 
-/// The newest checkpoint that is whole, and notes on newer ones that are not. If there are checkpoints and none is
-/// whole, starting again would write over the last results: that is for the user to decide.
-fn newest_whole(path: &Path, ranks: usize) -> Result<(Option<Saved>, Vec<ResumeNote>)> {
+/// Reads the newest complete checkpoint; returns it with notes on newer, damaged ones. Fails if all checkpoints are
+/// damaged: starting over would overwrite the last results, and the user must decide that.
+fn newest_complete(path: &Path, ranks: usize) -> Result<(Option<Saved>, Vec<ResumeNote>)> {
     let mut damage: Vec<String> = Vec::new();
     for at in checkpoint::points(path)? {
         match checkpoint::read(path, at, ranks) {
@@ -386,15 +405,15 @@ fn newest_whole(path: &Path, ranks: usize) -> Result<(Option<Saved>, Vec<ResumeN
                 let note = |problem| ResumeNote::DamagedCheckpoint { problem, used: at };
                 return Ok((Some(found), damage.into_iter().map(note).collect()));
             }
-            // The advice of a single error would not fit here: it is left out.
+            // The first line only: the help of a single error does not apply here.
             Err(error) => damage.extend(error.to_string().lines().next().map(String::from)),
         }
     }
     if damage.is_empty() {
         return Ok((None, Vec::new()));
     }
-    let problem = format!("no checkpoint is whole: {}", damage.join("; "));
+    let problem = format!("no checkpoint is complete: {}", damage.join("; "));
     Err(Error::input(path.display(), problem).help(format!(
-        "restore it from a copy, or start again with --overwrite; {WEIGHTS} may still be used by eval and predict"
+        "restore one from a backup, or start over with --overwrite; eval and predict can still use {WEIGHTS}"
     )))
 }

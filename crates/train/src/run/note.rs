@@ -1,4 +1,4 @@
-//! What a user should know about a resumed run.
+//! Remarks on a resumed run.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ impl fmt::Display for ResumeNote {
             }
             ResumeNote::IncompleteHistory { path, problem, recorded, epochs } => write!(
                 f,
-                "{}: {problem}; {recorded} of {epochs} epochs are on record, the weights are complete",
+                "{}: {problem}; the file has {recorded} of {epochs} epochs, the weights are complete",
                 path.display()
             ),
         }

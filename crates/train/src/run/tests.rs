@@ -1,4 +1,4 @@
-//! What is found again after every kind of end.
+//! Runs on disk: creation, resume, damage and crashes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-/// A run with whole checkpoints of epochs 2 and 3, as a crash between placing one and removing the other leaves it.
+/// Creates a run with complete checkpoints of epochs 2 and 3, as after a crash before the older one is removed.
 fn two_checkpoints(path: &Path) {
     let mut run = Run::create(path, header(0), false).unwrap();
     train(&mut run, 1, 2);
@@ -97,7 +97,7 @@ fn refused<T>(result: Result<T>) -> String {
     error.to_string()
 }
 
-/// What resuming gives, but for the run itself.
+/// Resumes the run; returns checkpoint, history and notes.
 fn resume(path: &Path) -> (Option<Checkpoint>, Vec<EpochRecord>, Vec<String>) {
     let resumed = Run::resume(path).unwrap();
     let notes = resumed.notes.iter().map(ToString::to_string).collect();
@@ -130,7 +130,7 @@ fn a_run_is_written_and_read_back() {
 }
 
 #[test]
-fn a_run_before_its_first_checkpoint_starts_again() {
+fn a_run_without_a_checkpoint_resumes_from_the_beginning() {
     let (_folder, path) = folder();
     let mut run = Run::create(&path, header(0), false).unwrap();
     run.record(&epoch(1)).unwrap();
@@ -140,7 +140,7 @@ fn a_run_before_its_first_checkpoint_starts_again() {
 }
 
 #[test]
-fn a_run_is_replaced_only_when_told() {
+fn a_run_is_replaced_only_with_overwrite() {
     let (_folder, path) = folder();
     let mut run = Run::create(&path, header(0), false).unwrap();
     train(&mut run, 1, 2);
@@ -155,7 +155,7 @@ fn a_run_is_replaced_only_when_told() {
 }
 
 #[test]
-fn files_of_others_are_kept_and_named() {
+fn other_files_in_a_run_directory_are_kept_and_named() {
     let (_folder, path) = folder();
     two_checkpoints(&path);
     for file in ["notes.md", "ckpt-2/notes.md"] {
@@ -163,7 +163,7 @@ fn files_of_others_are_kept_and_named() {
         assert!(refused(Run::create(&path, header(1), true)).contains(file));
         fs::rename(path.join(file), path.join("ckpt-2/notes.md")).unwrap();
     }
-    // A run that goes on does not take it along with an old checkpoint either.
+    // A resumed run does not remove it with an old checkpoint either.
     train(&mut Run::resume(&path).unwrap().run, 4, 4);
     assert_eq!(files::names(&path).unwrap(), [".lock", "ckpt-2", "ckpt-4", "metrics.jsonl", "run.json"]);
     assert!(path.join("ckpt-2/notes.md").exists());
@@ -171,13 +171,13 @@ fn files_of_others_are_kept_and_named() {
     fs::create_dir(&path).unwrap();
     fs::write(path.join("model.safetensors"), "years of work").unwrap();
     assert!(refused(Run::create(&path, header(1), true)).contains("is not a run"));
-    assert!(refused(Run::resume(&path)).contains("holds no run"));
+    assert!(refused(Run::resume(&path)).contains("contains no run"));
     assert_eq!(files::names(&path).unwrap(), ["model.safetensors"]);
     assert!(refused(Run::create(&path.join("model.safetensors"), header(1), true)).contains("is a file"));
 }
 
 #[test]
-fn one_process_writes_at_a_time_and_anyone_may_read() {
+fn one_process_writes_and_any_process_reads() {
     let (_folder, path) = folder();
     let run = Run::create(&path, header(0), false).unwrap();
     assert!(refused(Run::resume(&path)).contains("another process is writing this run"));
@@ -188,7 +188,7 @@ fn one_process_writes_at_a_time_and_anyone_may_read() {
 }
 
 #[test]
-fn another_version_is_refused_by_number() {
+fn another_format_version_is_refused() {
     let (_folder, path) = folder();
     drop(Run::create(&path, header(0), false).unwrap());
     let text = fs::read_to_string(path.join("run.json")).unwrap();
@@ -199,7 +199,7 @@ fn another_version_is_refused_by_number() {
 }
 
 #[test]
-fn damage_to_the_newest_checkpoint_leads_to_the_one_before() {
+fn a_damaged_checkpoint_falls_back_to_the_previous_one() {
     type Harm = fn(&Path);
     let harms: [(&str, Harm); 6] = [
         ("rank-0", |c| fs::File::options().write(true).open(c.join(TENSORS)).unwrap().set_len(9).unwrap()),
@@ -220,7 +220,7 @@ fn damage_to_the_newest_checkpoint_leads_to_the_one_before() {
         assert_eq!((found, history), (Some(checkpoint(2)), vec![epoch(1), epoch(2)]));
         let notes: Vec<String> = notes.iter().map(ToString::to_string).collect();
         assert!(notes.len() == 1 && notes[0].contains(file) && notes[0].contains("epoch 2"), "{notes:?}");
-        // The damaged one is replaced when its epoch comes again.
+        // The damaged one is replaced when its epoch is trained again.
         train(&mut run, 3, 3);
         drop(run);
         assert_eq!(resume(&path), (Some(checkpoint(3)), (1..=3).map(epoch).collect(), vec![]));
@@ -228,7 +228,7 @@ fn damage_to_the_newest_checkpoint_leads_to_the_one_before() {
 }
 
 #[test]
-fn when_no_checkpoint_is_whole_the_user_decides() {
+fn a_run_whose_checkpoints_are_all_damaged_is_refused() {
     let (_folder, path) = folder();
     two_checkpoints(&path);
     for e in [2, 3] {
@@ -236,13 +236,13 @@ fn when_no_checkpoint_is_whole_the_user_decides() {
     }
     let before = fs::read(path.join("metrics.jsonl")).unwrap();
     let message = refused(Run::resume(&path));
-    assert!(message.contains("no checkpoint is whole") && message.contains("ckpt-2"), "{message}");
+    assert!(message.contains("no checkpoint is complete") && message.contains("ckpt-2"), "{message}");
     assert_eq!(fs::read(path.join("metrics.jsonl")).unwrap(), before);
 }
 
-/// Every state of the disk in which a process can die between two checkpoints.
+/// Every state of the disk in which a process can be killed between two checkpoints.
 #[test]
-fn a_crash_at_any_step_of_a_checkpoint_loses_nothing_that_was_whole() {
+fn a_crash_during_a_checkpoint_keeps_complete_checkpoints() {
     let hidden = |path: &Path, e: u64| path.join(format!(".ckpt-{e}.partial"));
     type Crash<'a> = &'a dyn Fn(&Path);
     let crashes: [(u64, Crash); 6] = [
@@ -251,11 +251,11 @@ fn a_crash_at_any_step_of_a_checkpoint_loses_nothing_that_was_whole() {
             fs::create_dir(hidden(path, 4)).unwrap();
             fs::write(hidden(path, 4).join(TENSORS), "half").unwrap();
         }),
-        // Everything but the name of the new one.
+        // The new one is complete but not renamed.
         (2, &|path| fs::rename(path.join("ckpt-3"), hidden(path, 3)).unwrap()),
-        // Both are there.
+        // Both exist.
         (3, &|_| ()),
-        // The old one has lost its name, and then its files.
+        // The old one is renamed, then some of its files are removed.
         (3, &|path| fs::rename(path.join("ckpt-2"), hidden(path, 2)).unwrap()),
         (3, &|path| {
             fs::rename(path.join("ckpt-2"), hidden(path, 2)).unwrap();
@@ -277,7 +277,7 @@ fn a_crash_at_any_step_of_a_checkpoint_loses_nothing_that_was_whole() {
 }
 
 #[test]
-fn a_crash_after_the_last_checkpoint_leaves_one_in_the_end() {
+fn older_checkpoints_are_removed_after_a_resume() {
     let (_folder, path) = folder();
     two_checkpoints(&path);
     Run::resume(&path).unwrap().run.checkpoint(&checkpoint(3)).unwrap();
@@ -285,18 +285,18 @@ fn a_crash_after_the_last_checkpoint_leaves_one_in_the_end() {
 }
 
 #[test]
-fn a_crash_while_a_run_begins_leaves_nothing_in_the_way() {
+fn a_crash_during_creation_does_not_block_a_new_run() {
     let (_folder, path) = folder();
     fs::create_dir(&path).unwrap();
     fs::write(path.join(".lock"), "").unwrap();
     fs::write(path.join(".run.json.partial"), "{").unwrap();
-    assert!(refused(Run::resume(&path)).contains("holds no run"));
+    assert!(refused(Run::resume(&path)).contains("contains no run"));
     drop(Run::create(&path, header(0), false).unwrap());
     assert_eq!(files::names(&path).unwrap(), [".lock", "metrics.jsonl", "run.json"]);
 }
 
 #[test]
-fn a_torn_line_does_not_outlive_the_next_checkpoint() {
+fn an_incomplete_line_is_removed_by_the_next_checkpoint() {
     let (_folder, path) = folder();
     let mut run = Run::create(&path, header(0), false).unwrap();
     train(&mut run, 1, 1);
@@ -306,10 +306,9 @@ fn a_torn_line_does_not_outlive_the_next_checkpoint() {
     assert_eq!(fs::read_to_string(path.join("metrics.jsonl")).unwrap().lines().count(), 1);
 }
 
-/// Whatever is wrong with a file, the answer is an error, a note or an older checkpoint: never a panic, and never a
-/// state that nobody saved.
+/// A damaged file gives an error, a note or an older checkpoint: never a panic, and never a state that was not saved.
 #[test]
-fn no_damaged_byte_goes_unnoticed_or_causes_a_panic() {
+fn damaged_bytes_are_detected_without_a_panic() {
     let (_folder, path) = folder();
     two_checkpoints(&path);
     let files = ["run.json", "metrics.jsonl", "ckpt-3/manifest.json", "ckpt-3/rank-0.safetensors"];
@@ -325,7 +324,7 @@ fn no_damaged_byte_goes_unnoticed_or_causes_a_panic() {
             }
             fs::write(path.join(file), &damaged).unwrap();
             if let Ok(resumed) = Run::resume(&path) {
-                let found = resumed.checkpoint.expect("there is an older one");
+                let found = resumed.checkpoint.expect("an older checkpoint");
                 assert!(found == checkpoint(2) || found == checkpoint(3), "{file} {k}");
                 let silent = resumed.notes.is_empty() && file.starts_with("ckpt");
                 assert!(!silent || found == checkpoint(3) && resumed.history.len() == 3, "{file} {k}");
@@ -336,7 +335,7 @@ fn no_damaged_byte_goes_unnoticed_or_causes_a_panic() {
 }
 
 #[test]
-fn a_folder_that_vanishes_is_told_and_not_made_again() {
+fn a_removed_folder_is_an_error_and_not_created_again() {
     let (_folder, path) = folder();
     let mut run = Run::create(&path, header(0), false).unwrap();
     train(&mut run, 1, 1);

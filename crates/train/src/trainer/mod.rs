@@ -26,7 +26,7 @@ pub(crate) use step::Learner;
 pub struct ResumePoint {
     checkpoint: Checkpoint,
     history: Vec<EpochRecord>,
-    /// Whether the last whole epoch was evaluated.
+    /// Whether the last completed epoch was evaluated.
     evaluated: bool,
 }
 
@@ -43,7 +43,7 @@ impl ResumePoint {
         ResumePoint { checkpoint, history: Vec::new(), evaluated }
     }
 
-    /// Returns the number of whole epochs that are done.
+    /// Returns the number of completed epochs.
     pub fn epochs(&self) -> u64 {
         self.checkpoint.epoch
     }
@@ -57,26 +57,26 @@ impl ResumePoint {
     }
 }
 
-/// Trains a model by a strategy. Every rank runs one; what they decide follows from numbers that are the same on all of
-/// them, or from requests that were agreed on.
+/// Trains a model with a strategy. Every rank runs one trainer; all decide the same, from values that are bit-identical on
+/// all ranks or from requests that the ranks agreed on.
 pub(crate) struct Trainer<'c, T: Real> {
     config: &'c Config,
     strategy: &'c mut dyn Strategy<T>,
     learner: Learner<T>,
-    /// Whole epochs done.
+    /// Completed epochs.
     epoch: u64,
-    /// What was done of the next epoch.
+    /// Completed steps of the next epoch.
     partial: Option<PartialEpoch>,
     /// Seconds of training so far.
     seconds: f64,
     history: Vec<EpochRecord>,
-    /// Whether the last whole epoch was evaluated.
+    /// Whether the last completed epoch was evaluated.
     evaluated: bool,
     best: Option<Best>,
     best_weights: State,
     /// The newest checkpoint of the run.
     saved: Option<Point>,
-    /// Whether observers know that the validation score is undefined.
+    /// Whether [`Event::UndefinedValidationScore`] was sent.
     undefined_score_reported: bool,
 }
 
@@ -98,13 +98,14 @@ impl<'c, T: Real> Trainer<'c, T> {
         }
     }
 
-    /// Continues from where a run was interrupted.
+    /// Loads the state of a resumed run.
     pub(crate) fn restore(&mut self, from: ResumePoint) -> Result<()> {
         let ResumePoint { checkpoint, history, evaluated } = from;
         let place = format!("checkpoint of epoch {}", checkpoint.point());
         let steps = self.strategy.steps();
-        if checkpoint.point().step >= steps {
-            let problem = format!("its epoch has more steps than the {steps} of this run");
+        let step = checkpoint.point().step;
+        if step >= steps {
+            let problem = format!("is {step} steps into an epoch, but epochs of this run have {steps} steps");
             return Err(InputError::input(place, problem).help("start a new run").into());
         }
         self.learner.model.load(&place, &checkpoint.state.part("model."))?;
@@ -118,7 +119,8 @@ impl<'c, T: Real> Trainer<'c, T> {
         Ok(())
     }
 
-    /// Trains until all epochs are done, patience ends, or a rank requests to stop. Saves the state in each case.
+    /// Trains until all epochs are completed, early stopping ends the run, or a rank requests to stop; writes a checkpoint
+    /// in each case. Collective; blocks.
     pub(crate) fn run(mut self, sink: &mut dyn RunSink, observer: &mut dyn Observer) -> Result<Outcome> {
         let mut parameters = [self.learner.model.params().map(|p| p.value.len()).sum::<usize>() as f64];
         self.strategy.sum_over_stages(&mut parameters)?;
@@ -156,18 +158,18 @@ impl<'c, T: Real> Trainer<'c, T> {
                 stop: observer.interrupted(),
             };
             let stepped = self.step(&|| requests(observer));
-            let (in_step, finished) = stepped.map_err(|error| self.give_up(sink, error))?;
+            let (in_step, finished) = stepped.map_err(|error| self.fail(sink, error))?;
             agreed = in_step;
             if let Some(record) = finished {
                 sink.record(&record)?;
                 observer.on(&Event::Epoch { record: &record, best: self.best.as_ref() });
                 self.report_undefined_score(&record, observer);
                 self.history.push(record);
-                // Evaluation may take long: requests since the step are not left to the next one.
+                // Evaluation may take long: requests made meanwhile take effect before the next step.
                 agreed = agreed.or(self.strategy.agree(requests(observer))?);
             }
         };
-        // Before the first step there is nothing to continue from.
+        // Before the first step there is nothing to save.
         if self.epoch > 0 || self.partial.is_some() {
             self.save(sink, observer)?;
         }
@@ -192,14 +194,14 @@ impl<'c, T: Real> Trainer<'c, T> {
         Ok((outcome.requests, Some(record)))
     }
 
-    /// Ends an epoch after its last step: evaluates, if it is time to.
+    /// Completes an epoch after its last step; evaluates if `eval_every` asks for it.
     fn finish_epoch(&mut self, steps: PartialEpoch, lr: f64) -> Result<EpochRecord> {
         let train = &self.config.train;
         let staleness = self.strategy.staleness()?;
         self.epoch += 1;
         let epoch = self.epoch;
         if epoch == train.epochs {
-            // Buffers kept for the next step are of no use any more.
+            // No step follows that could reuse the buffers.
             buffer::release();
         }
         self.evaluated = epoch.is_multiple_of(train.eval_every) || epoch == train.epochs;
@@ -210,7 +212,7 @@ impl<'c, T: Real> Trainer<'c, T> {
         Ok(EpochRecord { epoch, loss, lr, seconds, evaluation_seconds, staleness, scores })
     }
 
-    /// Scores the current weights and keeps them if they are the best so far.
+    /// Scores the current weights; keeps a copy if they are the best so far. Collective; blocks.
     fn evaluate(&mut self) -> Result<Scores> {
         let epoch = self.epoch;
         let scores = self.strategy.evaluate(&self.learner.model, epoch)?;
@@ -222,7 +224,7 @@ impl<'c, T: Real> Trainer<'c, T> {
         Ok(scores)
     }
 
-    /// Tells observers, once, that early stopping has no score to go by.
+    /// Notifies the observer, once, that the validation score is undefined and early stopping is off.
     fn report_undefined_score(&mut self, record: &EpochRecord, observer: &mut dyn Observer) {
         let undefined = record.scores.is_some_and(|s| s.val.is_none() && s.val_loss.is_some());
         if undefined && !self.undefined_score_reported {
@@ -231,16 +233,16 @@ impl<'c, T: Real> Trainer<'c, T> {
         }
     }
 
-    /// Whether patience has ended; judged only after an evaluation.
+    /// Returns whether patience has ended; checked only after an evaluation.
     fn out_of_patience(&self) -> bool {
         let patience = self.config.train.patience;
         let judged = self.evaluated && self.partial.is_none();
         patience > 0 && judged && self.best.is_some_and(|best| self.epoch >= best.epoch + patience)
     }
 
-    /// Writes the best weights of a run that fails, if possible; returns why it fails.
-    fn give_up(&mut self, sink: &mut dyn RunSink, error: Error) -> Error {
-        // All ranks notice divergence, and can still communicate; any other error may be of this rank alone.
+    /// Writes the best weights of a failing run, if possible; returns the error, completed with what was saved.
+    fn fail(&mut self, sink: &mut dyn RunSink, error: Error) -> Error {
+        // All ranks detect divergence and can still communicate. Any other error may be that of this rank alone.
         let is_complete = self.strategy.owns_all_stages() || matches!(error, Error::Diverged { .. });
         let kept = self.best.filter(|_| is_complete).filter(|_| {
             let weights = self.strategy.gather_weights(&self.best_weights);
@@ -273,12 +275,12 @@ impl<'c, T: Real> Trainer<'c, T> {
     }
 }
 
-/// Creates the error of a diverged step; [`Trainer::give_up`] adds what is kept.
+/// Creates the error of a diverged step; [`Trainer::fail`] adds what was saved.
 fn diverged(epoch: u64, step: Option<u64>, loss: f64) -> Error {
     Error::Diverged { epoch, step, loss, checkpoint: None, best: None }
 }
 
-/// Adds a step to what was done of an epoch.
+/// Adds a step to the completed steps of an epoch.
 fn extend(partial: Option<PartialEpoch>, outcome: &StepOutcome, seconds: f64) -> PartialEpoch {
     let before = partial.unwrap_or(PartialEpoch { step: 0, loss: 0.0, rows: 0, seconds: 0.0 });
     let rows = before.rows + outcome.rows;
@@ -292,7 +294,7 @@ fn extend(partial: Option<PartialEpoch>, outcome: &StepOutcome, seconds: f64) ->
     }
 }
 
-/// Returns all tensors of a checkpoint but those of the strategy.
+/// Returns all tensors of a checkpoint except those of the strategy.
 pub(crate) fn checkpoint_state<T: Real>(model: &Model<T>, optimizer: &Optimizer<T>, best: &State) -> State {
     let mut state = State::default();
     state.insert_all("model.", model.state());
@@ -301,8 +303,8 @@ pub(crate) fn checkpoint_state<T: Real>(model: &Model<T>, optimizer: &Optimizer<
     state
 }
 
-/// Whether `new` is the better evaluation: by validation score, then by validation loss; without validation nodes the
-/// later one is.
+/// Returns whether `new` is better than `old`: by validation score, then by validation loss. Without a validation score
+/// the later evaluation is better.
 fn is_better(new: &Scores, old: &Scores) -> bool {
     match (new.val, old.val) {
         (Some(a), Some(b)) if a == b => new.val_loss < old.val_loss,

@@ -149,7 +149,7 @@ fn more_epochs_after_fresh_ones_read_what_they_would_have_read() {
         short.train.epochs = first;
         train_run(&data, &mut create(&path, &data, &short), None, &mut Watch::default()).unwrap();
         let (mut run, from) = resume(&path);
-        run.go_on(Header { config, ..run.header().clone() }).unwrap();
+        run.update_header(Header { config, ..run.header().clone() }).unwrap();
         let summary = train_run(&data, &mut run, from, &mut Watch::default()).unwrap();
         assert_eq!(summary.loss_history, whole.loss_history, "{kind:?}");
         assert!(read_weights(&path).unwrap().to_bytes() == weights, "{kind:?}");

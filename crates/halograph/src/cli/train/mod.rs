@@ -109,7 +109,7 @@ fn train(args: &Args, options: &JobOptions, world: &World) -> halograph::Result<
     drop(bar);
     job.notes().iter().for_each(note);
     // From here on every file on disk is complete.
-    interrupt::end_at_second();
+    interrupt::end_on_second_signal();
     let tensorboard = job.directory().filter(|_| args.tensorboard).map(|run| run.join(TENSORBOARD));
     let mut watch = match world.is_leader() {
         true => Watch::new(args.is_silent(), tensorboard),
@@ -118,12 +118,12 @@ fn train(args: &Args, options: &JobOptions, world: &World) -> halograph::Result<
     let trained = job.train(&mut watch);
     drop(watch);
     if world.comm().is_some() {
-        // A signal that comes now is too late to change anything.
-        interrupt::be_silent();
+        // Training is over: a signal changes nothing any more.
+        interrupt::set_quiet();
     }
     match trained? {
         Some(summary) => finish(args, &job, &summary),
-        None => Ok(exit_code(interrupt::asked())),
+        None => Ok(exit_code(interrupt::requested())),
     }
 }
 

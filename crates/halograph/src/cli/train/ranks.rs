@@ -10,27 +10,27 @@ use halograph::{Error, Result};
 
 use crate::cli::{exit_code, interrupt, print_error};
 
-/// How long a rank without a message waits for the rank that has one: the first to exit decides the launcher's exit code.
-const COURTESY: Duration = Duration::from_millis(200);
+/// How long a rank without a message waits before it exits: the first rank to exit decides the launcher's exit code.
+const EXIT_DELAY: Duration = Duration::from_millis(200);
 
 /// Joins the ranks that a launcher started. Until all have joined, a signal ends the process.
 pub fn join(options: &JobOptions) -> Result<World> {
     if !halograph::comm::launched() {
         return Ok(World::alone());
     }
-    interrupt::end_at_first(true);
+    interrupt::set_joining(true);
     let world = World::join(&options.settings)?;
-    interrupt::end_at_first(false);
+    interrupt::set_joining(false);
     Ok(world)
 }
 
 /// Runs `work` as one of several ranks, then leaves the others or reports the failure to them.
 pub fn run(world: &World, work: impl FnOnce() -> Result<ExitCode>) -> ExitCode {
-    interrupt::watch();
-    interrupt::end_at_second();
-    interrupt::hesitate();
+    interrupt::install();
+    interrupt::end_on_second_signal();
+    interrupt::set_rank();
     if !world.is_leader() {
-        interrupt::be_silent();
+        interrupt::set_quiet();
     }
     match work().and_then(|code| world.clone().close().map(|()| code)) {
         Ok(code) => code,
@@ -39,7 +39,7 @@ pub fn run(world: &World, work: impl FnOnce() -> Result<ExitCode>) -> ExitCode {
 }
 
 fn fail(world: &World, error: Error) -> ExitCode {
-    interrupt::be_silent();
+    interrupt::set_quiet();
     let comm = world.comm().expect("one of several ranks");
     let error = &cause(error, comm);
     if world.reports(error) {
@@ -48,17 +48,17 @@ fn fail(world: &World, error: Error) -> ExitCode {
         comm.fail(&error.to_string());
     } else {
         comm.wait_for_failure();
-        std::thread::sleep(COURTESY);
+        std::thread::sleep(EXIT_DELAY);
     }
     exit_code(error)
 }
 
 /// Returns what made a launcher interrupt this rank: the failure of another rank, if there is one. May block for
-/// [`COURTESY`], because the signal may arrive before the failure is detected.
+/// [`EXIT_DELAY`], because the signal may arrive before the failure is detected.
 fn cause(error: Error, comm: &Comm) -> Error {
     if !matches!(error, Error::Input(halograph_graph::Error::Cancelled)) {
         return error;
     }
-    std::thread::sleep(COURTESY);
+    std::thread::sleep(EXIT_DELAY);
     comm.failure().map_or(error, Error::from)
 }

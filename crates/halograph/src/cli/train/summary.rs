@@ -68,7 +68,7 @@ fn epochs(summary: &Summary) -> String {
     format!("{}{early} in {training}, median {median}; evaluation {evaluation} more", summary.epochs)
 }
 
-/// Says how much rarer evaluation would save, if evaluation takes much of the time.
+/// Suggests less frequent evaluation, if evaluation takes much of the time.
 fn evaluation_hint(summary: &Summary) -> Option<String> {
     const EVERY: f64 = 10.0;
     let training: f64 = summary.epoch_seconds.iter().sum();
@@ -89,10 +89,10 @@ fn ranks(summary: &Summary, before: u64) -> Vec<(&'static str, String)> {
     let threads = count(summary.threads, "thread");
     let stale = summary.strategy == StrategyKind::Pipelined;
     let how = if stale { ", pipelined" } else { "" };
-    let who = format!("{} ({}{how}), {threads} each", summary.ranks, summary.transport);
+    let setup = format!("{} ({}{how}), {threads} each", summary.ranks, summary.transport);
     let own = summary.epochs - before;
     if own == 0 {
-        return vec![("ranks", who)];
+        return vec![("ranks", setup)];
     }
     let (compute, wait) = (summary.compute_seconds, summary.wait_seconds);
     let share = 100.0 * wait / (compute + wait).max(1e-9);
@@ -104,7 +104,7 @@ fn ranks(summary: &Summary, before: u64) -> Vec<(&'static str, String)> {
         "exposed communication {wait} per epoch ({share:.0} %), {hidden}; slowest rank {:.2}× the mean",
         summary.balance,
     );
-    vec![("ranks", format!("{who}; {what}{since}")), ("traffic", traffic(summary))]
+    vec![("ranks", format!("{setup}; {what}{since}")), ("traffic", traffic(summary))]
 }
 
 fn traffic(summary: &Summary) -> String {

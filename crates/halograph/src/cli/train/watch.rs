@@ -1,6 +1,5 @@
 //! Progress of a run: a bar on a terminal, some lines elsewhere, nothing if quiet; and TensorBoard scalars.
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use halograph::words::seconds;
 use halograph_graph::error::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::cli::{interrupt, say};
+use crate::cli::{interrupt, is_interactive, say};
 
 /// About how many lines a run prints where there is no terminal.
 const LINES: u64 = 16;
@@ -26,7 +25,7 @@ pub struct Watch {
 enum View {
     Silent,
     Bar(ProgressBar),
-    /// One line every so many epochs.
+    /// One line every this many epochs.
     Lines(u64),
 }
 
@@ -42,7 +41,7 @@ impl Watch {
     pub fn new(silent: bool, tensorboard: Option<PathBuf>) -> Self {
         let view = match silent {
             true => View::Silent,
-            false if is_screen() => View::Bar(loading()),
+            false if is_interactive() => View::Bar(loading()),
             false => View::Lines(1),
         };
         Watch { view, scalars: tensorboard.map_or(Scalars::None, Scalars::Wanted), epochs: 0, scores: None }
@@ -60,7 +59,7 @@ impl Watch {
         }
         if let Scalars::Wanted(folder) = &self.scalars {
             let opened = tensorboard::Writer::create(folder, from).map(Scalars::Writing);
-            self.scalars = self.or_without(opened);
+            self.scalars = self.or_disabled(opened);
         }
     }
 
@@ -81,15 +80,15 @@ impl Watch {
         if let Scalars::Writing(writer) = &mut self.scalars {
             let written = writer.epoch(record);
             if written.is_err() {
-                self.scalars = self.or_without(written.map(|()| Scalars::None));
+                self.scalars = self.or_disabled(written.map(|()| Scalars::None));
             }
         }
     }
 
     /// Stops writing scalars after an error; the run continues.
-    fn or_without(&self, scalars: Result<Scalars>) -> Scalars {
+    fn or_disabled(&self, scalars: Result<Scalars>) -> Scalars {
         scalars.unwrap_or_else(|error| {
-            self.note(&format!("no more scalars for TensorBoard: {error}"));
+            self.note(&format!("TensorBoard scalars are off from here on: {error}"));
             Scalars::None
         })
     }
@@ -108,7 +107,7 @@ impl Observer for Watch {
     fn on(&mut self, event: &Event) {
         match event {
             Event::Started { from, epochs, .. } => {
-                interrupt::training();
+                interrupt::set_training();
                 self.start(*from, *epochs);
             }
             Event::Epoch { record, best } => self.epoch(record, *best),
@@ -121,7 +120,7 @@ impl Observer for Watch {
     }
 
     fn interrupted(&self) -> bool {
-        interrupt::asked()
+        interrupt::requested()
     }
 }
 
@@ -131,11 +130,6 @@ impl Drop for Watch {
             bar.finish_and_clear();
         }
     }
-}
-
-/// Returns whether standard error is a terminal that can redraw a line.
-fn is_screen() -> bool {
-    std::io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
 }
 
 /// Returns the spinner that is shown until the first epoch starts.
@@ -154,7 +148,7 @@ fn new_bar(from: u64, epochs: u64) -> ProgressBar {
     bar
 }
 
-/// Returns whether a line is printed: for the first, the last and every so many epochs.
+/// Returns whether a line is printed: for the first, the last and every `every`-th epoch.
 fn is_printed(epoch: u64, every: u64, epochs: u64) -> bool {
     epoch == 1 || epoch == epochs || epoch.is_multiple_of(every)
 }
@@ -173,16 +167,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_printed_now_and_then() {
+    fn a_long_run_prints_few_lines() {
         for epochs in [1, 2, 16, 17, 100, 1000, 12_345] {
             let every = u64::div_ceil(epochs, LINES);
-            let told = (1..=epochs).filter(|&e| is_printed(e, every, epochs)).count();
-            assert!((1..=18).contains(&told), "{epochs}: {told}");
+            let printed = (1..=epochs).filter(|&e| is_printed(e, every, epochs)).count();
+            assert!((1..=18).contains(&printed), "{epochs}: {printed}");
         }
     }
 
     #[test]
-    fn a_line_says_what_is_known() {
+    fn a_line_has_the_known_scores() {
         let record = EpochRecord {
             epoch: 3,
             loss: 0.5,

@@ -104,7 +104,7 @@ fn a_run_that_diverged_is_resumed() {
             drop(run);
             let (mut run, from) = resume(&path);
             config.train.step_factor = 1.0;
-            run.go_on(Header { config: config.clone(), ..run.header().clone() }).unwrap();
+            run.update_header(Header { config: config.clone(), ..run.header().clone() }).unwrap();
             for result in train_each(&data, &mut run, from, &mut watches(RANKS)) {
                 let summary = result.unwrap();
                 assert!(summary.is_none_or(|summary| summary.epochs == config.train.epochs));

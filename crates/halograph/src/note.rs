@@ -1,4 +1,4 @@
-//! What a user should know about a job, as data: the command line and Python present it each in their own way.
+//! Remarks on settings and jobs for the user, as data: the command line and Python each present them in their own way.
 
 use std::fmt;
 use std::path::PathBuf;
