@@ -5,16 +5,16 @@ use std::path::Path;
 
 use halograph_graph::Silent;
 use halograph_graph::dataset::check;
-use halograph_graph::import::{Format, Options, import};
+use halograph_graph::import::{ImportFormat, ImportOptions, import};
 
 /// Writes `files`, imports the folder (or `source` in it), and demands that whatever is accepted is a clean dataset.
-pub fn import_files(format: &Format, source: &str, files: &[(&str, &[u8])]) {
+pub fn import_files(format: &ImportFormat, source: &str, files: &[(&str, &[u8])]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for (name, bytes) in files {
         fs::write(folder.path().join(name), bytes).expect("a small file");
     }
     let (source, out) = (folder.path().join(source), folder.path().join("out"));
-    if import(format, &source, &out, &Options::default(), &Silent).is_ok() {
+    if import(format, &source, &out, &ImportOptions::default(), &Silent).is_ok() {
         assert_clean(&out);
     }
 }

@@ -8,7 +8,7 @@ use halograph::config::Setting;
 use halograph::graph::build::EdgeOptions;
 use halograph::graph::dataset::{DatasetArrays, FeatureArray, GraphArrays, Labels};
 use halograph::graph::generate::{self, Spec};
-use halograph::graph::partition::{Facts, Origin, Recipe, folder};
+use halograph::graph::partition::{Layout, Origin, folder};
 use halograph::graph::progress::Silent;
 use halograph::graph::{Dataset, Error as InputError};
 use halograph::job::{Job, JobOptions, NoObserver, Note, OutOption, World, open_trained};
@@ -300,10 +300,10 @@ fn an_existing_run_is_replaced_only_with_overwrite() {
 fn write_shards(dataset: &Dataset, parts: usize, to: &Path) {
     let mut config = halograph::config::resolve(&[]).unwrap();
     config.train.ranks = parts;
-    let recipe: Recipe = launch::recipe(&config.train);
-    let assignment = recipe.make(dataset, &Silent).unwrap();
-    let facts = Facts::of(dataset, &assignment).unwrap();
-    folder::write(to, false, &facts, &Origin::from(&recipe), &Silent).unwrap();
+    let spec = launch::partition_spec(&config.train);
+    let assignment = spec.assign(dataset, &Silent).unwrap();
+    let layout = Layout::of(dataset, &assignment).unwrap();
+    folder::write(to, false, &layout, &Origin::from(&spec), &Silent).unwrap();
 }
 
 #[test]

@@ -354,7 +354,10 @@ fn resume_names_what_is_missing() {
     ok(path, &format!("train g --resume --out r -q {QUICK}"));
     assert!(refused(path, "train --resume --out r --epochs 3").contains("has reached epoch 4 already"));
     fs::rename(path.join("g"), path.join("moved")).unwrap();
-    assert!(refused(path, "train --resume --out r --epochs 5").contains("does not exist any more; r was trained on it"));
+    assert!(
+        refused(path, "train --resume --out r --epochs 5")
+            .contains("does not exist any more; r was trained on it")
+    );
     assert!(refused(path, "eval r").contains("--data"));
     ok(path, "train moved --resume --out r --epochs 5 -q");
     ok(path, "eval r");

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use half::f16;
 use halograph_graph::Dataset;
 use halograph_graph::block::Block;
-use halograph_graph::dataset::{FEAT, Manifest, Part, Task};
+use halograph_graph::dataset::{FEAT, Manifest, Subset, Task};
 use halograph_graph::error::Error as InputError;
-use halograph_graph::partition::report::Size;
+use halograph_graph::partition::report::PartCounts;
 use halograph_graph::partition::shard::manifest::ShardManifest;
-use halograph_graph::partition::{Shard, Whole};
+use halograph_graph::partition::{PartitionInfo, Shard};
 use halograph_kernels::keyed::Key;
 use halograph_kernels::{Real, buffer};
 use halograph_nn::state::State;
@@ -55,8 +55,8 @@ pub struct PartSize {
     pub edges: u64,
 }
 
-impl From<&Size> for PartSize {
-    fn from(size: &Size) -> Self {
+impl From<&PartCounts> for PartSize {
+    fn from(size: &PartCounts) -> Self {
         PartSize { owned: size.nodes, halo: size.halo, edges: size.edges }
     }
 }
@@ -76,7 +76,7 @@ impl From<&Shard> for PartSize {
 
 /// Peak memory of training `config` in one process on all these parts of a graph, a rank each.
 pub fn predict_parts(
-    whole: &Whole,
+    whole: &PartitionInfo,
     data: &DataRef,
     parts: &[PartSize],
     config: &Config,
@@ -91,8 +91,8 @@ pub fn predict_parts(
 
 /// Peak memory of this process if it trains `config` on `shard`, which it has already, as one of several ranks.
 pub fn predict_part(shard: &Shard, data: &DataRef, config: &Config) -> Result<Option<u64>> {
-    let lines = Lines::new(&Shape::of_part(shard.whole()), data, config)?;
-    Ok(lines.map(|lines| rss().unwrap_or(0) + lines.of_part(&shard.into(), shard.whole(), config)))
+    let lines = Lines::new(&Shape::of_part(shard.partition()), data, config)?;
+    Ok(lines.map(|lines| rss().unwrap_or(0) + lines.of_part(&shard.into(), shard.partition(), config)))
 }
 
 /// Refuses a run that needs more memory than is free, unless forced.
@@ -129,12 +129,13 @@ struct Shape {
 impl Shape {
     fn of(dataset: &Dataset) -> Self {
         let nodes = dataset.manifest.nodes.max(1) as f64;
-        let share = |part: Part| dataset.split().iter().filter(|&&p| p == part as u8).count() as f64 / nodes;
-        Shape::new(&dataset.manifest, share(Part::Train), share(Part::Val))
+        let share =
+            |part: Subset| dataset.split().iter().filter(|&&p| p == part as u8).count() as f64 / nodes;
+        Shape::new(&dataset.manifest, share(Subset::Train), share(Subset::Val))
     }
 
     /// Of parts of a graph, but for their number of nodes: the same for all of them.
-    fn of_part(whole: &Whole) -> Self {
+    fn of_part(whole: &PartitionInfo) -> Self {
         let m = &whole.dataset;
         let train = whole.training as f64 / m.nodes.max(1) as f64;
         // Nobody has counted validation nodes: at most the rest.
@@ -167,7 +168,7 @@ impl Shape {
 const MOST_NODES: usize = 2048;
 const MOST_NUMBERS: usize = 1 << 21;
 
-/// Bytes that are known of every node of a graph that is cut in memory: see `Facts`, and the assignment.
+/// Bytes that are known of every node of a graph that is cut in memory: see `Layout`, and the assignment.
 const FACTS: u64 = 29;
 /// Bytes of a row of a part, and of an owned one besides: ids, degrees, places, starts of rows.
 const ROW: u64 = 30;
@@ -224,7 +225,7 @@ impl Lines {
 
     /// The same for a part of a graph: its rows, the part itself with the edges of each stage, and what travels: halo rows
     /// of each layer, and their gradients.
-    fn of_part(&self, part: &PartSize, whole: &Whole, config: &Config) -> u64 {
+    fn of_part(&self, part: &PartSize, whole: &PartitionInfo, config: &Config) -> u64 {
         let &PartSize { owned, halo, edges } = part;
         let hops = config.model.layers.min(whole.distances.len());
         let near = |level: usize| whole.distances[..=level].iter().sum::<u64>() as f64;

@@ -2,7 +2,7 @@
 //!
 //! The partition report, the memory prediction and the byte tests all use it.
 
-use halograph_graph::partition::Report;
+use halograph_graph::partition::PartitionReport;
 use halograph_nn::model::StageMessages;
 use serde::Serialize;
 
@@ -83,13 +83,13 @@ pub struct PartitionTraffic {
     pub setup_bytes: u64,
     /// Sent in each epoch: boundary rows forward, and their gradients back.
     pub bytes_per_epoch: u64,
-    /// The same for each pair of parts, in the order of [`Report::pairs`].
+    /// The same for each pair of parts, in the order of [`PartitionReport::pairs`].
     pub pair_bytes_per_epoch: Vec<u64>,
 }
 
 impl PartitionTraffic {
     /// Returns the traffic of a model with these messages, in single precision.
-    pub fn of(report: &Report, messages: &[StageMessages]) -> Self {
+    pub fn of(report: &PartitionReport, messages: &[StageMessages]) -> Self {
         let rows = RowBytes::of_stages(messages, NumberBytes::F32);
         let [setup, step] = [
             rows.iter().map(|row| row.setup).sum::<u64>(),

@@ -205,6 +205,6 @@ fn predict_in<T: Real>(trained: &TrainedModel, source: DataSource, what: Predict
 fn described(source: DataSource) -> Result<(String, Manifest)> {
     Ok(match source {
         DataSource::Dataset(dataset) => (dataset.location(), dataset.manifest.clone()),
-        DataSource::Shards(path) => (path.display().to_string(), Shard::describe(path, 0)?.whole.dataset),
+        DataSource::Shards(path) => (path.display().to_string(), Shard::describe(path, 0)?.partition.dataset),
     })
 }

@@ -8,8 +8,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use halograph_graph::dataset::{Dataset, LabelView};
-use halograph_graph::import::{Dialect, Format, Options, TableSpec, import};
-use halograph_graph::partition::{self, Assignment, Facts, Origin};
+use halograph_graph::import::{Dialect, ImportFormat, ImportOptions, TableSpec, import};
+use halograph_graph::partition::{self, Assignment, Layout, Origin};
 use halograph_graph::{Result, Silent};
 
 pub const READERS: [&str; 10] =
@@ -17,7 +17,7 @@ pub const READERS: [&str; 10] =
 
 /// What a base is given to.
 pub enum Target {
-    Import(Format),
+    Import(ImportFormat),
     /// Both parts of a graph cut in two, and which node is in which.
     Shards,
     /// `check`, `open` and `info`.
@@ -40,17 +40,19 @@ pub fn prepare(reader: &str, data: &Path, folder: &Path) -> Result<Base, String>
     let copied = |from: &str| copy(&data.join(from), &base);
     let karate = || karate(data, &folder.join("karate"));
     let (target, source) = match reader {
-        "planetoid" => (Target::Import(Format::Planetoid), copied("cora").map(|()| base.clone())),
-        "ogb" => {
-            (Target::Import(Format::Ogb { scheme: None }), copied("cora_ogbn_layout").map(|()| base.clone()))
-        }
-        "graphsaint" => {
-            (Target::Import(Format::GraphSaint), copied("karate_graphsaint_layout").map(|()| base.clone()))
-        }
+        "planetoid" => (Target::Import(ImportFormat::Planetoid), copied("cora").map(|()| base.clone())),
+        "ogb" => (
+            Target::Import(ImportFormat::Ogb { scheme: None }),
+            copied("cora_ogbn_layout").map(|()| base.clone()),
+        ),
+        "graphsaint" => (
+            Target::Import(ImportFormat::GraphSaint),
+            copied("karate_graphsaint_layout").map(|()| base.clone()),
+        ),
         "npy" => {
             karate()?;
             (
-                Target::Import(Format::Npy { split_index: None }),
+                Target::Import(ImportFormat::Npy { split_index: None }),
                 copy(&folder.join("karate"), &base).map(|()| base.clone()),
             )
         }
@@ -59,13 +61,14 @@ pub fn prepare(reader: &str, data: &Path, folder: &Path) -> Result<Base, String>
             (Target::Dataset, copy(&folder.join("karate"), &base).map(|()| base.clone()))
         }
         "shard" => (Target::Shards, shards(&karate()?, &base)),
-        "npz" => (Target::Import(Format::Npz { split_index: None }), npz(&karate()?, &base)),
-        "ogb-binary" => (Target::Import(Format::Ogb { scheme: None }), ogb_binary(&karate()?, &base)),
-        "csv" => {
-            (Target::Import(Format::Csv(TableSpec::default(), Dialect::default())), csv(&karate()?, &base))
-        }
+        "npz" => (Target::Import(ImportFormat::Npz { split_index: None }), npz(&karate()?, &base)),
+        "ogb-binary" => (Target::Import(ImportFormat::Ogb { scheme: None }), ogb_binary(&karate()?, &base)),
+        "csv" => (
+            Target::Import(ImportFormat::Csv(TableSpec::default(), Dialect::default())),
+            csv(&karate()?, &base),
+        ),
         "parquet" => {
-            (Target::Import(Format::Parquet(TableSpec::default())), parquet::write(&karate()?, &base))
+            (Target::Import(ImportFormat::Parquet(TableSpec::default())), parquet::write(&karate()?, &base))
         }
         _ => return Err(format!("no reader {reader:?}; there are {}", READERS.join(", "))),
     };
@@ -77,7 +80,8 @@ pub fn prepare(reader: &str, data: &Path, folder: &Path) -> Result<Base, String>
 /// The karate club as a dataset.
 fn karate(data: &Path, target: &Path) -> Result<Dataset, String> {
     let source = data.join("karate_graphsaint_layout");
-    import(&Format::GraphSaint, &source, target, &Options::default(), &Silent).map_err(|e| e.to_string())?;
+    import(&ImportFormat::GraphSaint, &source, target, &ImportOptions::default(), &Silent)
+        .map_err(|e| e.to_string())?;
     Dataset::open(target).map_err(|e| e.to_string())
 }
 
@@ -86,8 +90,8 @@ fn shards(dataset: &Dataset, base: &Path) -> std::io::Result<PathBuf> {
     let cut = || -> Result<()> {
         let of = (0..dataset.graph().nodes() as u32).map(|v| v % 2).collect();
         let assignment = Assignment::new(2, of)?;
-        let facts = Facts::of(dataset, &assignment)?;
-        partition::write(base, false, &facts, &Origin::imported(), &Silent).map(drop)
+        let layout = Layout::of(dataset, &assignment)?;
+        partition::write(base, false, &layout, &Origin::imported(), &Silent).map(drop)
     };
     cut().map(|()| base.to_path_buf()).map_err(std::io::Error::other)
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use halograph_graph::dataset::{Dataset, check, info::info};
-use halograph_graph::import::{Options, import};
+use halograph_graph::import::{ImportOptions, import};
 use halograph_graph::partition::{Assignment, Shard};
 use halograph_graph::{Error, Silent};
 use halograph_kernels::keyed::Key;
@@ -82,7 +82,9 @@ fn one(base: &Base, folder: &Path, key: Key, tally: &mut Tally) -> Result<(), St
 
 fn read(base: &Base, out: &Path) -> Result<(), Error> {
     match &base.target {
-        Target::Import(format) => import(format, &base.source, out, &Options::default(), &Silent).map(|_| ()),
+        Target::Import(format) => {
+            import(format, &base.source, out, &ImportOptions::default(), &Silent).map(|_| ())
+        }
         Target::Shards => {
             Assignment::read(&base.folder.join("assignment.npy"), 34, 2)?;
             [0, 1]

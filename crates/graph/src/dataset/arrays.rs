@@ -16,7 +16,7 @@
 
 use half::f16;
 
-use super::check::{Arrays, Fault};
+use super::check::{Arrays, DatasetFault};
 use super::manifest::{Manifest, Metric, class_limit};
 use super::write::{Labels, lines};
 use super::{Dataset, FEAT, IDS, INDICES, INDPTR, LABEL, SPLIT, memory_place};
@@ -245,7 +245,7 @@ impl Dataset {
     }
 
     /// The error that `fault` is.
-    pub(super) fn refuse(&self, fault: Fault) -> Error {
+    pub(super) fn refuse(&self, fault: DatasetFault) -> Error {
         let place = format!("{}, {}", self.place(&fault.file), fault.position);
         let error = Error::input(place, fault.problem);
         match (&self.path, fault.file.as_str()) {

@@ -8,7 +8,7 @@ use std::path::Path;
 use rayon::prelude::*;
 
 use super::manifest::{MANIFEST, Manifest, Task};
-use super::{FEAT, IDS, INDICES, INDPTR, LABEL, Part, SPLIT, open_array, read_manifest, shapes, view};
+use super::{FEAT, IDS, INDICES, INDPTR, LABEL, SPLIT, Subset, open_array, read_manifest, shapes, view};
 use crate::build::one_way_edge;
 use crate::csr::CsrView;
 use crate::error::{Error, Result};
@@ -17,7 +17,7 @@ use crate::progress::{Progress, Unit};
 
 /// One kind of thing that is wrong in one file.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Fault {
+pub struct DatasetFault {
     /// File it is in.
     pub file: String,
     /// Where the first one is: element, node, row; empty if the whole file is meant.
@@ -28,7 +28,7 @@ pub struct Fault {
     pub count: u64,
 }
 
-impl std::fmt::Display for Fault {
+impl std::fmt::Display for DatasetFault {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         f.write_str(&self.file)?;
         if !self.position.is_empty() {
@@ -43,7 +43,7 @@ impl std::fmt::Display for Fault {
 }
 
 /// Checks the directory `path`. An unreadable manifest is an error; everything else is a fault.
-pub fn check(path: &Path, progress: &dyn Progress) -> Result<(Manifest, Vec<Fault>)> {
+pub fn check(path: &Path, progress: &dyn Progress) -> Result<(Manifest, Vec<DatasetFault>)> {
     let manifest = read_manifest(path)?;
     let mut faults = digests(path, &manifest, progress)?;
     let mut open = |file: &str| {
@@ -74,7 +74,7 @@ pub(super) struct Arrays<'a> {
 
 impl Arrays<'_> {
     /// Looks at every element; returns all faults.
-    pub(super) fn faults(&self, manifest: &Manifest, progress: &dyn Progress) -> Result<Vec<Fault>> {
+    pub(super) fn faults(&self, manifest: &Manifest, progress: &dyn Progress) -> Result<Vec<DatasetFault>> {
         let mut faults = Vec::new();
         if let Some(indptr) = self.indptr {
             let broken = row_starts(view(indptr), manifest.edges);
@@ -96,12 +96,12 @@ impl Arrays<'_> {
     }
 }
 
-fn whole_file(file: &str, problem: impl Into<String>) -> Fault {
-    Fault { file: file.into(), position: String::new(), problem: problem.into(), count: 1 }
+fn whole_file(file: &str, problem: impl Into<String>) -> DatasetFault {
+    DatasetFault { file: file.into(), position: String::new(), problem: problem.into(), count: 1 }
 }
 
 /// What [`open_array`] refused, as a fault.
-fn open_fault(file: &str, error: Error) -> Fault {
+fn open_fault(file: &str, error: Error) -> DatasetFault {
     match error {
         Error::Input { problem, .. } => whole_file(file, problem),
         Error::Io { action, source, .. } => whole_file(file, format!("cannot {action}: {source}")),
@@ -114,17 +114,17 @@ fn first_of(
     file: &str,
     found: impl ParallelIterator<Item = usize>,
     describe: impl Fn(usize) -> (String, String),
-) -> Option<Fault> {
+) -> Option<DatasetFault> {
     let (first, count) =
         found.map(|at| (at, 1u64)).reduce(|| (usize::MAX, 0), |a, b| (a.0.min(b.0), a.1 + b.1));
     (count > 0).then(|| {
         let (position, problem) = describe(first);
-        Fault { file: file.into(), position, problem, count }
+        DatasetFault { file: file.into(), position, problem, count }
     })
 }
 
 /// Whether the files are, byte for byte, those that were written.
-fn digests(path: &Path, manifest: &Manifest, progress: &dyn Progress) -> Result<Vec<Fault>> {
+fn digests(path: &Path, manifest: &Manifest, progress: &dyn Progress) -> Result<Vec<DatasetFault>> {
     let mut faults = Vec::new();
     if manifest.fingerprint != manifest.compute_fingerprint() {
         faults.push(whole_file(
@@ -149,8 +149,8 @@ fn digests(path: &Path, manifest: &Manifest, progress: &dyn Progress) -> Result<
 }
 
 /// Faults of row starts: they begin at 0, never fall and end at the number of edges.
-pub(crate) fn row_starts(starts: &[u64], edges: u64) -> Vec<Fault> {
-    let fault = |at: usize, problem: String, count: u64| Fault {
+pub(crate) fn row_starts(starts: &[u64], edges: u64) -> Vec<DatasetFault> {
+    let fault = |at: usize, problem: String, count: u64| DatasetFault {
         file: INDPTR.into(),
         position: format!("element {at}"),
         problem,
@@ -172,7 +172,12 @@ pub(crate) fn row_starts(starts: &[u64], edges: u64) -> Vec<Fault> {
 }
 
 /// Faults inside rows: ids out of range, unsorted, repeated; an undirected edge stored one way only.
-fn rows(graph: CsrView, signed: bool, manifest: &Manifest, progress: &dyn Progress) -> Result<Vec<Fault>> {
+fn rows(
+    graph: CsrView,
+    signed: bool,
+    manifest: &Manifest,
+    progress: &dyn Progress,
+) -> Result<Vec<DatasetFault>> {
     let (n, ids) = (graph.nodes(), graph.indices);
     progress.begin("checking edges", None, Unit::Items);
     let node_of = |element: usize| graph.indptr.partition_point(|&start| start <= element as u64) - 1;
@@ -197,9 +202,9 @@ fn rows(graph: CsrView, signed: bool, manifest: &Manifest, progress: &dyn Progre
     let repeated =
         first_of(INDICES, pairs(|a, b| a == b), |i| (position(i), format!("repeated neighbour {}", ids[i])));
     progress.tick(0)?;
-    let mut faults: Vec<Fault> = [outside, unsorted, repeated].into_iter().flatten().collect();
+    let mut faults: Vec<DatasetFault> = [outside, unsorted, repeated].into_iter().flatten().collect();
     if faults.is_empty() && !manifest.directed {
-        faults.extend(one_way_edge(graph, progress)?.map(|(v, u)| Fault {
+        faults.extend(one_way_edge(graph, progress)?.map(|(v, u)| DatasetFault {
             position: format!("node {v}"),
             ..whole_file(
                 INDICES,
@@ -210,7 +215,7 @@ fn rows(graph: CsrView, signed: bool, manifest: &Manifest, progress: &dyn Progre
     Ok(faults)
 }
 
-fn features(feat: &Array, progress: &dyn Progress) -> Result<Option<Fault>> {
+fn features(feat: &Array, progress: &dyn Progress) -> Result<Option<DatasetFault>> {
     match feat.header.dtype {
         DType::F16 => non_finite(view::<half::f16>(feat), half::f16::to_f32, feat.cols(), progress),
         _ => non_finite(view::<f32>(feat), |x| x, feat.cols(), progress),
@@ -222,10 +227,10 @@ fn non_finite<T: Copy + Sync>(
     number: fn(T) -> f32,
     cols: usize,
     progress: &dyn Progress,
-) -> Result<Option<Fault>> {
+) -> Result<Option<DatasetFault>> {
     const STEP: usize = 1 << 24;
     progress.begin("checking features", Some(x.len() as u64), Unit::Items);
-    let mut found: Option<Fault> = None;
+    let mut found: Option<DatasetFault> = None;
     for (start, chunk) in x.chunks(STEP).enumerate().map(|(k, chunk)| (k * STEP, chunk)) {
         let bad = (0..chunk.len()).into_par_iter().filter(|&i| !number(chunk[i]).is_finite());
         let bad = first_of(FEAT, bad, |i| {
@@ -234,7 +239,7 @@ fn non_finite<T: Copy + Sync>(
             (position, format!("{} where features must be finite", number(chunk[i])))
         });
         found = match (found, bad) {
-            (Some(first), Some(more)) => Some(Fault { count: first.count + more.count, ..first }),
+            (Some(first), Some(more)) => Some(DatasetFault { count: first.count + more.count, ..first }),
             (first, more) => first.or(more),
         };
         progress.tick(chunk.len() as u64)?;
@@ -242,7 +247,7 @@ fn non_finite<T: Copy + Sync>(
     Ok(found)
 }
 
-fn labels(label: &Array, manifest: &Manifest) -> Option<Fault> {
+fn labels(label: &Array, manifest: &Manifest) -> Option<DatasetFault> {
     let classes = manifest.classes;
     match manifest.task {
         Task::SingleLabel => {
@@ -264,21 +269,21 @@ fn labels(label: &Array, manifest: &Manifest) -> Option<Fault> {
     }
 }
 
-fn parts(split: &[u8], label: Option<&Array>, manifest: &Manifest) -> Vec<Fault> {
+fn parts(split: &[u8], label: Option<&Array>, manifest: &Manifest) -> Vec<DatasetFault> {
     let all = || (0..split.len()).into_par_iter();
     let node = |v: usize| format!("node {v}");
-    let unknown = first_of(SPLIT, all().filter(|&v| split[v] > Part::Test as u8), |v| {
+    let unknown = first_of(SPLIT, all().filter(|&v| split[v] > Subset::Test as u8), |v| {
         (node(v), format!("part {} is none of 0 none, 1 train, 2 validation, 3 test", split[v]))
     });
     let unlabelled = label.filter(|_| manifest.task == Task::SingleLabel).and_then(|label| {
         let y: &[i64] = view(label);
-        let bad = all().filter(|&v| split[v] != Part::None as u8 && y[v] < 0);
+        let bad = all().filter(|&v| split[v] != Subset::None as u8 && y[v] < 0);
         first_of(SPLIT, bad, |v| (node(v), format!("part {} for a node without a label", split[v])))
     });
     unknown.into_iter().chain(unlabelled).collect()
 }
 
-fn ids(path: &Path, manifest: &Manifest) -> Result<Option<Fault>> {
+fn ids(path: &Path, manifest: &Manifest) -> Result<Option<DatasetFault>> {
     if !manifest.files.contains_key(IDS) {
         return Ok(None);
     }

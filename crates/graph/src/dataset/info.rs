@@ -2,13 +2,13 @@
 
 use rayon::prelude::*;
 
-use super::{Dataset, LabelView, Manifest, Part};
+use super::{Dataset, LabelView, Manifest, Subset};
 use crate::csr::CsrView;
 use crate::io::npy::DType;
 
 /// A description in numbers.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub struct Info {
+pub struct DatasetInfo {
     /// In-degrees.
     pub degrees: Degrees,
     /// How features are stored: `f32` or `f16`.
@@ -52,9 +52,9 @@ pub struct LabelCounts {
 }
 
 /// Describes `dataset`. Ids and labels must be in range ([`super::check()`]); those that are not are left out.
-pub fn info(dataset: &Dataset) -> Info {
+pub fn info(dataset: &Dataset) -> DatasetInfo {
     let labels = dataset.labels();
-    Info {
+    DatasetInfo {
         degrees: degrees(dataset.graph(), dataset.manifest.directed),
         feature_type: if dataset.features().header.dtype == DType::F16 { "f16" } else { "f32" },
         homophily: homophily(dataset.graph(), labels),
@@ -132,7 +132,7 @@ impl LabelCounts {
             }
         };
         for (v, &part) in split.iter().enumerate() {
-            let is_training = part == Part::Train as u8;
+            let is_training = part == Subset::Train as u8;
             let is_labelled = match labels {
                 LabelView::Single(y) => {
                     let class = usize::try_from(y[v]).ok().filter(|&class| class < classes);
@@ -191,7 +191,7 @@ const NAMED_CLASSES: usize = 8;
 
 fn split_counts(split: &[u8]) -> [u64; 4] {
     let mut counts = [0; 4];
-    split.iter().filter(|&&part| part <= Part::Test as u8).for_each(|&part| counts[part as usize] += 1);
+    split.iter().filter(|&&part| part <= Subset::Test as u8).for_each(|&part| counts[part as usize] += 1);
     counts
 }
 

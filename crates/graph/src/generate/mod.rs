@@ -66,7 +66,7 @@ pub struct Spec {
 
 /// What was made.
 #[derive(Debug, Clone, serde::Serialize)]
-pub struct Report {
+pub struct GenerateReport {
     /// The new dataset's manifest.
     pub manifest: Manifest,
     /// How the split came about.
@@ -80,7 +80,7 @@ pub fn make(
     target: &Path,
     overwrite: bool,
     progress: &dyn Progress,
-) -> Result<Report> {
+) -> Result<GenerateReport> {
     write::may_write(target, overwrite)?;
     spec.check()?;
     let blocks = Blocks::new(spec);
@@ -108,7 +108,7 @@ pub fn make(
         source: spec.command(),
     };
     let manifest = write::write(target, overwrite, &contents, progress)?;
-    Ok(Report { manifest, split: split_from })
+    Ok(GenerateReport { manifest, split: split_from })
 }
 
 /// Makes the graph alone.

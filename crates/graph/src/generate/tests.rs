@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::*;
 use crate::csr::CsrView;
-use crate::dataset::{Dataset, LabelView, Part};
+use crate::dataset::{Dataset, LabelView, Subset};
 use crate::progress::Silent;
 
 fn spec(preset: &str) -> Spec {
@@ -51,7 +51,7 @@ fn a_made_dataset_opens_and_says_how_it_was_made() {
     assert!(matches!(dataset.labels(), LabelView::Multi { classes: 8, .. }));
     assert!(dataset.manifest.source.starts_with("make --nodes 4000 --edges 48000 --features 32 --classes 8"));
     assert!(dataset.manifest.source.ends_with("--seed 0 --multi-label"));
-    let train = dataset.split().iter().filter(|&&part| part == Part::Train as u8).count();
+    let train = dataset.split().iter().filter(|&&part| part == Subset::Train as u8).count();
     assert_eq!(train, 2000);
     assert!(make(&spec, "mine", &target, false, &Silent).is_err(), "it exists");
 }
@@ -124,7 +124,7 @@ impl Task {
         let cols = self.spec.features;
         let mut centroids = vec![0.0; self.spec.classes * cols];
         let mut counts = vec![0; self.spec.classes];
-        for v in (0..self.spec.nodes).filter(|&v| self.split[v] == Part::Train as u8) {
+        for v in (0..self.spec.nodes).filter(|&v| self.split[v] == Subset::Train as u8) {
             let class = self.labels[v] as usize;
             counts[class] += 1;
             let sum = &mut centroids[class * cols..][..cols];
@@ -134,7 +134,7 @@ impl Task {
             centroid.iter_mut().for_each(|c| *c /= n.max(1) as f32);
         }
         let test: Vec<usize> =
-            (0..self.spec.nodes).filter(|&v| self.split[v] == Part::Test as u8).take(20_000).collect();
+            (0..self.spec.nodes).filter(|&v| self.split[v] == Subset::Test as u8).take(20_000).collect();
         let right = |&&v: &&usize| nearest(&centroids, &x[v * cols..][..cols]) == self.labels[v] as usize;
         test.par_iter().filter(right).count() as f64 / test.len() as f64
     }

@@ -1,7 +1,7 @@
 //! What array-based formats share: edges, features, labels and splits out of [`Array`]s.
 
 use crate::build::{self, EdgeSource};
-use crate::dataset::Part;
+use crate::dataset::Subset;
 use crate::dataset::write::{FeatureSource, Labels};
 use crate::error::{Error, Result};
 use crate::io::npy::Array;
@@ -280,7 +280,7 @@ pub(super) fn flags(array: &Array) -> Result<Labels> {
     Ok(Labels::Multi { classes, flags })
 }
 
-/// A ready split: numbers of [`Part`], one a node.
+/// A ready split: numbers of [`Subset`], one a node.
 pub(super) fn parts(array: &Array) -> Result<Vec<u8>> {
     let part = |(v, &x): (usize, &i64)| {
         u8::try_from(x)
@@ -304,7 +304,7 @@ pub(super) fn masks(
     // Made only once a mask of that length was seen: until then the number of nodes may be a mere claim.
     let mut split = Vec::new();
     for (mask, (part, what)) in
-        masks.iter().zip([(Part::Train, "training"), (Part::Val, "validation"), (Part::Test, "test")])
+        masks.iter().zip([(Subset::Train, "training"), (Subset::Val, "validation"), (Subset::Test, "test")])
     {
         let mask = mask.as_ref().ok_or_else(|| {
             let there = masks.iter().flatten().next().map_or("", |m| &m.name);
@@ -312,9 +312,9 @@ pub(super) fn masks(
         })?;
         let index = if several && mask.header.shape.len() == 1 { 0 } else { index };
         let members = mask_members(mask, nodes, index)?;
-        split.resize(nodes, Part::None as u8);
+        split.resize(nodes, Subset::None as u8);
         for v in members {
-            if split[v] != Part::None as u8 {
+            if split[v] != Subset::None as u8 {
                 return Err(Error::input(
                     format!("{}, node {v}", mask.name),
                     "a node in two parts of the split",

@@ -18,7 +18,7 @@ use super::class_map;
 use super::npz::{row_count, square};
 use super::{RawGraph, name_of};
 use crate::build::{EdgeInput, Rows};
-use crate::dataset::Part;
+use crate::dataset::Subset;
 use crate::error::{Error, IoContext, Result};
 use crate::io::npy::{self, Array};
 use crate::io::npz::Npz;
@@ -67,16 +67,16 @@ struct Roles {
 fn roles(path: &Path, nodes: usize) -> Result<Vec<u8>> {
     let roles: Roles = serde_json::from_slice(&npy::map(path)?)
         .map_err(|e| Error::input(path.display(), format!("not lists of node ids tr, va and te: {e}")))?;
-    let mut split = vec![Part::None as u8; nodes];
+    let mut split = vec![Subset::None as u8; nodes];
     for (list, part, ids) in
-        [("tr", Part::Train, roles.tr), ("va", Part::Val, roles.va), ("te", Part::Test, roles.te)]
+        [("tr", Subset::Train, roles.tr), ("va", Subset::Val, roles.va), ("te", Subset::Test, roles.te)]
     {
         for (k, id) in ids.into_iter().enumerate() {
             let place = || format!("{}, {list}, element {k}", path.display());
             let slot = usize::try_from(id).ok().and_then(|v| split.get_mut(v));
             let slot = slot
                 .ok_or_else(|| Error::input(place(), format!("node id {id} in a graph of {nodes} nodes")))?;
-            if *slot != Part::None as u8 {
+            if *slot != Subset::None as u8 {
                 return Err(Error::input(place(), format!("node {id} has a role already")));
             }
             *slot = part as u8;
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
     use crate::Dataset;
     use crate::dataset::{LabelView, Task};
-    use crate::import::{Format, Options, Report, import};
+    use crate::import::{ImportFormat, ImportOptions, ImportReport, import};
     use crate::io::npz::tests::{archive, list, matrix, npy};
     use crate::progress::Silent;
 
@@ -120,11 +120,11 @@ mod tests {
         ]
     }
 
-    fn imported(files: &Files) -> Result<(Report, Dataset, tempfile::TempDir)> {
+    fn imported(files: &Files) -> Result<(ImportReport, Dataset, tempfile::TempDir)> {
         let dir = tempfile::tempdir().unwrap();
         files.iter().for_each(|(name, data)| std::fs::write(dir.path().join(name), data).unwrap());
         let out = dir.path().join("out");
-        let report = import(&Format::GraphSaint, dir.path(), &out, &Options::default(), &Silent)?;
+        let report = import(&ImportFormat::GraphSaint, dir.path(), &out, &ImportOptions::default(), &Silent)?;
         let dataset = Dataset::open(&out)?;
         Ok((report, dataset, dir))
     }

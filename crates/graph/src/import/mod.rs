@@ -25,7 +25,7 @@ pub use table::panic_expected;
 
 use crate::build::{self, EdgeCounts, EdgeInput, EdgeOptions};
 use crate::csr::Csr;
-use crate::dataset::Part;
+use crate::dataset::Subset;
 use crate::dataset::manifest::{Manifest, Metric, class_limit};
 use crate::dataset::write::{self, Contents, FeatureSource, FeatureType, Labels};
 use crate::error::{Error, Result};
@@ -34,7 +34,7 @@ use crate::subgraph;
 
 /// The formats we read, each with what only it may be told.
 #[derive(Debug, Clone)]
-pub enum Format {
+pub enum ImportFormat {
     /// A folder of plain arrays.
     Npy {
         /// Number of the split to take where masks hold several; by default the first.
@@ -61,28 +61,28 @@ pub enum Format {
     Parquet(TableSpec),
 }
 
-impl Format {
+impl ImportFormat {
     /// The name on the command line and in manifests.
     pub fn name(&self) -> &'static str {
         match self {
-            Format::Npy { .. } => "npy",
-            Format::Planetoid => "planetoid",
-            Format::Npz { .. } => "npz",
-            Format::GraphSaint => "graphsaint",
-            Format::Ogb { .. } => "ogb",
-            Format::Csv(..) => "csv",
+            ImportFormat::Npy { .. } => "npy",
+            ImportFormat::Planetoid => "planetoid",
+            ImportFormat::Npz { .. } => "npz",
+            ImportFormat::GraphSaint => "graphsaint",
+            ImportFormat::Ogb { .. } => "ogb",
+            ImportFormat::Csv(..) => "csv",
             #[cfg(feature = "parquet")]
-            Format::Parquet(_) => "parquet",
+            ImportFormat::Parquet(_) => "parquet",
         }
     }
 
     /// The flag that chooses one of several splits in the files, if it was given.
     fn split_flag(&self) -> Option<String> {
         match self {
-            Format::Npy { split_index } | Format::Npz { split_index } => {
+            ImportFormat::Npy { split_index } | ImportFormat::Npz { split_index } => {
                 split_index.map(|index| format!("--split-index {index}"))
             }
-            Format::Ogb { scheme } => scheme.as_ref().map(|scheme| format!("--scheme {scheme}")),
+            ImportFormat::Ogb { scheme } => scheme.as_ref().map(|scheme| format!("--scheme {scheme}")),
             _ => None,
         }
     }
@@ -90,21 +90,21 @@ impl Format {
     /// Opens `source` and describes what is there.
     fn read(&self, source: &Path, progress: &dyn Progress) -> Result<RawGraph> {
         match self {
-            Format::Npy { split_index } => npy::read(source, *split_index),
-            Format::Planetoid => planetoid::read(source),
-            Format::Npz { split_index } => npz::read(source, *split_index),
-            Format::GraphSaint => graphsaint::read(source),
-            Format::Ogb { scheme } => ogb::read(source, scheme.as_deref(), progress),
-            Format::Csv(spec, dialect) => table::csv::read(source, spec, *dialect, progress),
+            ImportFormat::Npy { split_index } => npy::read(source, *split_index),
+            ImportFormat::Planetoid => planetoid::read(source),
+            ImportFormat::Npz { split_index } => npz::read(source, *split_index),
+            ImportFormat::GraphSaint => graphsaint::read(source),
+            ImportFormat::Ogb { scheme } => ogb::read(source, scheme.as_deref(), progress),
+            ImportFormat::Csv(spec, dialect) => table::csv::read(source, spec, *dialect, progress),
             #[cfg(feature = "parquet")]
-            Format::Parquet(spec) => table::parquet::read(source, spec, progress),
+            ImportFormat::Parquet(spec) => table::parquet::read(source, spec, progress),
         }
     }
 }
 
 /// What the user may choose.
 #[derive(Debug, Clone, Default)]
-pub struct Options {
+pub struct ImportOptions {
     /// What to keep of the edges.
     pub edges: EdgeOptions,
     /// Keep only the largest connected component.
@@ -168,7 +168,7 @@ impl RawGraph {
 
 /// What an import did.
 #[derive(Debug, Clone, serde::Serialize)]
-pub struct Report {
+pub struct ImportReport {
     /// The new dataset's manifest.
     pub manifest: Manifest,
     /// What happened to the edges.
@@ -183,22 +183,22 @@ pub struct Report {
 
 /// Imports `source` as the dataset directory `target`.
 pub fn import(
-    format: &Format,
+    format: &ImportFormat,
     source: &Path,
     target: &Path,
-    options: &Options,
+    options: &ImportOptions,
     progress: &dyn Progress,
-) -> Result<Report> {
+) -> Result<ImportReport> {
     write::may_write(target, options.overwrite)?;
     let raw = format.read(source, progress)?;
     check_split_flag(format, &raw, options.split)?;
-    let manifest = if matches!(format, Format::Npy { .. }) { npy::manifest(source)? } else { None };
+    let manifest = if matches!(format, ImportFormat::Npy { .. }) { npy::manifest(source)? } else { None };
     let options = manifest.map_or_else(|| options.clone(), |manifest| options.following(&manifest));
     finish(format, raw, target, &options, progress)
 }
 
 /// Refuses to ignore a flag that chooses one of several splits in the files.
-fn check_split_flag(format: &Format, raw: &RawGraph, rule: SplitRule) -> Result<()> {
+fn check_split_flag(format: &ImportFormat, raw: &RawGraph, rule: SplitRule) -> Result<()> {
     let Some(flag) = format.split_flag() else { return Ok(()) };
     if raw.split.is_none() {
         return Err(Error::input(flag, "the files hold no split to choose")
@@ -211,11 +211,11 @@ fn check_split_flag(format: &Format, raw: &RawGraph, rule: SplitRule) -> Result<
     Ok(())
 }
 
-impl Options {
+impl ImportOptions {
     /// The same options for files that were a dataset already: what it is stays as it is.
-    fn following(&self, manifest: &Manifest) -> Options {
+    fn following(&self, manifest: &Manifest) -> ImportOptions {
         let edges = EdgeOptions { directed: self.edges.directed || manifest.directed, keep_self_loops: true };
-        Options { edges, metric: self.metric.or(Some(manifest.metric)), ..self.clone() }
+        ImportOptions { edges, metric: self.metric.or(Some(manifest.metric)), ..self.clone() }
     }
 
     /// The flags that shaped the result.
@@ -232,12 +232,12 @@ impl Options {
 
 /// The part of an import that does not depend on the format.
 fn finish(
-    format: &Format,
+    format: &ImportFormat,
     raw: RawGraph,
     target: &Path,
-    options: &Options,
+    options: &ImportOptions,
     progress: &dyn Progress,
-) -> Result<Report> {
+) -> Result<ImportReport> {
     let classes = count_classes(&raw)?;
     if raw.features.cols() == 0 {
         return Err(Error::input(raw.features.place(0, 0), "features without a column")
@@ -272,11 +272,11 @@ fn finish(
         source: format!("{}; split: {split_from}", command(format, options)),
     };
     let manifest = write::write(target, options.overwrite, &contents, progress)?;
-    Ok(Report { manifest, edges, nodes_dropped: raw.nodes - nodes, split: split_from, notes })
+    Ok(ImportReport { manifest, edges, nodes_dropped: raw.nodes - nodes, split: split_from, notes })
 }
 
 /// The command that makes this dataset, without the paths.
-fn command(format: &Format, options: &Options) -> String {
+fn command(format: &ImportFormat, options: &ImportOptions) -> String {
     let split = format.split_flag().map_or(String::new(), |flag| format!(" {flag}"));
     format!("import {}{split}{}", format.name(), options.flags())
 }
@@ -286,9 +286,9 @@ fn drop_unlabelled(split: &mut [u8], labels: &Labels) -> Option<String> {
     let Labels::Single(labels) = labels else { return None };
     let mut dropped = 0;
     for (part, _) in
-        split.iter_mut().zip(labels).filter(|(part, label)| **part != Part::None as u8 && **label < 0)
+        split.iter_mut().zip(labels).filter(|(part, label)| **part != Subset::None as u8 && **label < 0)
     {
-        *part = Part::None as u8;
+        *part = Subset::None as u8;
         dropped += 1;
     }
     (dropped > 0).then(|| format!("{dropped} nodes of the split have no label and were taken out of it"))
@@ -296,7 +296,7 @@ fn drop_unlabelled(split: &mut [u8], labels: &Labels) -> Option<String> {
 
 /// A split without training, validation or test nodes is allowed, but rarely meant.
 fn empty_parts(split: &[u8]) -> Option<String> {
-    let parts = [(Part::Train, "training"), (Part::Val, "validation"), (Part::Test, "test")];
+    let parts = [(Subset::Train, "training"), (Subset::Val, "validation"), (Subset::Test, "test")];
     let missing: Vec<&str> =
         parts.iter().filter(|(part, _)| !split.contains(&(*part as u8))).map(|(_, name)| *name).collect();
     (!missing.is_empty()).then(|| format!("the split has no {} nodes", missing.join(", no ")))

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
     use crate::Dataset;
     use crate::dataset::{LabelView, Metric};
-    use crate::import::{Format, Options, Report, SplitRule, import};
+    use crate::import::{ImportFormat, ImportOptions, ImportReport, SplitRule, import};
     use crate::io::npz::tests::{archive, list, matrix, npy};
     use crate::progress::Silent;
 
@@ -172,20 +172,23 @@ mod tests {
         members: &[(&str, Vec<u8>)],
         method: CompressionMethod,
         split_index: impl Into<Option<usize>>,
-        options: Options,
-    ) -> Result<(Report, Dataset, tempfile::TempDir)> {
+        options: ImportOptions,
+    ) -> Result<(ImportReport, Dataset, tempfile::TempDir)> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("toy.npz");
         std::fs::write(&path, archive(members, method)).unwrap();
         let out = dir.path().join("out");
         let report =
-            import(&Format::Npz { split_index: split_index.into() }, &path, &out, &options, &Silent)?;
+            import(&ImportFormat::Npz { split_index: split_index.into() }, &path, &out, &options, &Silent)?;
         let dataset = Dataset::open(&out)?;
         Ok((report, dataset, dir))
     }
 
     fn fails(members: &[(&str, Vec<u8>)]) -> String {
-        imported(members, CompressionMethod::Stored, None, Options::default()).err().unwrap().to_string()
+        imported(members, CompressionMethod::Stored, None, ImportOptions::default())
+            .err()
+            .unwrap()
+            .to_string()
     }
 
     fn with(mut members: Members, name: &'static str, data: Vec<u8>) -> Members {
@@ -217,7 +220,7 @@ mod tests {
     fn the_benchmark_layout_is_read() {
         for method in [CompressionMethod::Stored, CompressionMethod::Deflated] {
             let (report, dataset, _dir) =
-                imported(&benchmark_members(), method, None, Options::default()).unwrap();
+                imported(&benchmark_members(), method, None, ImportOptions::default()).unwrap();
             assert_eq!(dataset.graph().indices, [1, 2, 0, 0]);
             assert_eq!(features(&dataset), [0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 2.5, 0.0, 0.0]);
             assert!(matches!(dataset.labels(), LabelView::Single([1, 0, 1])));
@@ -229,7 +232,7 @@ mod tests {
     #[test]
     fn directed_rows_are_sources() {
         let edges = crate::build::EdgeOptions { directed: true, keep_self_loops: false };
-        let options = Options { edges, ..Options::default() };
+        let options = ImportOptions { edges, ..ImportOptions::default() };
         let (_, dataset, _dir) =
             imported(&benchmark_members(), CompressionMethod::Stored, None, options).unwrap();
         assert_eq!(dataset.graph().indptr, [0, 0, 1, 2]);
@@ -250,7 +253,7 @@ mod tests {
         };
         let members: Members = benchmark_members().into_iter().map(|(n, d)| (old(n), d)).collect();
         let (_, dataset, _dir) =
-            imported(&members, CompressionMethod::Stored, None, Options::default()).unwrap();
+            imported(&members, CompressionMethod::Stored, None, ImportOptions::default()).unwrap();
         assert_eq!(features(&dataset)[6], 2.5);
     }
 
@@ -260,7 +263,7 @@ mod tests {
         let dense = npy("<f8", true, "(3, 2)", bytemuck::cast_slice(&numbers));
         let members = with(benchmark_members(), "attr_matrix", dense);
         let (_, dataset, _dir) =
-            imported(&members, CompressionMethod::Deflated, None, Options::default()).unwrap();
+            imported(&members, CompressionMethod::Deflated, None, ImportOptions::default()).unwrap();
         assert_eq!(features(&dataset), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     }
 
@@ -269,7 +272,7 @@ mod tests {
         let utf32: Vec<u8> = "abxy".chars().flat_map(|c| (c as u32).to_le_bytes()).collect();
         let run = |descr: &str, shape: &str, data: &[u8]| {
             let members = with(benchmark_members(), "class_names", npy(descr, false, shape, data));
-            imported(&members, CompressionMethod::Stored, None, Options::default()).unwrap().0
+            imported(&members, CompressionMethod::Stored, None, ImportOptions::default()).unwrap().0
         };
         let report = run("<U2", "(2,)", &utf32);
         assert_eq!(report.manifest.class_names, ["ab", "xy"]);
@@ -323,12 +326,13 @@ mod tests {
         for (index, expected) in [(0, [1, 2, 3, 3]), (1, [3, 2, 1, 1])] {
             let members = heterophilous_members();
             let (report, dataset, _dir) =
-                imported(&members, CompressionMethod::Deflated, index, Options::default()).unwrap();
+                imported(&members, CompressionMethod::Deflated, index, ImportOptions::default()).unwrap();
             assert_eq!(dataset.split(), expected);
             assert_eq!(dataset.graph().indices, [1, 0, 2, 1, 3, 2]);
             assert_eq!(report.split, "as given");
         }
-        let result = imported(&heterophilous_members(), CompressionMethod::Stored, 2, Options::default());
+        let result =
+            imported(&heterophilous_members(), CompressionMethod::Stored, 2, ImportOptions::default());
         assert!(result.err().unwrap().to_string().contains("--split-index"));
     }
 
@@ -336,7 +340,8 @@ mod tests {
     fn the_number_of_the_split_is_recorded() {
         let source = |index: Option<usize>| {
             let members = heterophilous_members();
-            let made = imported(&members, CompressionMethod::Stored, index, Options::default()).unwrap();
+            let made =
+                imported(&members, CompressionMethod::Stored, index, ImportOptions::default()).unwrap();
             made.1.manifest.source
         };
         assert_eq!(source(Some(1)), "import npz --split-index 1; split: as given");
@@ -346,7 +351,7 @@ mod tests {
     #[test]
     fn a_number_of_a_split_that_would_be_ignored_is_refused() {
         let refused = |members: &Members, split: SplitRule| {
-            let options = Options { split, ..Options::default() };
+            let options = ImportOptions { split, ..ImportOptions::default() };
             imported(members, CompressionMethod::Stored, 1, options).err().unwrap().to_string()
         };
         let without_masks = refused(&benchmark_members(), SplitRule::Auto);
@@ -365,24 +370,24 @@ mod tests {
         members.push(masks("test_masks", "(4,)", &[0, 0, 1, 1]));
         for (index, expected) in [(0, [1, 2, 3, 3]), (1, [2, 1, 3, 3])] {
             let (_, dataset, _dir) =
-                imported(&members, CompressionMethod::Stored, index, Options::default()).unwrap();
+                imported(&members, CompressionMethod::Stored, index, ImportOptions::default()).unwrap();
             assert_eq!(dataset.split(), expected);
         }
-        assert!(imported(&members, CompressionMethod::Stored, 2, Options::default()).is_err());
+        assert!(imported(&members, CompressionMethod::Stored, 2, ImportOptions::default()).is_err());
         members.truncate(3);
         for (name, data) in
             [("train_masks", [1, 0, 0, 0]), ("val_masks", [0, 1, 0, 0]), ("test_masks", [0, 0, 1, 1])]
         {
             members.push(masks(name, "(4,)", &data));
         }
-        assert!(imported(&members, CompressionMethod::Stored, 1, Options::default()).is_err());
+        assert!(imported(&members, CompressionMethod::Stored, 1, ImportOptions::default()).is_err());
     }
 
     #[test]
     fn two_edges_are_two_edges() {
         let members = with(heterophilous_members(), "edges", matrix(2, 2, &[0i32, 1, 2, 3]));
         let (_, dataset, _dir) =
-            imported(&members, CompressionMethod::Stored, None, Options::default()).unwrap();
+            imported(&members, CompressionMethod::Stored, None, ImportOptions::default()).unwrap();
         assert_eq!(dataset.graph().indices, [1, 0, 3, 2]);
     }
 
@@ -396,7 +401,7 @@ mod tests {
 
     #[test]
     fn auc_is_for_two_classes() {
-        let options = || Options { metric: Some(Metric::Auc), ..Options::default() };
+        let options = || ImportOptions { metric: Some(Metric::Auc), ..ImportOptions::default() };
         let two = heterophilous_members();
         let (report, ..) = imported(&two, CompressionMethod::Stored, None, options()).unwrap();
         assert_eq!(report.manifest.metric, Metric::Auc);

@@ -19,7 +19,7 @@ use super::table::streams::{Features, visit_pairs};
 use super::table::{Cell, Rows, Table};
 use super::{RawGraph, name_of};
 use crate::build::{EdgeInput, EdgeSource, MAX_NODES};
-use crate::dataset::Part;
+use crate::dataset::Subset;
 use crate::error::{Error, IoContext, Result};
 use crate::progress::{Progress, Unit};
 
@@ -202,14 +202,14 @@ fn read_split(source: &Path, scheme: Option<&str>, nodes: usize) -> Result<Optio
         return Ok(None);
     }
     let folder = folder.join(choose_scheme(&folder, scheme)?);
-    let mut split = vec![Part::None as u8; nodes];
-    for (stem, part) in [("train", Part::Train), ("valid", Part::Val), ("test", Part::Test)] {
+    let mut split = vec![Subset::None as u8; nodes];
+    for (stem, part) in [("train", Subset::Train), ("valid", Subset::Val), ("test", Subset::Test)] {
         let table = open(&folder, stem)?;
         let mut rows = table.open(&[0])?;
         while rows.advance()? {
             let id = whole(&*rows, 0)?;
             let problem = match usize::try_from(id).ok().and_then(|id| split.get_mut(id)) {
-                Some(of) if *of == Part::None as u8 => {
+                Some(of) if *of == Subset::None as u8 => {
                     *of = part as u8;
                     continue;
                 }
@@ -247,7 +247,7 @@ fn choose_scheme(folder: &Path, wanted: Option<&str>) -> Result<String> {
 mod tests {
     use std::fs;
 
-    use super::super::{Format, Options, Report, import};
+    use super::super::{ImportFormat, ImportOptions, ImportReport, import};
     use super::*;
     use crate::dataset::{Dataset, LabelView};
     use crate::progress::Silent;
@@ -279,10 +279,10 @@ mod tests {
             fs::write(path, text).unwrap();
         }
 
-        fn import(&self, scheme: Option<&str>) -> Result<(Report, Dataset)> {
+        fn import(&self, scheme: Option<&str>) -> Result<(ImportReport, Dataset)> {
             let out = self.0.path().join("out");
-            let format = Format::Ogb { scheme: scheme.map(String::from) };
-            let options = Options { overwrite: true, ..Options::default() };
+            let format = ImportFormat::Ogb { scheme: scheme.map(String::from) };
+            let options = ImportOptions { overwrite: true, ..ImportOptions::default() };
             let report = import(&format, &self.0.path().join("in"), &out, &options, &Silent)?;
             Ok((report, Dataset::open(&out)?))
         }

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use super::RawGraph;
 use super::arrays::{self, SparseFeatures};
 use crate::build::EdgeInput;
-use crate::dataset::Part;
+use crate::dataset::Subset;
 use crate::dataset::write::{FeatureSource, Labels};
 use crate::error::{Error, IoContext, Result};
 use crate::io::npy::Array;
@@ -51,10 +51,10 @@ pub(super) fn read(source: &Path) -> Result<RawGraph> {
     for (&v, label) in test.iter().zip(family.labels("ty", tx.rows())?) {
         labels[v] = label;
     }
-    let mut split = vec![Part::None as u8; nodes];
-    split[..train].fill(Part::Train as u8);
-    split[train..known.min(train + VALIDATION)].fill(Part::Val as u8);
-    test.iter().for_each(|&v| split[v] = Part::Test as u8);
+    let mut split = vec![Subset::None as u8; nodes];
+    split[..train].fill(Subset::Train as u8);
+    split[train..known.min(train + VALIDATION)].fill(Subset::Val as u8);
+    test.iter().for_each(|&v| split[v] = Subset::Test as u8);
     let mut test_rows = vec![None; nodes - known];
     test.iter().enumerate().for_each(|(row, &v)| test_rows[v - known] = Some(row));
     let orphans = test_rows.iter().filter(|row| row.is_none()).count();
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
     use crate::Dataset;
     use crate::dataset::LabelView;
-    use crate::import::{Format, Options, Report, import};
+    use crate::import::{ImportFormat, ImportOptions, ImportReport, import};
     use crate::progress::Silent;
 
     fn int(n: i32) -> Vec<u8> {
@@ -312,11 +312,11 @@ mod tests {
         }
     }
 
-    fn imported(files: &Files) -> Result<(Report, Dataset, tempfile::TempDir)> {
+    fn imported(files: &Files) -> Result<(ImportReport, Dataset, tempfile::TempDir)> {
         let dir = tempfile::tempdir().unwrap();
         save(dir.path(), "toy", files);
         let out = dir.path().join("out");
-        let report = import(&Format::Planetoid, dir.path(), &out, &Options::default(), &Silent)?;
+        let report = import(&ImportFormat::Planetoid, dir.path(), &out, &ImportOptions::default(), &Silent)?;
         let dataset = Dataset::open(&out)?;
         Ok((report, dataset, dir))
     }

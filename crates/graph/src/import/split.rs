@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use halograph_kernels::keyed::Key;
 
-use crate::dataset::Part;
+use crate::dataset::Subset;
 use crate::dataset::write::Labels;
 use crate::error::{Error, Result};
 
@@ -109,7 +109,7 @@ fn check(split: &[u8], nodes: usize) -> Result<()> {
     if split.len() != nodes {
         return Err(Error::input("split", format!("{} entries for {nodes} nodes", split.len())));
     }
-    match split.iter().position(|&part| part > Part::Test as u8) {
+    match split.iter().position(|&part| part > Subset::Test as u8) {
         None => Ok(()),
         Some(v) => Err(Error::input(format!("split, node {v}"), format!("{} is no part", split[v]))
             .help("parts are 0 none, 1 train, 2 validation, 3 test")),
@@ -126,18 +126,18 @@ fn shuffled(mut nodes: Vec<u32>, seed: u64) -> Vec<u32> {
 fn assign(split: &mut [u8], order: &[u32], train: usize, val: usize) {
     for (i, &v) in order.iter().enumerate() {
         let part = if i < train {
-            Part::Train
+            Subset::Train
         } else if i < train.saturating_add(val) {
-            Part::Val
+            Subset::Val
         } else {
-            Part::Test
+            Subset::Test
         };
         split[v as usize] = part as u8;
     }
 }
 
 fn per_class(labels: &[i64], train: usize, val: usize, seed: u64) -> Vec<u8> {
-    let mut split = vec![Part::None as u8; labels.len()];
+    let mut split = vec![Subset::None as u8; labels.len()];
     let labelled = (0..labels.len() as u32).filter(|&v| labels[v as usize] >= 0).collect();
     let mut order = shuffled(labelled, seed);
     order.sort_by_key(|&v| labels[v as usize]);
@@ -152,7 +152,7 @@ fn fraction(labels: &Labels, nodes: usize, train: f64, val: f64, seed: u64) -> V
         Labels::Single(labels) => labels[*v as usize] >= 0,
         Labels::Multi { .. } => true,
     };
-    let mut split = vec![Part::None as u8; nodes];
+    let mut split = vec![Subset::None as u8; nodes];
     let order = shuffled((0..nodes as u32).filter(labelled).collect(), seed);
     let share = |x: f64| (x * order.len() as f64).round() as usize;
     assign(&mut split, &order, share(train), share(train + val) - share(train));
@@ -163,7 +163,7 @@ fn fraction(labels: &Labels, nodes: usize, train: f64, val: f64, seed: u64) -> V
 mod tests {
     use super::*;
 
-    fn count(split: &[u8], part: Part) -> usize {
+    fn count(split: &[u8], part: Subset) -> usize {
         split.iter().filter(|&&p| p == part as u8).count()
     }
 
@@ -184,9 +184,9 @@ mod tests {
         let split = per_class(&labels, 20, 30, 1);
         for class in 0..3 {
             let of = |part| (0..400).filter(|&v| labels[v] == class && split[v] == part as u8).count();
-            assert_eq!((of(Part::Train), of(Part::Val), of(Part::Test)), (20, 30, 50));
+            assert_eq!((of(Subset::Train), of(Subset::Val), of(Subset::Test)), (20, 30, 50));
         }
-        assert_eq!(count(&split, Part::None), 100);
+        assert_eq!(count(&split, Subset::None), 100);
         assert_eq!(split, per_class(&labels, 20, 30, 1));
         assert_ne!(split, per_class(&labels, 20, 30, 2));
     }
@@ -200,7 +200,7 @@ mod tests {
     fn fractions_cover_everybody() {
         let split = fraction(&Labels::Multi { classes: 1, flags: vec![0; 10] }, 10, 0.6, 0.2, 3);
         assert_eq!(
-            (count(&split, Part::Train), count(&split, Part::Val), count(&split, Part::Test)),
+            (count(&split, Subset::Train), count(&split, Subset::Val), count(&split, Subset::Test)),
             (6, 2, 2)
         );
     }

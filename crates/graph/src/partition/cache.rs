@@ -9,13 +9,13 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::assign::{Assignment, Method, Origin, Recipe};
+use super::assign::{Assignment, Method, Origin, PartitionSpec};
 use crate::dataset::Dataset;
 use crate::error::Result;
 use crate::io::npy::{self, Array, FileRecord, Writer};
 use crate::progress::Progress;
 
-/// Changes when the same recipe gives another assignment.
+/// Changes when the same spec gives another assignment.
 const VERSION: u32 = 1;
 
 /// What a kept assignment was made for.
@@ -31,71 +31,75 @@ struct Note {
     file: FileRecord,
 }
 
-/// The assignment of `dataset`'s vertices that `recipe` makes: the one kept beside the data if there is one, else a new
+/// The assignment of `dataset`'s vertices that `spec` makes: the one kept beside the data if there is one, else a new
 /// one, which is kept if that is possible.
-pub fn assignment_for(dataset: &Dataset, recipe: &Recipe, progress: &dyn Progress) -> Result<Assignment> {
+pub fn assignment_for(
+    dataset: &Dataset,
+    spec: &PartitionSpec,
+    progress: &dyn Progress,
+) -> Result<Assignment> {
     // Made faster than read.
-    if recipe.method == Method::Random {
-        return recipe.make(dataset, progress);
+    if spec.method == Method::Random {
+        return spec.assign(dataset, progress);
     }
-    if let Some(kept) = kept(dataset, recipe) {
+    if let Some(kept) = load(dataset, spec) {
         return Ok(kept);
     }
-    let made = recipe.make(dataset, progress)?;
-    keep(dataset, recipe, &made);
+    let made = spec.assign(dataset, progress)?;
+    store(dataset, spec, &made);
     Ok(made)
 }
 
-/// Writes what `recipe` made of `dataset` beside it, if that is worth it and possible. A dataset in memory keeps nothing.
-pub fn keep(dataset: &Dataset, recipe: &Recipe, assignment: &Assignment) {
-    if let (Some(folder), true) = (dataset.path(), recipe.method != Method::Random) {
+/// Writes what `spec` made of `dataset` beside it, if that is worth it and possible. A dataset in memory keeps nothing.
+pub fn store(dataset: &Dataset, spec: &PartitionSpec, assignment: &Assignment) {
+    if let (Some(folder), true) = (dataset.path(), spec.method != Method::Random) {
         // Without it the next run takes longer: no reason to fail.
-        let _ = save(folder, dataset, recipe, assignment);
+        let _ = save(folder, dataset, spec, assignment);
     }
 }
 
-fn note(dataset: &Dataset, recipe: &Recipe, file: FileRecord) -> Note {
+fn note(dataset: &Dataset, spec: &PartitionSpec, file: FileRecord) -> Note {
     Note {
         version: VERSION,
         fingerprint: dataset.manifest.fingerprint.clone(),
-        parts: recipe.parts,
-        origin: Origin::from(recipe),
+        parts: spec.parts,
+        origin: Origin::from(spec),
         file,
     }
 }
 
 /// The common part of both names.
-fn stem(recipe: &Recipe) -> String {
-    let Origin { method, objective, .. } = Origin::from(recipe);
+fn stem(spec: &PartitionSpec) -> String {
+    let Origin { method, objective, .. } = Origin::from(spec);
     let objective = objective.map_or(String::new(), |objective| format!("-{objective}"));
-    format!("partition-{method}{objective}-{}", recipe.parts)
+    format!("partition-{method}{objective}-{}", spec.parts)
 }
 
-/// The assignment kept beside `dataset` for just this recipe, if there is one.
-pub fn kept(dataset: &Dataset, recipe: &Recipe) -> Option<Assignment> {
+/// The assignment kept beside `dataset` for just this spec, if there is one.
+pub fn load(dataset: &Dataset, spec: &PartitionSpec) -> Option<Assignment> {
     let folder = dataset.path()?;
-    let path = |kind: &str| folder.join(format!("{}.{kind}", stem(recipe)));
+    let path = |kind: &str| folder.join(format!("{}.{kind}", stem(spec)));
     let found: Note = serde_json::from_str(&fs::read_to_string(path("json")).ok()?).ok()?;
     let digest = blake3::hash(&npy::map(&path("npy")).ok()?).to_hex();
-    if found.file.blake3 != digest.as_str() || note(dataset, recipe, found.file.clone()) != found {
+    if found.file.blake3 != digest.as_str() || note(dataset, spec, found.file.clone()) != found {
         return None;
     }
     let array = Array::open(&path("npy")).ok()?;
     let of = array.as_slice::<u32>().filter(|of| of.len() as u64 == dataset.manifest.nodes)?;
-    Assignment::new(recipe.parts, of.to_vec()).ok()
+    Assignment::new(spec.parts, of.to_vec()).ok()
 }
 
 /// Writes `assignment` and its note into the dataset's folder, each whole or not at all. The digest in the note tells a
 /// note that belongs to another array.
-fn save(folder: &Path, dataset: &Dataset, recipe: &Recipe, assignment: &Assignment) -> io::Result<()> {
-    let stem = stem(recipe);
+fn save(folder: &Path, dataset: &Dataset, spec: &PartitionSpec, assignment: &Assignment) -> io::Result<()> {
+    let stem = stem(spec);
     let of = assignment.of();
     let create = |path: &Path| Writer::create(path, &[of.len()]).map_err(io::Error::other);
     let file = partial().make_in(folder, create)?;
     let (mut writer, path) = file.into_parts();
     let record = writer.write(of).and_then(|()| writer.finish()).map_err(io::Error::other)?;
     path.persist(folder.join(format!("{stem}.npy"))).map_err(|e| e.error)?;
-    let text = serde_json::to_string_pretty(&note(dataset, recipe, record))? + "\n";
+    let text = serde_json::to_string_pretty(&note(dataset, spec, record))? + "\n";
     let file = partial().tempfile_in(folder)?;
     fs::write(file.path(), text)?;
     file.as_file().sync_all()?;
@@ -129,25 +133,25 @@ mod tests {
     use crate::partition::testing::communities;
     use crate::progress::Silent;
 
-    fn recipe(seed: u64) -> Recipe {
-        Recipe { parts: 3, method: Method::Metis(Objective::Cut), balance: Balance::default(), seed }
+    fn spec(seed: u64) -> PartitionSpec {
+        PartitionSpec { parts: 3, method: Method::Metis(Objective::Cut), balance: Balance::default(), seed }
     }
 
-    fn get(dataset: &Dataset, recipe: &Recipe) -> Assignment {
-        assignment_for(dataset, recipe, &Silent).unwrap()
+    fn get(dataset: &Dataset, spec: &PartitionSpec) -> Assignment {
+        assignment_for(dataset, spec, &Silent).unwrap()
     }
 
     #[test]
     fn an_assignment_is_made_once_and_kept() {
         let (_folder, dataset) = communities(600, 6000);
-        let made = get(&dataset, &recipe(0));
+        let made = get(&dataset, &spec(0));
         let folder = dataset.path().unwrap();
         let path = folder.join("partition-metis-cut-3.npy");
         assert_eq!(Array::open(&path).unwrap().as_slice::<u32>().unwrap(), made.of());
         // What is there is taken: another one under a true note.
         let other = Assignment::new(3, vec![1; 600]).unwrap();
-        keep(&dataset, &recipe(0), &other);
-        assert_eq!(get(&dataset, &recipe(0)), other);
+        store(&dataset, &spec(0), &other);
+        assert_eq!(get(&dataset, &spec(0)), other);
         // Dataset and folder are none the worse.
         assert!(check(folder, &Silent).unwrap().1.is_empty());
         assert!(may_write(folder, true).is_ok());
@@ -157,41 +161,41 @@ mod tests {
     fn other_settings_and_other_data_are_not_mixed_up() {
         let (_folder, mut dataset) = communities(600, 6000);
         let wrong = Assignment::new(3, vec![1; 600]).unwrap();
-        let right = get(&dataset, &recipe(0));
-        keep(&dataset, &recipe(0), &wrong);
-        assert_ne!(get(&dataset, &recipe(1)), wrong, "another seed");
-        keep(&dataset, &recipe(0), &wrong);
-        let balanced = Recipe { balance: Balance { edges: true, train: false }, ..recipe(0) };
+        let right = get(&dataset, &spec(0));
+        store(&dataset, &spec(0), &wrong);
+        assert_ne!(get(&dataset, &spec(1)), wrong, "another seed");
+        store(&dataset, &spec(0), &wrong);
+        let balanced = PartitionSpec { balance: Balance { edges: true, train: false }, ..spec(0) };
         assert_ne!(get(&dataset, &balanced), wrong, "another balance");
-        keep(&dataset, &recipe(0), &wrong);
+        store(&dataset, &spec(0), &wrong);
         dataset.manifest.fingerprint = "another".into();
-        assert_eq!(get(&dataset, &recipe(0)), right, "another dataset");
+        assert_eq!(get(&dataset, &spec(0)), right, "another dataset");
     }
 
     #[test]
     fn what_is_damaged_is_made_anew() {
         let (_folder, dataset) = communities(600, 6000);
-        let right = get(&dataset, &recipe(0));
+        let right = get(&dataset, &spec(0));
         let [array, note] =
             ["npy", "json"].map(|kind| dataset.path().unwrap().join(format!("partition-metis-cut-3.{kind}")));
         for damage in [&b""[..], b"nothing", b"{}"] {
             for path in [&array, &note] {
                 fs::write(path, damage).unwrap();
-                assert_eq!(get(&dataset, &recipe(0)), right);
+                assert_eq!(get(&dataset, &spec(0)), right);
             }
         }
         let mut bytes = fs::read(&array).unwrap();
         *bytes.last_mut().unwrap() ^= 1;
         fs::write(&array, bytes).unwrap();
-        assert_eq!(get(&dataset, &recipe(0)), right);
+        assert_eq!(get(&dataset, &spec(0)), right);
     }
 
     #[test]
     fn a_folder_that_cannot_be_written_to_is_no_reason_to_fail() {
         let (_folder, mut dataset) = communities(600, 6000);
-        let right = get(&dataset, &recipe(0));
+        let right = get(&dataset, &spec(0));
         dataset.path = dataset.path().map(|path| path.join("gone"));
-        assert_eq!(get(&dataset, &recipe(0)), right);
+        assert_eq!(get(&dataset, &spec(0)), right);
     }
 
     #[test]

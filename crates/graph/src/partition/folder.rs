@@ -2,7 +2,7 @@
 //!
 //! | file | meaning |
 //! |---|---|
-//! | `partition.json` | [`Partition`]: how it was made, of what, sizes and costs |
+//! | `partition.json` | [`PartitionManifest`]: how it was made, of what, sizes and costs |
 //! | `assignment.npy` | u32 N: the part of each vertex |
 //! | `part-0000/` … | one part each; see [`shard`](super::shard) |
 //!
@@ -15,8 +15,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::assign::{MAX_PARTS, Origin};
-use super::facts::Facts;
-use super::report::Report;
+use super::layout::Layout;
+use super::report::PartitionReport;
 use super::shard::manifest::{FILES, Head, MANIFEST as SHARD, folder_name};
 use crate::dataset::{Manifest, Task};
 use crate::error::Result;
@@ -33,7 +33,7 @@ const VERSION: u32 = 1;
 
 /// The contents of `partition.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Partition {
+pub struct PartitionManifest {
     /// Always `halograph-partition`.
     pub format: String,
     /// Layout version of the folder.
@@ -50,7 +50,7 @@ pub struct Partition {
     /// Labelled training vertices.
     pub training: u64,
     /// Sizes and costs.
-    pub report: Report,
+    pub report: PartitionReport,
 }
 
 /// A folder of shards, as something to be replaced.
@@ -91,33 +91,33 @@ pub fn may_write(target: &Path, overwrite: bool) -> Result<()> {
     KIND.may_write(target, overwrite)
 }
 
-/// Writes all parts to the folder `target`, one after the other: the memory of one part and of `facts` is enough.
+/// Writes all parts to the folder `target`, one after the other: the memory of one part and of `layout` is enough.
 pub fn write(
     target: &Path,
     overwrite: bool,
-    facts: &Facts,
+    layout: &Layout,
     origin: &Origin,
     progress: &dyn Progress,
-) -> Result<Partition> {
+) -> Result<PartitionManifest> {
     let staging = Staging::begin(&KIND, target, overwrite)?;
-    let report = Report::of(facts);
-    staging.need_space(bytes(facts, &report))?;
-    let of = facts.assignment.of();
+    let report = PartitionReport::of(layout);
+    staging.need_space(bytes(layout, &report))?;
+    let of = layout.assignment.of();
     array(&staging.path(ASSIGNMENT), &[of.len()], of)?;
-    progress.begin("writing parts", Some(facts.whole.parts.into()), Unit::Items);
-    for part in 0..facts.whole.parts {
-        facts.cut(part)?.write(&staging.path(""), progress)?;
+    progress.begin("writing parts", Some(layout.partition.parts.into()), Unit::Items);
+    for part in 0..layout.partition.parts {
+        layout.cut(part)?.write(&staging.path(""), progress)?;
         progress.tick(1)?;
     }
     staging.sync_all()?;
-    let partition = Partition {
+    let partition = PartitionManifest {
         format: FORMAT.into(),
         version: VERSION,
-        parts: facts.whole.parts,
+        parts: layout.partition.parts,
         origin: origin.clone(),
-        layout: facts.whole.layout.clone(),
-        dataset: facts.whole.dataset.clone(),
-        training: facts.whole.training,
+        layout: layout.partition.layout.clone(),
+        dataset: layout.partition.dataset.clone(),
+        training: layout.partition.training,
         report,
     };
     let json = serde_json::to_string_pretty(&partition).expect("a manifest always serialises") + "\n";
@@ -127,9 +127,9 @@ pub fn write(
 }
 
 /// Bytes the arrays will take.
-fn bytes(facts: &Facts, report: &Report) -> u64 {
-    let data = &facts.whole.dataset;
-    let feature = if facts.dataset.features().header.dtype == DType::F16 { 2 } else { 4 };
+fn bytes(layout: &Layout, report: &PartitionReport) -> u64 {
+    let data = &layout.partition.dataset;
+    let feature = if layout.dataset.features().header.dtype == DType::F16 { 2 } else { 4 };
     let label = if data.task == Task::SingleLabel { 8 } else { data.classes };
     // Assignment and row start; then id, split, degrees and distance, of the halo too, which has its home as well.
     let owned = (4 + 8 + 18u64).saturating_add(label).saturating_add(data.features.saturating_mul(feature));

@@ -2,7 +2,7 @@
 //!
 //! - [`assign`]: an [`Assignment`] of vertices to parts: METIS, streaming, random, or somebody else's;
 //! - [`cache`]: assignments kept beside the dataset they were made for;
-//! - [`facts`]: what is computed once for all parts;
+//! - [`layout`]: what is computed once for all parts;
 //! - [`shard`]: one part: owned rows, halo rows, edges; cut from a dataset in memory, or a folder of its own;
 //! - [`folder`]: all parts of a dataset on disk;
 //! - [`report`]: what a partition costs.
@@ -13,16 +13,16 @@
 
 pub mod assign;
 pub mod cache;
-pub mod facts;
 pub mod folder;
+pub mod layout;
 pub mod report;
 pub mod shard;
 #[cfg(test)]
 mod testing;
 
-pub use assign::{Assignment, Balance, MAX_PARTS, Method, Objective, Origin, Recipe};
+pub use assign::{Assignment, Balance, MAX_PARTS, Method, Objective, Origin, PartitionSpec};
 pub use cache::assignment_for;
-pub use facts::{Facts, Stage, Whole};
 pub use folder::write;
-pub use report::Report;
+pub use layout::{Layout, PartitionInfo, Subgraph};
+pub use report::PartitionReport;
 pub use shard::{Label, Shard};

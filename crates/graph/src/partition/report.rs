@@ -3,14 +3,14 @@
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::facts::Facts;
-use crate::dataset::Part;
+use super::layout::Layout;
+use crate::dataset::Subset;
 
 /// What a partition is like.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct PartitionReport {
     /// Each part.
-    pub sizes: Vec<Size>,
+    pub sizes: Vec<PartCounts>,
     /// Edges whose ends have different owners.
     pub cut_edges: u64,
     /// Their share of all edges.
@@ -20,14 +20,14 @@ pub struct Report {
     /// Halo rows over vertices.
     pub alpha: f64,
     /// The largest part over the mean.
-    pub balance: Ratios,
+    pub balance: BalanceRatios,
     /// Rows that travel each time all of them do, where there are any; by reader, then by owner.
-    pub pairs: Vec<Pair>,
+    pub pairs: Vec<PairRows>,
 }
 
 /// How large one part is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Size {
+pub struct PartCounts {
     /// Owned vertices.
     pub nodes: u64,
     /// In-edges of them.
@@ -42,7 +42,7 @@ pub struct Size {
 
 /// Largest over mean; 1 if there is nothing to share.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Ratios {
+pub struct BalanceRatios {
     /// Of owned vertices.
     pub nodes: f64,
     /// Of their in-edges.
@@ -55,7 +55,7 @@ pub struct Ratios {
 
 /// What one part reads of another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pair {
+pub struct PairRows {
     /// The owner.
     pub from: u32,
     /// The reader.
@@ -64,11 +64,11 @@ pub struct Pair {
     pub rows: u64,
 }
 
-impl Report {
+impl PartitionReport {
     /// Measures a partition.
-    pub fn of(facts: &Facts) -> Report {
-        let parts: Vec<(Size, u64, Vec<Pair>)> =
-            (0..facts.whole.parts).into_par_iter().map(|part| measure(facts, part)).collect();
+    pub fn of(layout: &Layout) -> PartitionReport {
+        let parts: Vec<(PartCounts, u64, Vec<PairRows>)> =
+            (0..layout.partition.parts).into_par_iter().map(|part| measure(layout, part)).collect();
         let mut sizes = Vec::with_capacity(parts.len());
         let (mut cut_edges, mut pairs) = (0, Vec::new());
         for (size, cut, read) in parts {
@@ -78,13 +78,13 @@ impl Report {
         }
         pairs.iter().for_each(|pair| sizes[pair.from as usize].send += pair.rows);
         let halo = sizes.iter().map(|size| size.halo).sum::<u64>();
-        let data = &facts.whole.dataset;
-        Report {
+        let data = &layout.partition.dataset;
+        PartitionReport {
             cut_edges,
             cut_share: cut_edges as f64 / data.edges.max(1) as f64,
             halo,
             alpha: halo as f64 / data.nodes.max(1) as f64,
-            balance: Ratios {
+            balance: BalanceRatios {
                 nodes: ratio(&sizes, |size| size.nodes),
                 edges: ratio(&sizes, |size| size.edges),
                 training: ratio(&sizes, |size| size.training),
@@ -97,29 +97,29 @@ impl Report {
 }
 
 /// One part: its size without what it sends, edges from elsewhere, and what it reads of others.
-fn measure(facts: &Facts, part: u32) -> (Size, u64, Vec<Pair>) {
-    let (graph, split) = (facts.dataset.graph(), facts.dataset.split());
-    let (owner, owned) = (facts.assignment.of(), facts.owned(part));
+fn measure(layout: &Layout, part: u32) -> (PartCounts, u64, Vec<PairRows>) {
+    let (graph, split) = (layout.dataset.graph(), layout.dataset.split());
+    let (owner, owned) = (layout.assignment.of(), layout.owned(part));
     let sources = owned.iter().flat_map(|&v| graph.row(v as usize)).copied();
     let outside = |&u: &u32| owner[u as usize] != part;
-    let mut halo: Vec<u32> = sources.filter(outside).map(|u| facts.place[u as usize]).collect();
+    let mut halo: Vec<u32> = sources.filter(outside).map(|u| layout.place[u as usize]).collect();
     let cut = halo.len() as u64;
     halo.sort_unstable();
     halo.dedup();
-    let owner_at = |at: u32| owner[facts.order[at as usize] as usize];
+    let owner_at = |at: u32| owner[layout.order[at as usize] as usize];
     let pairs = halo.chunk_by(|&a, &b| owner_at(a) == owner_at(b));
-    let pairs = pairs.map(|run| Pair { from: owner_at(run[0]), to: part, rows: run.len() as u64 });
-    let size = Size {
+    let pairs = pairs.map(|run| PairRows { from: owner_at(run[0]), to: part, rows: run.len() as u64 });
+    let size = PartCounts {
         nodes: owned.len() as u64,
         edges: owned.iter().map(|&v| graph.degree(v as usize)).sum(),
-        training: owned.iter().filter(|&&v| split[v as usize] == Part::Train as u8).count() as u64,
+        training: owned.iter().filter(|&&v| split[v as usize] == Subset::Train as u8).count() as u64,
         halo: halo.len() as u64,
         send: 0,
     };
     (size, cut, pairs.collect())
 }
 
-fn ratio(sizes: &[Size], of: impl Fn(&Size) -> u64) -> f64 {
+fn ratio(sizes: &[PartCounts], of: impl Fn(&PartCounts) -> u64) -> f64 {
     let (most, sum) = sizes.iter().map(of).fold((0, 0), |(most, sum), x| (most.max(x), sum + x));
     if sum == 0 { 1.0 } else { most as f64 * sizes.len() as f64 / sum as f64 }
 }
@@ -135,21 +135,21 @@ mod tests {
         // A triangle 0-1-2, and 3 that reads 2; the parts are {0, 1}, {2, 3} and nothing.
         let toy = Toy::new(4, &[[1, 0], [2, 0], [0, 1], [2, 1], [0, 2], [1, 2], [2, 3]]);
         let (dataset, parts) = (toy.dataset(), Assignment::new(3, vec![0, 0, 1, 1]).unwrap());
-        let report = Report::of(&Facts::of(&dataset, &parts).unwrap());
-        let size = |nodes, edges, training, halo, send| Size { nodes, edges, training, halo, send };
-        assert_eq!(report.sizes, [size(2, 4, 1, 1, 2), size(2, 3, 0, 2, 1), Size::default()]);
+        let report = PartitionReport::of(&Layout::of(&dataset, &parts).unwrap());
+        let size = |nodes, edges, training, halo, send| PartCounts { nodes, edges, training, halo, send };
+        assert_eq!(report.sizes, [size(2, 4, 1, 1, 2), size(2, 3, 0, 2, 1), PartCounts::default()]);
         assert_eq!((report.cut_edges, report.halo, report.alpha), (4, 3, 0.75));
         assert!((report.cut_share - 4.0 / 7.0).abs() < 1e-12);
-        let balance = Ratios { nodes: 1.5, edges: 12.0 / 7.0, training: 3.0, halo: 2.0 };
+        let balance = BalanceRatios { nodes: 1.5, edges: 12.0 / 7.0, training: 3.0, halo: 2.0 };
         assert_eq!(report.balance, balance);
-        let pair = |from, to, rows| Pair { from, to, rows };
+        let pair = |from, to, rows| PairRows { from, to, rows };
         assert_eq!(report.pairs, [pair(1, 0, 1), pair(0, 1, 2)]);
     }
 
     #[test]
     fn nothing_at_all_is_balanced() {
         let (dataset, parts) = (Toy::new(0, &[]).dataset(), Assignment::new(2, vec![]).unwrap());
-        let report = Report::of(&Facts::of(&dataset, &parts).unwrap());
+        let report = PartitionReport::of(&Layout::of(&dataset, &parts).unwrap());
         assert_eq!((report.cut_share, report.alpha, report.balance.nodes), (0.0, 0.0, 1.0));
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! Set `HALOGRAPH_TEST_DATA` to the folder that holds them; without it these tests say so and pass.
 
-use halograph_graph::import::{Format, Options, import};
+use halograph_graph::import::{ImportFormat, ImportOptions, import};
 use halograph_graph::partition::{
-    Balance, Facts, Method, Objective, Origin, Recipe, Report, Shard, assignment_for, write,
+    Balance, Layout, Method, Objective, Origin, PartitionReport, PartitionSpec, Shard, assignment_for, write,
 };
 use halograph_graph::{Dataset, Silent};
 
@@ -12,7 +12,7 @@ fn imported(name: &str) -> Option<(tempfile::TempDir, Dataset)> {
     let source = halograph_testing::real_data(name)?;
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join(name);
-    import(&Format::Planetoid, &source, &out, &Options::default(), &Silent).unwrap();
+    import(&ImportFormat::Planetoid, &source, &out, &ImportOptions::default(), &Silent).unwrap();
     let dataset = Dataset::open(&out).unwrap();
     Some((dir, dataset))
 }
@@ -24,9 +24,9 @@ fn pubmed_has_about_the_halo_that_others_find() {
     for (parts, published) in [(2, 2169.0), (4, 3890.0), (8, 7679.0)] {
         for objective in [Objective::Volume, Objective::Cut] {
             let method = Method::Metis(objective);
-            let recipe = Recipe { parts, method, balance: Balance::default(), seed: 0 };
-            let assignment = assignment_for(&pubmed, &recipe, &Silent).unwrap();
-            let report = Report::of(&Facts::of(&pubmed, &assignment).unwrap());
+            let spec = PartitionSpec { parts, method, balance: Balance::default(), seed: 0 };
+            let assignment = assignment_for(&pubmed, &spec, &Silent).unwrap();
+            let report = PartitionReport::of(&Layout::of(&pubmed, &assignment).unwrap());
             let ratio = report.halo as f64 / published;
             assert!(ratio < 1.25, "{parts} parts, {objective:?}: {} halo rows", report.halo);
             assert!(report.balance.nodes < 1.05, "{parts} parts: {:?}", report.balance);
@@ -37,12 +37,16 @@ fn pubmed_has_about_the_halo_that_others_find() {
 #[test]
 fn cora_comes_back_from_its_shards() {
     let Some((dir, cora)) = imported("cora") else { return };
-    let recipe =
-        Recipe { parts: 5, method: Method::Stream, balance: Balance { edges: true, train: true }, seed: 7 };
-    let assignment = assignment_for(&cora, &recipe, &Silent).unwrap();
-    let facts = Facts::of(&cora, &assignment).unwrap();
+    let spec = PartitionSpec {
+        parts: 5,
+        method: Method::Stream,
+        balance: Balance { edges: true, train: true },
+        seed: 7,
+    };
+    let assignment = assignment_for(&cora, &spec, &Silent).unwrap();
+    let layout = Layout::of(&cora, &assignment).unwrap();
     let shards = dir.path().join("shards");
-    let written = write(&shards, false, &facts, &Origin::from(&recipe), &Silent).unwrap();
+    let written = write(&shards, false, &layout, &Origin::from(&spec), &Silent).unwrap();
     let opened: Vec<Shard> = (0..5).map(|part| Shard::open(&shards, part).unwrap()).collect();
     let mut edges: Vec<(u32, u32)> = Vec::new();
     for (shard, size) in opened.iter().zip(&written.report.sizes) {

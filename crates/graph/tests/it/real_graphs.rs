@@ -6,7 +6,7 @@ use std::path::Path;
 
 use halograph_graph::build::EdgeOptions;
 use halograph_graph::dataset::LabelView;
-use halograph_graph::import::{Format, Options, Report, import};
+use halograph_graph::import::{ImportFormat, ImportOptions, ImportReport, import};
 use halograph_graph::{Dataset, Silent};
 use halograph_testing::real_data;
 
@@ -29,7 +29,11 @@ struct Digest {
     entries: (u64, u64),
 }
 
-fn imported(format: Format, source: &Path, options: &Options) -> (Report, Dataset, tempfile::TempDir) {
+fn imported(
+    format: ImportFormat,
+    source: &Path,
+    options: &ImportOptions,
+) -> (ImportReport, Dataset, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
     let report = import(&format, source, &out, options, &Silent).unwrap();
@@ -38,7 +42,7 @@ fn imported(format: Format, source: &Path, options: &Options) -> (Report, Datase
     (report, dataset, dir)
 }
 
-fn digest(report: &Report, dataset: &Dataset) -> Digest {
+fn digest(report: &ImportReport, dataset: &Dataset) -> Digest {
     let (m, graph, split) = (&dataset.manifest, dataset.graph(), dataset.split());
     let row_sum = |v: usize| graph.row(v).iter().map(|&u| (v as u64 + 1) * (u64::from(u) + 7)).sum::<u64>();
     let LabelView::Single(labels) = dataset.labels() else { panic!("these graphs have one class a node") };
@@ -65,7 +69,7 @@ fn digest(report: &Report, dataset: &Dataset) -> Digest {
 #[test]
 fn cora() {
     let Some(source) = real_data("cora") else { return };
-    let (report, dataset, _dir) = imported(Format::Planetoid, &source, &Options::default());
+    let (report, dataset, _dir) = imported(ImportFormat::Planetoid, &source, &ImportOptions::default());
     let expected = Digest {
         nodes: 2_708,
         edges: 10_556,
@@ -80,14 +84,15 @@ fn cora() {
     assert_eq!(digest(&report, &dataset), expected);
     assert_eq!((report.manifest.name.as_str(), report.edges.read), ("cora", 10_858));
     // Any one of the files stands for all eight.
-    let (by_file, ..) = imported(Format::Planetoid, &source.join("ind.cora.test.index"), &Options::default());
+    let (by_file, ..) =
+        imported(ImportFormat::Planetoid, &source.join("ind.cora.test.index"), &ImportOptions::default());
     assert_eq!(by_file.manifest.fingerprint, report.manifest.fingerprint);
 }
 
 #[test]
 fn citeseer() {
     let Some(source) = real_data("citeseer") else { return };
-    let (report, dataset, _dir) = imported(Format::Planetoid, &source, &Options::default());
+    let (report, dataset, _dir) = imported(ImportFormat::Planetoid, &source, &ImportOptions::default());
     let expected = Digest {
         nodes: 3_327,
         edges: 9_104,
@@ -107,7 +112,7 @@ fn citeseer() {
 #[test]
 fn pubmed() {
     let Some(source) = real_data("pubmed") else { return };
-    let (report, dataset, _dir) = imported(Format::Planetoid, &source, &Options::default());
+    let (report, dataset, _dir) = imported(ImportFormat::Planetoid, &source, &ImportOptions::default());
     let expected = Digest {
         nodes: 19_717,
         edges: 88_648,
@@ -128,8 +133,8 @@ fn pubmed() {
 #[test]
 fn amazon_photo() {
     let Some(source) = real_data("amazon_photo/amazon_electronics_photo.npz") else { return };
-    let format = || Format::Npz { split_index: None };
-    let (report, dataset, _dir) = imported(format(), &source, &Options::default());
+    let format = || ImportFormat::Npz { split_index: None };
+    let (report, dataset, _dir) = imported(format(), &source, &ImportOptions::default());
     let whole = Digest {
         nodes: 7_650,
         edges: 238_162,
@@ -145,7 +150,7 @@ fn amazon_photo() {
     assert_eq!((report.edges.read, report.edges.self_loops), (143_663, 1));
     assert_eq!(report.manifest.class_names[2], "Binoculars & Scopes");
 
-    let options = Options { largest_component: true, ..Options::default() };
+    let options = ImportOptions { largest_component: true, ..ImportOptions::default() };
     let (report, dataset, _dir) = imported(format(), &source, &options);
     let component = Digest {
         nodes: 7_487,
@@ -163,8 +168,8 @@ fn amazon_photo() {
 #[test]
 fn amazon_computers() {
     let Some(source) = real_data("amazon_computers/amazon_electronics_computers.npz") else { return };
-    let format = || Format::Npz { split_index: None };
-    let (report, dataset, _dir) = imported(format(), &source, &Options::default());
+    let format = || ImportFormat::Npz { split_index: None };
+    let (report, dataset, _dir) = imported(format(), &source, &ImportOptions::default());
     let whole = Digest {
         nodes: 13_752,
         edges: 491_722,
@@ -179,7 +184,7 @@ fn amazon_computers() {
     assert_eq!(digest(&report, &dataset), whole);
     assert_eq!(report.manifest.class_names.len(), 10);
 
-    let options = Options { largest_component: true, ..Options::default() };
+    let options = ImportOptions { largest_component: true, ..ImportOptions::default() };
     let (report, dataset, _dir) = imported(format(), &source, &options);
     let component = Digest {
         nodes: 13_381,
@@ -197,15 +202,15 @@ fn amazon_computers() {
 fn directed_amazon_photo_keeps_every_entry_but_the_self_loop() {
     let Some(source) = real_data("amazon_photo/amazon_electronics_photo.npz") else { return };
     let edges = EdgeOptions { directed: true, keep_self_loops: false };
-    let options = Options { edges, ..Options::default() };
-    let (report, ..) = imported(Format::Npz { split_index: None }, &source, &options);
+    let options = ImportOptions { edges, ..ImportOptions::default() };
+    let (report, ..) = imported(ImportFormat::Npz { split_index: None }, &source, &options);
     assert_eq!(report.manifest.edges, 143_662);
 }
 
 #[test]
 fn karate_as_graphsaint() {
     let Some(source) = real_data("karate_graphsaint_layout") else { return };
-    let (report, dataset, _dir) = imported(Format::GraphSaint, &source, &Options::default());
+    let (report, dataset, _dir) = imported(ImportFormat::GraphSaint, &source, &ImportOptions::default());
     let expected = Digest {
         nodes: 34,
         edges: 156,

@@ -3,7 +3,7 @@
 //! The data is found through `HALOGRAPH_TEST_DATA`; without it these tests pass by without looking.
 
 use halograph_graph::dataset::LabelView;
-use halograph_graph::import::{Dialect, Format, Options, TableSpec, import};
+use halograph_graph::import::{Dialect, ImportFormat, ImportOptions, TableSpec, import};
 use halograph_graph::{Dataset, Silent};
 use halograph_testing::real_data;
 
@@ -12,7 +12,9 @@ fn cora_in_the_layout_of_ogb() {
     let Some(source) = real_data("cora_ogbn_layout") else { return };
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("cora");
-    let report = import(&Format::Ogb { scheme: None }, &source, &out, &Options::default(), &Silent).unwrap();
+    let report =
+        import(&ImportFormat::Ogb { scheme: None }, &source, &out, &ImportOptions::default(), &Silent)
+            .unwrap();
     assert_eq!((report.edges.read, report.edges.self_loops, report.edges.stored), (5278, 0, 10556));
 
     let cora = Dataset::open(&out).unwrap();
@@ -31,7 +33,7 @@ fn the_same_cora_from_an_edge_list_and_a_node_table() {
     let Some(source) = real_data("cora_ogbn_layout") else { return };
     let folder = tempfile::tempdir().unwrap();
     let [ogb, csv] = ["ogb", "csv"].map(|name| folder.path().join(name));
-    import(&Format::Ogb { scheme: None }, &source, &ogb, &Options::default(), &Silent).unwrap();
+    import(&ImportFormat::Ogb { scheme: None }, &source, &ogb, &ImportOptions::default(), &Silent).unwrap();
     let cora = Dataset::open(&ogb).unwrap();
     let LabelView::Single(labels) = cora.labels() else { panic!("Cora has one class a node") };
     let rows = labels.iter().zip(cora.split()).enumerate();
@@ -46,8 +48,8 @@ fn the_same_cora_from_an_edge_list_and_a_node_table() {
         split: Some("2".into()),
         ..TableSpec::default()
     };
-    let format = Format::Csv(spec, Dialect { header: false, delimiter: None });
-    import(&format, &source.join("raw/edge.csv.gz"), &csv, &Options::default(), &Silent).unwrap();
+    let format = ImportFormat::Csv(spec, Dialect { header: false, delimiter: None });
+    import(&format, &source.join("raw/edge.csv.gz"), &csv, &ImportOptions::default(), &Silent).unwrap();
     let again = Dataset::open(&csv).unwrap();
     assert_eq!(again.manifest.fingerprint, cora.manifest.fingerprint);
 }

@@ -8,10 +8,10 @@ use halograph::job::assignment;
 use halograph::nn::model::{Kind, Spec};
 use halograph::train::cost::PartitionTraffic;
 use halograph::words::count;
-use halograph_graph::partition::folder::{self, Partition};
-use halograph_graph::partition::report::{Report, Size};
+use halograph_graph::partition::folder::{self, PartitionManifest};
+use halograph_graph::partition::report::{PartCounts, PartitionReport};
 use halograph_graph::partition::{
-    Assignment, Balance, Facts, MAX_PARTS, Method, Objective, Origin, Recipe, cache,
+    Assignment, Balance, Layout, MAX_PARTS, Method, Objective, Origin, PartitionSpec, cache,
 };
 use halograph_graph::{Dataset, Error, Progress};
 use indicatif::{HumanBytes, HumanCount};
@@ -93,7 +93,7 @@ enum BalanceArg {
 }
 
 impl Args {
-    fn recipe(&self) -> Result<Recipe, Error> {
+    fn spec(&self) -> Result<PartitionSpec, Error> {
         let method = match (self.method, self.objective) {
             (MethodArg::Metis, None | Some(ObjectiveArg::Volume)) => Method::Metis(Objective::Volume),
             (MethodArg::Metis, Some(ObjectiveArg::Cut)) => Method::Metis(Objective::Cut),
@@ -105,11 +105,11 @@ impl Args {
         };
         let asked = |what| self.balance.contains(&what);
         let balance = Balance { edges: asked(BalanceArg::Edges), train: asked(BalanceArg::Train) };
-        Ok(Recipe { parts: self.parts, method, balance, seed: self.seed })
+        Ok(PartitionSpec { parts: self.parts, method, balance, seed: self.seed })
     }
 
     /// Bytes that training a GraphSAGE model sends, if every row is needed.
-    fn traffic(&self, partition: &Partition) -> PartitionTraffic {
+    fn traffic(&self, partition: &PartitionManifest) -> PartitionTraffic {
         let spec =
             Spec { layers: self.layers as usize, hidden: self.hidden as usize, ..Spec::new(Kind::Sage) };
         let [inputs, outputs] = [partition.dataset.features, partition.dataset.classes].map(|n| n as usize);
@@ -123,9 +123,9 @@ impl Args {
             let assignment = Assignment::read(path, nodes, self.parts)?;
             return Ok(Found { assignment, origin: Origin::imported(), new: None });
         }
-        let recipe = self.recipe()?;
-        let (assignment, is_new) = assignment(dataset, &recipe, "--method stream", self.force, progress)?;
-        Ok(Found { assignment, origin: Origin::from(&recipe), new: is_new.then_some(recipe) })
+        let spec = self.spec()?;
+        let (assignment, is_new) = assignment(dataset, &spec, "--method stream", self.force, progress)?;
+        Ok(Found { assignment, origin: Origin::from(&spec), new: is_new.then_some(spec) })
     }
 }
 
@@ -134,7 +134,7 @@ struct Found {
     assignment: Assignment,
     origin: Origin,
     /// What made it just now.
-    new: Option<Recipe>,
+    new: Option<PartitionSpec>,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -142,11 +142,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let dataset = Dataset::open(&args.dir)?;
     let bar = Bar::new(args.quiet || args.json);
     let Found { assignment, origin, new } = args.assign(&dataset, &bar)?;
-    let facts = Facts::of(&dataset, &assignment)?;
-    let partition = folder::write(&args.out, args.overwrite, &facts, &origin, &bar)?;
+    let layout = Layout::of(&dataset, &assignment)?;
+    let partition = folder::write(&args.out, args.overwrite, &layout, &origin, &bar)?;
     // Last: what is interrupted leaves nothing.
-    if let Some(recipe) = new {
-        cache::keep(&dataset, &recipe, &assignment);
+    if let Some(spec) = new {
+        cache::store(&dataset, &spec, &assignment);
     }
     drop(bar);
     let traffic = args.traffic(&partition);
@@ -158,7 +158,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn json(args: &Args, partition: &Partition, traffic: &PartitionTraffic) -> serde_json::Value {
+fn json(args: &Args, partition: &PartitionManifest, traffic: &PartitionTraffic) -> serde_json::Value {
     let PartitionTraffic { setup_bytes, bytes_per_epoch, pair_bytes_per_epoch } = traffic;
     let traffic = serde_json::json!({
         "layers": args.layers,
@@ -170,8 +170,8 @@ fn json(args: &Args, partition: &Partition, traffic: &PartitionTraffic) -> serde
     serde_json::json!({ "out": args.out, "partition": partition, "traffic": traffic })
 }
 
-fn lines(args: &Args, partition: &Partition, traffic: &PartitionTraffic) -> Vec<String> {
-    let Partition { report, dataset, origin, .. } = partition;
+fn lines(args: &Args, partition: &PartitionManifest, traffic: &PartitionTraffic) -> Vec<String> {
+    let PartitionManifest { report, dataset, origin, .. } = partition;
     let how = origin.objective.as_ref().map_or(String::new(), |objective| format!(", least {objective}"));
     let [nodes, edges] = [dataset.nodes, dataset.edges].map(HumanCount);
     let mut lines = vec![
@@ -184,7 +184,7 @@ fn lines(args: &Args, partition: &Partition, traffic: &PartitionTraffic) -> Vec<
         table_row(["part", "nodes", "edges", "training", "halo", "send"].map(String::from)),
     ];
     lines.extend(report.sizes.iter().enumerate().map(|(part, size)| size_row(part, size)));
-    let Report { cut_edges, cut_share, halo, alpha, balance, .. } = report;
+    let PartitionReport { cut_edges, cut_share, halo, alpha, balance, .. } = report;
     lines.push(format!("cut      {} edges, {:.1} % of all", HumanCount(*cut_edges), 100.0 * cut_share));
     lines.push(format!("halo     {} rows, {alpha:.3} a node", HumanCount(*halo)));
     lines.push(format!(
@@ -204,7 +204,7 @@ fn lines(args: &Args, partition: &Partition, traffic: &PartitionTraffic) -> Vec<
 }
 
 /// Which pair of parts has the most to say.
-fn busiest(report: &Report, traffic: &PartitionTraffic) -> String {
+fn busiest(report: &PartitionReport, traffic: &PartitionTraffic) -> String {
     let pairs = report.pairs.iter().zip(&traffic.pair_bytes_per_epoch);
     let most = pairs.max_by_key(|(pair, _)| pair.rows);
     most.map_or(String::new(), |(pair, &bytes)| {
@@ -212,8 +212,8 @@ fn busiest(report: &Report, traffic: &PartitionTraffic) -> String {
     })
 }
 
-fn size_row(part: usize, size: &Size) -> String {
-    let Size { nodes, edges, training, halo, send } = *size;
+fn size_row(part: usize, size: &PartCounts) -> String {
+    let PartCounts { nodes, edges, training, halo, send } = *size;
     let [nodes, edges, training, halo, send] =
         [nodes, edges, training, halo, send].map(|n| HumanCount(n).to_string());
     table_row([part.to_string(), nodes, edges, training, halo, send])

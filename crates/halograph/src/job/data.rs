@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use halograph_graph::Dataset;
 use halograph_graph::dataset::info::LabelCounts;
-use halograph_graph::dataset::{Manifest, Part};
+use halograph_graph::dataset::{Manifest, Subset};
 use halograph_graph::error::{Error, Result};
 use halograph_graph::partition::shard::manifest::ShardManifest;
-use halograph_graph::partition::{Shard, Whole, folder, shard};
+use halograph_graph::partition::{PartitionInfo, Shard, folder, shard};
 use halograph_train::data;
 use halograph_train::launch::DataSource;
 use halograph_train::run::DataRef;
@@ -23,7 +23,7 @@ pub enum JobData {
         /// The folder.
         path: PathBuf,
         /// What all shards have in common.
-        whole: Box<Whole>,
+        whole: Box<PartitionInfo>,
     },
 }
 
@@ -36,7 +36,7 @@ impl JobData {
     /// Opens a dataset directory, or a folder of shards, of which only the manifest of shard `part` is read.
     pub fn open(path: &Path, part: u32) -> Result<Self> {
         if is_shards(path, part) {
-            let whole = Box::new(Shard::describe(path, part)?.whole);
+            let whole = Box::new(Shard::describe(path, part)?.partition);
             return Ok(JobData::Shards { path: path.to_path_buf(), whole });
         }
         Ok(JobData::Dataset(Arc::new(Dataset::open(path)?)))
@@ -87,7 +87,7 @@ impl JobData {
     /// Returns whether there are validation nodes. Shards are taken to have some.
     pub(super) fn has_validation_nodes(&self) -> bool {
         match self {
-            JobData::Dataset(dataset) => dataset.split().contains(&(Part::Val as u8)),
+            JobData::Dataset(dataset) => dataset.split().contains(&(Subset::Val as u8)),
             JobData::Shards { .. } => true,
         }
     }
@@ -105,7 +105,7 @@ impl JobData {
         let JobData::Shards { path, whole } = self else { return Ok(Vec::new()) };
         let describe = |part: u32| {
             let found = Shard::describe(path, part)?;
-            if found.whole == **whole {
+            if found.partition == **whole {
                 return Ok(found);
             }
             let folder = path.join(shard::manifest::folder_name(part));

@@ -1,6 +1,6 @@
 //! Work before a run is created: checks of the data, the partition, and admission by predicted memory.
 
-use halograph_graph::partition::{Assignment, Facts, Recipe, Report, cache};
+use halograph_graph::partition::{Assignment, Layout, PartitionReport, PartitionSpec, cache};
 use halograph_graph::{Dataset, Error as InputError, Progress};
 use halograph_train::admission::{self, PartSize};
 use halograph_train::config::StrategyKind;
@@ -33,10 +33,10 @@ pub(super) fn prepare_in(
     data.check()?;
     let assignment = match data {
         JobData::Dataset(dataset) if config.train.strategy != StrategyKind::Single => {
-            let recipe = launch::recipe(&config.train);
-            let (assignment, is_new) = assignment(dataset, &recipe, "--partition stream", force, progress)?;
+            let spec = launch::partition_spec(&config.train);
+            let (assignment, is_new) = assignment(dataset, &spec, "--partition stream", force, progress)?;
             if is_new {
-                cache::keep(dataset, &recipe, &assignment);
+                cache::store(dataset, &spec, &assignment);
             }
             Some(assignment)
         }
@@ -59,22 +59,22 @@ pub(super) fn stage(progress: &dyn Progress, name: &str) -> Result<()> {
     Ok(progress.tick(0)?)
 }
 
-/// Returns the assignment of `recipe`, and whether it is new, i.e. was not stored beside the dataset. Refuses to compute
+/// Returns the assignment of `spec`, and whether it is new, i.e. was not stored beside the dataset. Refuses to compute
 /// one that needs more memory than is free, unless `force`; `alternative` is what the error advises. Blocks.
 pub fn assignment(
     dataset: &Dataset,
-    recipe: &Recipe,
+    spec: &PartitionSpec,
     alternative: &str,
     force: bool,
     progress: &dyn Progress,
 ) -> Result<(Assignment, bool), InputError> {
-    if let Some(kept) = cache::kept(dataset, recipe) {
+    if let Some(kept) = cache::load(dataset, spec) {
         return Ok((kept, false));
     }
-    admit_partition(recipe.peak_bytes(dataset), alternative, force)?;
+    admit_partition(spec.peak_bytes(dataset), alternative, force)?;
     // METIS cannot be stopped in between.
     progress.uninterruptible(true);
-    let made = recipe.make(dataset, progress);
+    let made = spec.assign(dataset, progress);
     progress.uninterruptible(false);
     Ok((made?, true))
 }
@@ -97,9 +97,9 @@ fn predict(data: &JobData, assignment: Option<&Assignment>, config: &Config) -> 
     match (data, assignment) {
         (JobData::Dataset(dataset), None) => admission::predict(dataset, config),
         (JobData::Dataset(dataset), Some(assignment)) => {
-            let facts = Facts::of(dataset, assignment)?;
-            let sizes: Vec<_> = Report::of(&facts).sizes.iter().map(PartSize::from).collect();
-            admission::predict_parts(&facts.whole, &reference, &sizes, config)
+            let layout = Layout::of(dataset, assignment)?;
+            let sizes: Vec<_> = PartitionReport::of(&layout).sizes.iter().map(PartSize::from).collect();
+            admission::predict_parts(&layout.partition, &reference, &sizes, config)
         }
         (JobData::Shards { whole, .. }, _) => {
             let sizes: Vec<_> = data.shard_manifests()?.iter().map(PartSize::from).collect();

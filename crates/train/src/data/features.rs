@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use half::f16;
-use halograph_graph::dataset::{Dataset, Part};
+use halograph_graph::dataset::{Dataset, Subset};
 use halograph_graph::error::{Error, Result};
 use halograph_graph::io::npy::Array;
 use halograph_kernels::Real;
@@ -48,7 +48,7 @@ impl Scaling {
             Normalize::Columns => {
                 let training: Vec<u32> = (0..)
                     .zip(dataset.split())
-                    .filter(|(_, part)| **part == Part::Train as u8)
+                    .filter(|(_, part)| **part == Subset::Train as u8)
                     .map(|(v, _)| v)
                     .collect();
                 column_scaling(&Features::new(dataset, Scaling::None).moments(&training)?)

@@ -9,7 +9,7 @@ mod shard;
 mod view;
 mod whole;
 
-use halograph_graph::dataset::Part;
+use halograph_graph::dataset::Subset;
 
 pub use features::Scaling;
 pub use rows::Rows;
@@ -18,4 +18,4 @@ pub use view::{InputSource, View};
 pub use whole::{Data, check};
 
 /// The parts of a split, in the order of [`Scores`](crate::event::Scores).
-pub const PARTS: [Part; 3] = [Part::Train, Part::Val, Part::Test];
+pub const PARTS: [Subset; 3] = [Subset::Train, Subset::Val, Subset::Test];

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use halograph_comm::{Message, Tag};
 use halograph_graph::block::{Block, Halo};
 use halograph_graph::dataset::{LabelView, Metric};
-use halograph_graph::partition::{Shard, Stage as Graph};
+use halograph_graph::partition::{Shard, Subgraph as Graph};
 use halograph_kernels::batch_norm::Moments;
 use halograph_kernels::{Real, buffer};
 use halograph_nn::Model;
@@ -73,7 +73,7 @@ impl<'s, T: Real> ShardData<'s, T> {
         hops: usize,
     ) -> Result<Self> {
         let features = Features::of(shard.features(), scaling);
-        let graphs = if inductive { [Graph::Train, Graph::Val, Graph::All] } else { [Graph::All; 3] };
+        let graphs = if inductive { [Graph::Train, Graph::TrainVal, Graph::All] } else { [Graph::All; 3] };
         let local = |graph: Graph| LocalGraph::new(shard, link, graph, hops);
         let train = local(graphs[0])?;
         let larger = if inductive { Some([local(graphs[1])?, local(graphs[2])?]) } else { None };
@@ -96,7 +96,7 @@ impl<'s, T: Real> ShardData<'s, T> {
 
     /// The metric that scores are taken in.
     pub fn metric(&self) -> Metric {
-        self.shard.whole().dataset.metric
+        self.shard.partition().dataset.metric
     }
 
     /// The shard.
@@ -147,7 +147,7 @@ impl<'s, T: Real> ShardData<'s, T> {
         if self.larger.is_some() {
             return vec![None; model.stages.len()];
         }
-        let whole = self.shard.whole();
+        let whole = self.shard.partition();
         let all = whole.dataset.nodes;
         // Leaving out very few saves nothing.
         let rounded = |level: u8| {
@@ -284,7 +284,7 @@ fn halo_rows(shard: &Shard, graph: Graph, hops: usize, rows: &[u32]) -> Vec<Vec<
         }
         read
     };
-    (0..shard.whole().parts).map(of).collect()
+    (0..shard.partition().parts).map(of).collect()
 }
 
 /// Edges into `rows` from `sources`, both rows of the shard: numbered as they are listed, ascending in each row.

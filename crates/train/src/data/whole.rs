@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use halograph_graph::block::Block;
-use halograph_graph::dataset::{Dataset, INDICES, LABEL, LabelView, Part, SPLIT};
+use halograph_graph::dataset::{Dataset, INDICES, LABEL, LabelView, SPLIT, Subset};
 use halograph_graph::error::{Error, Result};
 use halograph_graph::order::nested;
 use halograph_kernels::{Real, buffer};
@@ -45,14 +45,14 @@ impl<'d, T: Real> Data<'d, T> {
             let train = View::new(block.clone(), features.rows(block.ids())?);
             return Ok(Data { dataset, features, train, larger: None, parts });
         }
-        let induced = |parts: &[Part]| {
+        let induced = |parts: &[Subset]| {
             let nodes = nodes_in(dataset.split(), order.as_deref(), parts);
             Arc::new(Block::induced(dataset.graph(), &nodes))
         };
-        let blocks = [induced(&[Part::Train]), induced(&[Part::Train, Part::Val])];
+        let blocks = [induced(&[Subset::Train]), induced(&[Subset::Train, Subset::Val])];
         let [block, val] = blocks;
         let test = whole(dataset, order, None);
-        let parts = [(&block, Part::Train), (&val, Part::Val), (&test, Part::Test)];
+        let parts = [(&block, Subset::Train), (&val, Subset::Val), (&test, Subset::Test)];
         let parts = parts.map(|(block, part)| rows_of(dataset, block.ids(), part));
         let train = View::new(block.clone(), features.rows(block.ids())?);
         Ok(Data { dataset, features, train, larger: Some([val, test]), parts })
@@ -96,7 +96,7 @@ fn whole(dataset: &Dataset, order: Option<Vec<u32>>, hops: Option<usize>) -> Arc
     let graph = dataset.graph();
     let order = match hops {
         Some(hops) => {
-            let training = nodes_in(dataset.split(), None, &[Part::Train]);
+            let training = nodes_in(dataset.split(), None, &[Subset::Train]);
             Some(nested(graph, order.as_deref(), &training, hops).order)
         }
         None => order,
@@ -106,7 +106,7 @@ fn whole(dataset: &Dataset, order: Option<Vec<u32>>, hops: Option<usize>) -> Arc
 }
 
 /// The nodes of `parts`, in this `order` or by their numbers.
-fn nodes_in(split: &[u8], order: Option<&[u32]>, parts: &[Part]) -> Vec<u32> {
+fn nodes_in(split: &[u8], order: Option<&[u32]>, parts: &[Subset]) -> Vec<u32> {
     let within = |&v: &u32| parts.iter().any(|&part| split[v as usize] == part as u8);
     match order {
         Some(order) => order.iter().copied().filter(within).collect(),
@@ -115,7 +115,7 @@ fn nodes_in(split: &[u8], order: Option<&[u32]>, parts: &[Part]) -> Vec<u32> {
 }
 
 /// The labelled rows of `part`, where `ids` are the dataset ids of the rows of a view (`None`: the row numbers).
-fn rows_of(dataset: &Dataset, ids: Option<&[u32]>, part: Part) -> Rows {
+fn rows_of(dataset: &Dataset, ids: Option<&[u32]>, part: Subset) -> Rows {
     let split = dataset.split();
     let id = |row: u32| ids.map_or(row, |ids| ids[row as usize]) as usize;
     let count = ids.map_or(split.len(), <[u32]>::len) as u32;
@@ -144,11 +144,11 @@ pub fn check(dataset: &Dataset) -> Result<()> {
         return Err(Error::input(dataset.place(LABEL), "no node has a label")
             .help("training needs labels; import the data again with them"));
     }
-    if !dataset.split().contains(&(Part::Train as u8)) {
+    if !dataset.split().contains(&(Subset::Train as u8)) {
         return Err(Error::input(dataset.place(SPLIT), "the split holds no training node")
             .help("import the data with a split, or let `data import` draw one: --split per-class, --split fraction"));
     }
-    if rows_of(dataset, None, Part::Train).rows.is_empty() {
+    if rows_of(dataset, None, Subset::Train).rows.is_empty() {
         return Err(Error::input(dataset.place(LABEL), "no training node has a label")
             .help("import the data again: nodes without a label are taken out of the split"));
     }

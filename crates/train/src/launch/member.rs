@@ -105,7 +105,7 @@ impl Member<'_> {
     fn check_equal(self, shard: &Shard) -> Result<()> {
         let config =
             serde_json::to_string(&self.order.header.config).expect("numbers and names always serialise");
-        let whole = shard.whole();
+        let whole = shard.partition();
         let facts = [
             ("version", env!("CARGO_PKG_VERSION").to_string()),
             ("configuration", blake3::hash(config.as_bytes()).to_hex()[..16].to_string()),

@@ -21,7 +21,7 @@ use std::time::Duration;
 use halograph_comm::{self as comm, Comm, Message, Options, handshake};
 use halograph_graph::Dataset;
 use halograph_graph::partition::{
-    Assignment, Facts as Layout, Method, Objective, Recipe, Shard, assignment_for,
+    Assignment, Layout, Method, Objective, PartitionSpec, Shard, assignment_for,
 };
 use halograph_graph::progress::Silent;
 
@@ -197,7 +197,7 @@ fn train_as_rank(comm: &Comm, order: Order, source: DataSource, role: Role) -> R
 fn assignment_of<'a>(dataset: &Dataset, order: &Order<'a>) -> Result<Cow<'a, Assignment>> {
     Ok(match order.extras.assignment {
         Some(given) => Cow::Borrowed(given),
-        None => Cow::Owned(assignment_for(dataset, &recipe(&order.header.config.train), &Silent)?),
+        None => Cow::Owned(assignment_for(dataset, &partition_spec(&order.header.config.train), &Silent)?),
     })
 }
 
@@ -227,13 +227,13 @@ fn all<R>(results: Vec<Result<R>>) -> Result<Vec<R>> {
 }
 
 /// Returns how nodes are partitioned.
-pub fn recipe(train: &TrainConfig) -> Recipe {
+pub fn partition_spec(train: &TrainConfig) -> PartitionSpec {
     let method = match train.partition {
         PartitionKind::Metis => Method::Metis(Objective::Volume),
         PartitionKind::Stream => Method::Stream,
         PartitionKind::Random => Method::Random,
     };
-    Recipe { parts: train.ranks as u32, method, balance: Default::default(), seed: 0 }
+    PartitionSpec { parts: train.ranks as u32, method, balance: Default::default(), seed: 0 }
 }
 
 fn options(train: &TrainConfig) -> Options {

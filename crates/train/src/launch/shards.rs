@@ -29,13 +29,13 @@ pub(crate) struct TrainedShards<'a> {
 impl TrainedShards<'_> {
     /// Calls `work` on one rank per part.
     fn on_threads<R: Send>(&self, work: impl Fn(&RankLink, &Shard) -> Result<R> + Sync) -> Result<Vec<R>> {
-        let parts = Shard::describe(self.shards, 0)?.whole.parts as usize;
+        let parts = Shard::describe(self.shards, 0)?.partition.parts as usize;
         let train = TrainConfig { ranks: parts, ..self.config.train.clone() };
         let threads = threads(&train);
         let results = comm::threads::run(parts, &options(&train), |comm| {
             in_pool(threads, || {
                 let shard = Shard::open(self.shards, comm.rank() as u32)?;
-                handshake(comm, &[("layout of parts", shard.whole().layout.clone())])?;
+                handshake(comm, &[("layout of parts", shard.partition().layout.clone())])?;
                 work(&RankLink::new(comm, true), &shard)
             })
         });

@@ -35,7 +35,7 @@ use self::streams::{Features, TableEdges};
 use super::arrays::DenseFeatures;
 use super::{RawGraph, name_of};
 use crate::build::EdgeInput;
-use crate::dataset::Part;
+use crate::dataset::Subset;
 use crate::dataset::write::FeatureSource;
 use crate::error::{Error, IoContext, Result};
 use crate::io::npy::Array;
@@ -218,17 +218,17 @@ fn read_nodes(table: &dyn Table, columns: &Columns, progress: &dyn Progress) -> 
 /// The part of the split that a cell names.
 fn part(cell: Cell) -> Result<u8, String> {
     let part = match cell {
-        Cell::Null => Some(Part::None),
-        Cell::Int(0) => Some(Part::None),
-        Cell::Int(1) => Some(Part::Train),
-        Cell::Int(2) => Some(Part::Val),
-        Cell::Int(3) => Some(Part::Test),
+        Cell::Null => Some(Subset::None),
+        Cell::Int(0) => Some(Subset::None),
+        Cell::Int(1) => Some(Subset::Train),
+        Cell::Int(2) => Some(Subset::Val),
+        Cell::Int(3) => Some(Subset::Test),
         Cell::Real(x) if (0.0..=3.0).contains(&x) && x.fract() == 0.0 => return Ok(x as u8),
         Cell::Text(text) => match text.to_ascii_lowercase().as_str() {
-            "" | "none" | "0" => Some(Part::None),
-            "train" | "1" => Some(Part::Train),
-            "val" | "valid" | "validation" | "2" => Some(Part::Val),
-            "test" | "3" => Some(Part::Test),
+            "" | "none" | "0" => Some(Subset::None),
+            "train" | "1" => Some(Subset::Train),
+            "val" | "valid" | "validation" | "2" => Some(Subset::Val),
+            "test" | "3" => Some(Subset::Test),
             _ => None,
         },
         _ => None,

@@ -14,7 +14,7 @@ use ::parquet::schema::parser::parse_message_type;
 
 use super::*;
 use crate::dataset::{Dataset, LabelView};
-use crate::import::{Format, Options, Report, import};
+use crate::import::{ImportFormat, ImportOptions, ImportReport, import};
 use crate::progress::Silent;
 
 const NODES: &str = "message nodes {
@@ -99,10 +99,10 @@ impl Folder {
         writer.close().unwrap();
     }
 
-    fn import(&self, spec: TableSpec) -> Result<(Report, Dataset)> {
-        let options = Options { overwrite: true, ..Options::default() };
+    fn import(&self, spec: TableSpec) -> Result<(ImportReport, Dataset)> {
+        let options = ImportOptions { overwrite: true, ..ImportOptions::default() };
         let out = self.path("out");
-        let report = import(&Format::Parquet(spec), &self.path("in"), &out, &options, &Silent)?;
+        let report = import(&ImportFormat::Parquet(spec), &self.path("in"), &out, &options, &Silent)?;
         Ok((report, Dataset::open(&out)?))
     }
 

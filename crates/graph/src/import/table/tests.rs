@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::csv::Dialect;
 use super::*;
 use crate::dataset::{Dataset, LabelView};
-use crate::import::{Format, Options, Report, import};
+use crate::import::{ImportFormat, ImportOptions, ImportReport, import};
 use crate::progress::Silent;
 
 const EDGES: &str = "src,dst\na,b\nb,c\n";
@@ -27,10 +27,10 @@ impl Folder {
         self.0.path().join(name)
     }
 
-    fn import(&self, source: &str, spec: TableSpec, dialect: Dialect) -> Result<(Report, Dataset)> {
-        let options = Options { overwrite: true, ..Options::default() };
+    fn import(&self, source: &str, spec: TableSpec, dialect: Dialect) -> Result<(ImportReport, Dataset)> {
+        let options = ImportOptions { overwrite: true, ..ImportOptions::default() };
         let out = self.path("out");
-        let report = import(&Format::Csv(spec, dialect), &self.path(source), &out, &options, &Silent)?;
+        let report = import(&ImportFormat::Csv(spec, dialect), &self.path(source), &out, &options, &Silent)?;
         Ok((report, Dataset::open(&out)?))
     }
 }
@@ -39,7 +39,7 @@ fn folder(edges: &str, nodes: &str) -> Folder {
     Folder::new(&[("edges.csv", edges), ("nodes.csv", nodes)])
 }
 
-fn load(edges: &str, nodes: &str, spec: TableSpec) -> Result<(Report, Dataset)> {
+fn load(edges: &str, nodes: &str, spec: TableSpec) -> Result<(ImportReport, Dataset)> {
     folder(edges, nodes).import("in", spec, Dialect::default())
 }
 
@@ -60,7 +60,7 @@ fn features(data: &Dataset) -> &[f32] {
     data.features().as_slice().unwrap()
 }
 
-fn check_usual(report: &Report, data: &Dataset) {
+fn check_usual(report: &ImportReport, data: &Dataset) {
     assert_eq!((report.edges.read, report.edges.stored), (2, 4));
     assert_eq!(data.graph().indices, [1, 0, 2, 1]);
     assert_eq!(features(data), [1.0, 2.0, 3.0, 4.0, 5.0, 6.5]);

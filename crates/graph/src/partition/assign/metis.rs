@@ -9,7 +9,7 @@ use halograph_kernels::keyed::Key;
 use rustix::process::{Signal, getpid, kill_process};
 
 use super::weights::Weights;
-use super::{Objective, Recipe, announce, one_each, stream};
+use super::{Objective, PartitionSpec, announce, one_each, stream};
 use crate::build::one_way_edge;
 use crate::csr::CsrView;
 use crate::dataset::{Dataset, Manifest};
@@ -27,11 +27,11 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// The part of each vertex of `dataset`. While METIS works it neither reports nor asks whether to stop.
 pub(super) fn assign(
     dataset: &Dataset,
-    recipe: &Recipe,
+    spec: &PartitionSpec,
     objective: Objective,
     progress: &dyn Progress,
 ) -> Result<Vec<u32>> {
-    let (nodes, parts) = (dataset.graph().nodes(), recipe.parts as usize);
+    let (nodes, parts) = (dataset.graph().nodes(), spec.parts as usize);
     if parts >= nodes {
         return Ok(one_each(nodes));
     }
@@ -40,11 +40,11 @@ pub(super) fn assign(
     }
     let (starts, ids) = two_way(dataset, progress)?;
     if ids.is_empty() || nodes < LEAST * parts {
-        return stream::assign(dataset, recipe, progress);
+        return stream::assign(dataset, spec, progress);
     }
-    let weights = whole_weights(dataset, recipe)?;
+    let weights = whole_weights(dataset, spec)?;
     let each = weights.len() / nodes;
-    let seed = (Key::new(recipe.seed, "partition metis").at(0) >> 33) as Idx;
+    let seed = (Key::new(spec.seed, "partition metis").at(0) >> 33) as Idx;
     announce(progress, "METIS")?;
     let mut part = vec![0; nodes];
     let alone = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
@@ -94,8 +94,8 @@ pub(super) fn peak_bytes(manifest: &Manifest, weights: u64) -> u64 {
 }
 
 /// The weights as METIS takes them; what nobody has any of is left out.
-fn whole_weights(dataset: &Dataset, recipe: &Recipe) -> Result<Vec<Idx>> {
-    let weights = Weights::new(dataset, recipe.balance);
+fn whole_weights(dataset: &Dataset, spec: &PartitionSpec) -> Result<Vec<Idx>> {
+    let weights = Weights::new(dataset, spec.balance);
     let totals = weights.totals();
     if let Some(total) = totals.iter().find(|&&total| Idx::try_from(total).is_err()) {
         return Err(too_large(format!("a total weight of {total}")));

@@ -56,7 +56,7 @@ fn check_parts(parts: u32) -> Result<()> {
 
 /// Everything that decides an assignment of a dataset's vertices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Recipe {
+pub struct PartitionSpec {
     /// Number of parts.
     pub parts: u32,
     /// How they are found.
@@ -96,9 +96,9 @@ pub struct Balance {
     pub train: bool,
 }
 
-impl Recipe {
-    /// Finds the assignment. Equal recipes give equal assignments, METIS as far as the C library's `rand` is the same.
-    pub fn make(&self, dataset: &Dataset, progress: &dyn Progress) -> Result<Assignment> {
+impl PartitionSpec {
+    /// Finds the assignment. Equal specs give equal assignments, METIS as far as the C library's `rand` is the same.
+    pub fn assign(&self, dataset: &Dataset, progress: &dyn Progress) -> Result<Assignment> {
         check_parts(self.parts)?;
         dataset.check_edges()?;
         let of = match self.method {
@@ -114,7 +114,7 @@ impl Recipe {
         (0..nodes as u64).into_par_iter().map(|v| key.below(v, self.parts.into()) as u32).collect()
     }
 
-    /// Most bytes that [`Recipe::make`] will take at once, the mapped dataset not counted.
+    /// Most bytes that [`PartitionSpec::assign`] will take at once, the mapped dataset not counted.
     pub fn peak_bytes(&self, dataset: &Dataset) -> u64 {
         let weights = weights::Weights::count(self.balance) as u64;
         match self.method {
@@ -145,21 +145,21 @@ impl Origin {
     }
 }
 
-impl From<&Recipe> for Origin {
-    fn from(recipe: &Recipe) -> Self {
-        let (method, objective) = match recipe.method {
+impl From<&PartitionSpec> for Origin {
+    fn from(spec: &PartitionSpec) -> Self {
+        let (method, objective) = match spec.method {
             Method::Metis(Objective::Volume) => ("metis", Some("volume")),
             Method::Metis(Objective::Cut) => ("metis", Some("cut")),
             Method::Stream => ("stream", None),
             Method::Random => ("random", None),
         };
-        let Balance { edges, train } = recipe.balance;
+        let Balance { edges, train } = spec.balance;
         let balance = [("nodes", true), ("edges", edges), ("train", train)];
         Origin {
             method: method.into(),
             objective: objective.map(String::from),
             balance: balance.into_iter().filter(|(_, on)| *on).map(|(name, _)| name.into()).collect(),
-            seed: Some(recipe.seed),
+            seed: Some(spec.seed),
         }
     }
 }
@@ -181,8 +181,8 @@ mod tests {
     use crate::partition::testing::{Toy, communities};
     use crate::progress::Silent;
 
-    fn recipe(parts: u32, method: Method) -> Recipe {
-        Recipe { parts, method, balance: Balance::default(), seed: 1 }
+    fn spec(parts: u32, method: Method) -> PartitionSpec {
+        PartitionSpec { parts, method, balance: Balance::default(), seed: 1 }
     }
 
     const METHODS: [Method; 4] =
@@ -211,7 +211,8 @@ mod tests {
             for method in METHODS {
                 for parts in [1, 2, 3, 7, 8, 39, 40, 1000] {
                     let balance = Balance { edges: parts % 2 == 0, train: parts % 3 == 0 };
-                    let found = Recipe { balance, ..recipe(parts, method) }.make(&dataset, &Silent).unwrap();
+                    let found =
+                        PartitionSpec { balance, ..spec(parts, method) }.assign(&dataset, &Silent).unwrap();
                     assert_eq!((found.of().len(), found.parts()), (toy.nodes(), parts));
                     assert!(found.of().iter().all(|&part| part < parts), "{method:?} {parts}");
                 }
@@ -223,7 +224,7 @@ mod tests {
     fn the_same_seed_gives_the_same_parts() {
         let (_folder, dataset) = communities(2000, 20_000);
         for method in METHODS {
-            let make = |seed| Recipe { seed, ..recipe(4, method) }.make(&dataset, &Silent).unwrap();
+            let make = |seed| PartitionSpec { seed, ..spec(4, method) }.assign(&dataset, &Silent).unwrap();
             assert!(make(1) == make(1) && make(1) != make(2), "{method:?}");
         }
     }
@@ -232,7 +233,7 @@ mod tests {
     fn searching_beats_chance_and_keeps_balance() {
         let (_folder, dataset) = communities(4000, 60_000);
         let graph = dataset.graph();
-        let make = |method| recipe(4, method).make(&dataset, &Silent).unwrap();
+        let make = |method| spec(4, method).assign(&dataset, &Silent).unwrap();
         let cut = |a: &Assignment| {
             let other = |v: usize| graph.row(v).iter().filter(move |&&u| a.of()[u as usize] != a.of()[v]);
             (0..graph.nodes()).map(|v| other(v).count()).sum::<usize>()
@@ -254,7 +255,7 @@ mod tests {
         let (graph, split) = (dataset.graph(), dataset.split());
         for method in &METHODS[..3] {
             let balance = Balance { edges: true, train: true };
-            let found = Recipe { balance, ..recipe(4, *method) }.make(&dataset, &Silent).unwrap();
+            let found = PartitionSpec { balance, ..spec(4, *method) }.assign(&dataset, &Silent).unwrap();
             let (mut edges, mut train) = ([0.0; 4], [0.0; 4]);
             for (v, &part) in found.of().iter().enumerate() {
                 edges[part as usize] += graph.degree(v) as f64;

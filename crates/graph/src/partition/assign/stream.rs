@@ -8,7 +8,7 @@ use halograph_kernels::keyed::Key;
 use rayon::prelude::*;
 
 use super::weights::Weights;
-use super::{Recipe, one_each};
+use super::{PartitionSpec, one_each};
 use crate::dataset::{Dataset, Manifest};
 use crate::error::Result;
 use crate::progress::{Progress, Unit};
@@ -21,16 +21,16 @@ const SLACK: f64 = 1.05;
 const NOWHERE: u32 = u32::MAX;
 
 /// The part of each vertex of `dataset`.
-pub(super) fn assign(dataset: &Dataset, recipe: &Recipe, progress: &dyn Progress) -> Result<Vec<u32>> {
+pub(super) fn assign(dataset: &Dataset, spec: &PartitionSpec, progress: &dyn Progress) -> Result<Vec<u32>> {
     let graph = dataset.graph();
     let nodes = graph.nodes();
-    if recipe.parts as usize >= nodes {
+    if spec.parts as usize >= nodes {
         return Ok(one_each(nodes));
     }
-    let key = Key::new(recipe.seed, "partition stream");
+    let key = Key::new(spec.seed, "partition stream");
     let mut order: Vec<u32> = (0..nodes as u32).collect();
     order.par_sort_unstable_by_key(|&v| (key.at(v.into()), v));
-    let mut parts = Parts::new(recipe.parts as usize, Weights::new(dataset, recipe.balance));
+    let mut parts = Parts::new(spec.parts as usize, Weights::new(dataset, spec.balance));
     let mut of = vec![NOWHERE; nodes];
     progress.begin("placing vertices", Some(PASSES * nodes as u64), Unit::Items);
     for _ in 0..PASSES {

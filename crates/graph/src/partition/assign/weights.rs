@@ -1,7 +1,7 @@
 //! What a vertex weighs, for each thing that parts shall have equally much of.
 
 use super::Balance;
-use crate::dataset::{Dataset, Part};
+use crate::dataset::{Dataset, Subset};
 
 /// Weights of all vertices: `each` numbers a vertex.
 pub(super) struct Weights {
@@ -28,7 +28,7 @@ impl Weights {
                 of.push(graph.degree(v) as u32);
             }
             if balance.train {
-                of.push(u32::from(part == Part::Train as u8));
+                of.push(u32::from(part == Subset::Train as u8));
             }
         }
         Weights { each, of }

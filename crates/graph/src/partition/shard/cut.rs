@@ -8,20 +8,20 @@ use crate::block::{ROWS, rows_mut};
 use crate::dataset::Dataset;
 use crate::error::{Error, Result};
 use crate::partition::assign::Assignment;
-use crate::partition::facts::Facts;
+use crate::partition::layout::Layout;
 
 impl Shard {
-    /// Part `part` of `dataset`. To cut several, compute [`Facts`] once and use [`Facts::cut`].
+    /// Part `part` of `dataset`. To cut several, compute [`Layout`] once and use [`Layout::cut`].
     pub fn cut(dataset: &Dataset, assignment: &Assignment, part: u32) -> Result<Shard> {
-        Facts::of(dataset, assignment)?.cut(part)
+        Layout::of(dataset, assignment)?.cut(part)
     }
 }
 
-impl Facts<'_> {
+impl Layout<'_> {
     /// Part `part`. Features and labels stay where they are, in the mapped dataset.
     pub fn cut(&self, part: u32) -> Result<Shard> {
-        if part >= self.whole.parts {
-            let problem = format!("part {part} where parts are numbered 0 to {}", self.whole.parts - 1);
+        if part >= self.partition.parts {
+            let problem = format!("part {part} where parts are numbered 0 to {}", self.partition.parts - 1);
             return Err(Error::input("shard", problem));
         }
         let owned = self.owned(part);
@@ -36,7 +36,7 @@ impl Facts<'_> {
         let split = self.dataset.split();
         Ok(Shard {
             part,
-            whole: self.whole.clone(),
+            partition: self.partition.clone(),
             indptr: Column::Owned(indptr),
             indices: Column::Owned(indices),
             split: Column::Owned(ids.iter().map(|&v| split[v as usize]).collect()),

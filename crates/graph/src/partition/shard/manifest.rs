@@ -9,7 +9,7 @@ use crate::dataset::{FEAT, INDICES, INDPTR, LABEL, SPLIT, Task};
 use crate::error::{Error, Result};
 use crate::io::npy::{DType, FileRecord};
 use crate::partition::assign::MAX_PARTS;
-use crate::partition::facts::Whole;
+use crate::partition::layout::PartitionInfo;
 
 /// File name of the manifest.
 pub const MANIFEST: &str = "shard.json";
@@ -52,7 +52,8 @@ pub struct ShardManifest {
     /// Edges of owned vertices.
     pub edges: u64,
     /// What every part knows.
-    pub whole: Whole,
+    #[serde(rename = "whole")]
+    pub partition: PartitionInfo,
     /// Length and digest of each file.
     pub files: BTreeMap<String, FileRecord>,
     /// Digest of all of the above.
@@ -98,12 +99,12 @@ impl ShardManifest {
         if self.digest != self.compute_digest() {
             return Err("the digest does not belong to the contents: the file was changed".into());
         }
-        self.whole.dataset.check()?;
-        let nodes = self.whole.dataset.nodes;
-        if self.whole.parts > MAX_PARTS || self.part >= self.whole.parts {
-            return Err(format!("part {} of {}", self.part, self.whole.parts));
+        self.partition.dataset.check()?;
+        let nodes = self.partition.dataset.nodes;
+        if self.partition.parts > MAX_PARTS || self.part >= self.partition.parts {
+            return Err(format!("part {} of {}", self.part, self.partition.parts));
         }
-        if self.owned.saturating_add(self.halo) > nodes || self.whole.distances.len() != 256 {
+        if self.owned.saturating_add(self.halo) > nodes || self.partition.distances.len() != 256 {
             return Err(format!("{} owned and {} halo vertices of {nodes}", self.owned, self.halo));
         }
         if !self.files.keys().map(String::as_str).eq(sorted_files()) {
@@ -116,13 +117,13 @@ impl ShardManifest {
     pub(super) fn shape(&self, file: &str) -> (Vec<usize>, &'static [DType]) {
         let (owned, halo) = (self.owned as usize, self.halo as usize);
         let rows = owned + halo;
-        let data = &self.whole.dataset;
+        let data = &self.partition.dataset;
         match (file, data.task) {
             (INDPTR, _) => (vec![owned + 1], &[DType::U64]),
             (INDICES, _) => (vec![self.edges as usize], &[DType::U32]),
             (IDS, _) => (vec![rows], &[DType::U32]),
             (DEGREE, _) => (vec![3, rows], &[DType::U32]),
-            (HALO, _) => (vec![self.whole.parts as usize + 1], &[DType::U64]),
+            (HALO, _) => (vec![self.partition.parts as usize + 1], &[DType::U64]),
             (HOME, _) => (vec![halo], &[DType::U32]),
             (FEAT, _) => (vec![owned, data.features as usize], &[DType::F32, DType::F16]),
             (LABEL, Task::SingleLabel) => (vec![owned], &[DType::I64]),

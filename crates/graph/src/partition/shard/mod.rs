@@ -13,10 +13,10 @@ use std::ops::Range;
 
 use column::Column;
 
-use super::facts::{Stage, Whole};
+use super::layout::{PartitionInfo, Subgraph};
 use crate::block::Block;
 use crate::csr::CsrView;
-use crate::dataset::{LabelView, Part, Task, view};
+use crate::dataset::{LabelView, Subset, Task, view};
 use crate::error::Result;
 use crate::io::npy::Array;
 
@@ -24,7 +24,7 @@ use crate::io::npy::Array;
 /// [`Shard::open`] maps a folder that stands alone. Both look alike.
 pub struct Shard {
     part: u32,
-    whole: Whole,
+    partition: PartitionInfo,
     /// Dataset ids of owned and halo rows.
     ids: Column<u32>,
     /// Row starts of the edges of owned rows, and the rows they come from.
@@ -67,8 +67,8 @@ impl Shard {
     }
 
     /// What every rank knows.
-    pub fn whole(&self) -> &Whole {
-        &self.whole
+    pub fn partition(&self) -> &PartitionInfo {
+        &self.partition
     }
 
     /// Number of owned vertices.
@@ -86,19 +86,19 @@ impl Shard {
         &self.ids
     }
 
-    /// Part of the split of each row, as numbers of [`Part`].
+    /// Part of the split of each row, as numbers of [`Subset`].
     pub fn split(&self) -> &[u8] {
         &self.split
     }
 
     /// In-degree of each row in the graph of `stage`, self-loops not counted; 0 for a vertex that does not belong to it.
-    pub fn degrees(&self, stage: Stage) -> &[u32] {
+    pub fn degrees(&self, stage: Subgraph) -> &[u32] {
         let start = stage as usize * self.rows();
         &self.degrees[start..start + self.rows()]
     }
 
     /// How many edges each row is from the nearest labelled training vertex; see
-    /// [`Facts::distance`](super::Facts::distance).
+    /// [`Layout::distance`](super::Layout::distance).
     pub fn distance(&self) -> &[u8] {
         &self.distance
     }
@@ -129,7 +129,7 @@ impl Shard {
     }
 
     /// Owned rows of `part` of the split whose labels are known, ascending.
-    pub fn labelled(&self, part: Part) -> Vec<u32> {
+    pub fn labelled(&self, part: Subset) -> Vec<u32> {
         let rows = (0..self.owned()).filter(|&row| self.split[row] == part as u8);
         rows.filter(|&row| self.label(row).is_known()).map(|row| row as u32).collect()
     }
@@ -145,11 +145,12 @@ impl Shard {
 
     /// Labels as they are stored; [`Shard::stored_rows`] says where.
     pub fn labels(&self) -> LabelView<'_> {
-        match self.whole.dataset.task {
+        match self.partition.dataset.task {
             Task::SingleLabel => LabelView::Single(view(&self.labels)),
-            Task::MultiLabel => {
-                LabelView::Multi { classes: self.whole.dataset.classes as usize, flags: view(&self.labels) }
-            }
+            Task::MultiLabel => LabelView::Multi {
+                classes: self.partition.dataset.classes as usize,
+                flags: view(&self.labels),
+            },
         }
     }
 
@@ -174,7 +175,7 @@ impl Shard {
 
     /// Owned rows and the edges that lead to them, as a layer computes on them. Edges are borrowed.
     pub fn block(&self) -> Block<'_> {
-        let degrees = self.degrees(Stage::All).to_vec();
+        let degrees = self.degrees(Subgraph::All).to_vec();
         Block::new(&*self.indptr, &*self.indices, 0..self.owned(), degrees, Some(self.ids.to_vec()))
     }
 }

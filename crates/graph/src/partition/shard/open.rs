@@ -9,7 +9,7 @@ use super::Shard;
 use super::column::Column;
 use super::manifest::{AGAIN, DEGREE, DISTANCE, HALO, HOME, IDS, MANIFEST, ShardManifest, folder_name};
 use crate::dataset::check::row_starts;
-use crate::dataset::{FEAT, INDICES, INDPTR, LABEL, LabelView, Part, SPLIT, open_array};
+use crate::dataset::{FEAT, INDICES, INDPTR, LABEL, LabelView, SPLIT, Subset, open_array};
 use crate::error::{Error, IoContext, Result};
 use crate::io::npy::{self, Array};
 
@@ -42,7 +42,7 @@ impl Shard {
             features: open(FEAT)?,
             labels: open(LABEL)?,
             stored: None,
-            whole: manifest.whole,
+            partition: manifest.partition,
         };
         shard.check().map_err(|(file, problem)| damaged(&folder.join(file), problem))?;
         Ok(shard)
@@ -53,7 +53,7 @@ impl Shard {
         if let Some(fault) = row_starts(&self.indptr, self.indices.len() as u64).into_iter().next() {
             return Err((INDPTR, format!("{}: {}", fault.position, fault.problem)));
         }
-        let (rows, nodes) = (self.rows() as u32, self.whole.dataset.nodes as u32);
+        let (rows, nodes) = (self.rows() as u32, self.partition.dataset.nodes as u32);
         if let Some(edge) = self.indices.par_iter().position_any(|&column| column >= rows) {
             return Err((
                 INDICES,
@@ -77,7 +77,7 @@ impl Shard {
 
     /// Whether labels are classes that there are, and parts of the split those that mean something.
     fn check_labels(&self) -> Result<(), (&'static str, String)> {
-        let classes = self.whole.dataset.classes;
+        let classes = self.partition.dataset.classes;
         let wrong = match self.labels() {
             LabelView::Single(labels) => {
                 let row = labels.par_iter().position_first(|&label| label < -1 || label >= classes as i64);
@@ -94,7 +94,7 @@ impl Shard {
         if let Some(problem) = wrong {
             return Err((LABEL, problem));
         }
-        match self.split.par_iter().position_first(|&part| part > Part::Test as u8) {
+        match self.split.par_iter().position_first(|&part| part > Subset::Test as u8) {
             None => Ok(()),
             Some(row) => Err((
                 SPLIT,

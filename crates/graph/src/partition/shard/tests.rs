@@ -13,7 +13,7 @@ use crate::dataset::{Dataset, LABEL, Labels, SPLIT};
 use crate::io::npy::{Element, FileRecord, Writer};
 use crate::partition::testing::{Kind, Toy, communities};
 use crate::partition::{
-    Assignment, Balance, Facts, Method, Objective, Origin, Recipe, assignment_for, folder, write,
+    Assignment, Balance, Layout, Method, Objective, Origin, PartitionSpec, assignment_for, folder, write,
 };
 use crate::progress::Silent;
 
@@ -41,10 +41,10 @@ fn slow_distances(dataset: &Dataset) -> Vec<u8> {
     distance
 }
 
-fn slow_degree(dataset: &Dataset, v: u32, stage: Stage) -> u32 {
+fn slow_degree(dataset: &Dataset, v: u32, stage: Subgraph) -> u32 {
     let within = |v: u32| {
         let split = dataset.split()[v as usize];
-        stage == Stage::All || split == 1 || stage == Stage::Val && split == 2
+        stage == Subgraph::All || split == 1 || stage == Subgraph::TrainVal && split == 2
     };
     let counted = sources(dataset, v).into_iter().filter(|&u| u != v && within(u)).count();
     if within(v) { counted as u32 } else { 0 }
@@ -70,7 +70,7 @@ fn assert_right(dataset: &Dataset, of: &[u32], shards: &[Shard]) {
         for (row, &v) in shard.ids().iter().enumerate() {
             assert_eq!(shard.split()[row], dataset.split()[v as usize]);
             assert_eq!(shard.distance()[row], distance[v as usize]);
-            for stage in [Stage::All, Stage::Train, Stage::Val] {
+            for stage in [Subgraph::All, Subgraph::Train, Subgraph::TrainVal] {
                 assert_eq!(shard.degrees(stage)[row], slow_degree(dataset, v, stage), "{stage:?} of {v}");
             }
         }
@@ -90,7 +90,7 @@ fn assert_right(dataset: &Dataset, of: &[u32], shards: &[Shard]) {
         assert!(shard.homes(part as u32).is_empty());
         let block = shard.block();
         assert_eq!((block.sources(), block.destinations()), (shard.rows(), 0..owned.len()));
-        assert_eq!(shard.whole(), shards[0].whole());
+        assert_eq!(shard.partition(), shards[0].partition());
     }
     let all = (0..of.len() as u32).flat_map(|v| sources(dataset, v).into_iter().map(move |u| (u, v)));
     edges.sort_unstable();
@@ -98,7 +98,7 @@ fn assert_right(dataset: &Dataset, of: &[u32], shards: &[Shard]) {
     all.sort_unstable();
     assert_eq!(edges, all, "every edge is in one shard");
     if let Some(shard) = shards.first() {
-        let whole = shard.whole();
+        let whole = shard.partition();
         assert_eq!(whole.training, distance.iter().filter(|&&d| d == 0).count() as u64);
         let count = |d: usize| distance.iter().filter(|&&of| of as usize == d).count() as u64;
         assert!((0..256).all(|d| whole.distances[d] == count(d)));
@@ -117,13 +117,13 @@ fn assert_own_data(dataset: &Dataset, shard: &Shard, row: usize, v: u32) {
     let mut features = [0.0; 3];
     shard.read_features(row, &mut features).unwrap();
     assert_eq!(features, [v as f32, v as f32 + 0.5, -(v as f32)]);
-    let listed = shard.labelled(Part::Train).contains(&(row as u32));
+    let listed = shard.labelled(Subset::Train).contains(&(row as u32));
     assert_eq!(listed, shard.split()[row] == 1 && shard.label(row).is_known());
 }
 
 fn cut_all(dataset: &Dataset, assignment: &Assignment) -> Vec<Shard> {
-    let facts = Facts::of(dataset, assignment).unwrap();
-    (0..assignment.parts()).map(|part| facts.cut(part).unwrap()).collect()
+    let layout = Layout::of(dataset, assignment).unwrap();
+    (0..assignment.parts()).map(|part| layout.cut(part).unwrap()).collect()
 }
 
 prop_compose! {
@@ -173,9 +173,9 @@ fn on_disk(kind: Kind) -> (Toy, Assignment, tempfile::TempDir, PathBuf) {
     let dataset = toy.dataset();
     let target = tempfile::tempdir().unwrap();
     let shards = target.path().join("shards");
-    let facts = Facts::of(&dataset, &assignment).unwrap();
-    write(&shards, false, &facts, &Origin::imported(), &Silent).unwrap();
-    drop(facts);
+    let layout = Layout::of(&dataset, &assignment).unwrap();
+    write(&shards, false, &layout, &Origin::imported(), &Silent).unwrap();
+    drop(layout);
     (toy, assignment, target, shards)
 }
 
@@ -193,11 +193,11 @@ fn a_dataset_in_memory_is_cut_like_one_on_disk() {
         let dataset = Dataset::from_arrays(arrays).unwrap();
         let cut = cut_all(&dataset, &assignment);
         assert_right(&dataset, assignment.of(), &cut);
-        assert_eq!(cut[0].whole().layout, Shard::open(&shards, 0).unwrap().whole().layout);
+        assert_eq!(cut[0].partition().layout, Shard::open(&shards, 0).unwrap().partition().layout);
         let method = Method::Metis(Objective::Volume);
-        let recipe = Recipe { parts: 2, method, balance: Balance::default(), seed: 0 };
-        let found = assignment_for(&dataset, &recipe, &Silent).unwrap();
-        assert_eq!(found, assignment_for(&toy.dataset(), &recipe, &Silent).unwrap());
+        let spec = PartitionSpec { parts: 2, method, balance: Balance::default(), seed: 0 };
+        let found = assignment_for(&dataset, &spec, &Silent).unwrap();
+        assert_eq!(found, assignment_for(&toy.dataset(), &spec, &Silent).unwrap());
     }
 }
 
@@ -215,8 +215,8 @@ fn shards_on_disk_are_those_in_memory() {
         let kept = Assignment::read(&shards.join(folder::ASSIGNMENT), 12, 3).unwrap();
         assert_eq!(kept, assignment);
         let text = fs::read_to_string(shards.join(folder::MANIFEST)).unwrap();
-        let manifest: folder::Partition = serde_json::from_str(&text).unwrap();
-        assert_eq!((manifest.parts, &manifest.layout), (3, &opened[0].whole().layout));
+        let manifest: folder::PartitionManifest = serde_json::from_str(&text).unwrap();
+        assert_eq!((manifest.parts, &manifest.layout), (3, &opened[0].partition().layout));
     }
 }
 
@@ -259,7 +259,7 @@ fn the_layout_tells_assignments_apart() {
     let dataset = toy.dataset();
     let layout = |parts, of: &[u32]| {
         let assignment = Assignment::new(parts, of.to_vec()).unwrap();
-        Facts::of(&dataset, &assignment).unwrap().whole.layout
+        Layout::of(&dataset, &assignment).unwrap().partition.layout
     };
     let first = layout(2, &[0, 0, 1, 1]);
     assert_eq!(first, layout(2, &[0, 0, 1, 1]));
@@ -385,7 +385,7 @@ fn numbers_that_lead_outside_are_refused_even_under_a_true_digest() {
     let short = after(|folder| forge(folder, IDS, &[0u32, 1]));
     let wide = after(|folder| forge::<u64>(folder, IDS, &[0; 12]));
     let crowded = after(|folder| resign(folder, |manifest| manifest.owned = 13));
-    let none = after(|folder| resign(folder, |manifest| manifest.whole.parts = 0));
+    let none = after(|folder| resign(folder, |manifest| manifest.partition.parts = 0));
     let listed = after(|folder| {
         let record = FileRecord { bytes: 0, blake3: String::new() };
         resign(folder, |manifest| drop(manifest.files.insert("../x".into(), record)));
@@ -441,7 +441,7 @@ fn a_part_describes_itself_without_its_arrays() {
     FILES.iter().for_each(|file| fs::remove_file(shards.join("part-0002").join(file)).unwrap());
     let told = Shard::describe(&shards, 2).unwrap();
     assert_eq!((told.owned, told.halo), (shard.owned() as u64, (shard.rows() - shard.owned()) as u64));
-    assert_eq!(told.whole, *shard.whole());
+    assert_eq!(told.partition, *shard.partition());
     assert!(Shard::describe(&shards, 3).is_err());
 }
 
@@ -449,8 +449,8 @@ fn a_part_describes_itself_without_its_arrays() {
 fn only_a_partition_is_replaced() {
     let (toy, assignment, target, shards) = on_disk(PLAIN);
     let dataset = toy.dataset();
-    let facts = Facts::of(&dataset, &assignment).unwrap();
-    let again = |overwrite| write(&shards, overwrite, &facts, &Origin::imported(), &Silent);
+    let layout = Layout::of(&dataset, &assignment).unwrap();
+    let again = |overwrite| write(&shards, overwrite, &layout, &Origin::imported(), &Silent);
     assert!(again(false).unwrap_err().to_string().contains("--overwrite"));
     again(true).unwrap();
     fs::write(shards.join("part-0001/notes.md"), "mine").unwrap();
@@ -461,6 +461,6 @@ fn only_a_partition_is_replaced() {
     let names: Vec<_> = fs::read_dir(target.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(names, ["shards"], "nothing hidden is left");
     let message =
-        write(dataset.path().unwrap(), true, &facts, &Origin::imported(), &Silent).unwrap_err().to_string();
+        write(dataset.path().unwrap(), true, &layout, &Origin::imported(), &Silent).unwrap_err().to_string();
     assert!(message.contains("not a partition"), "{message}");
 }

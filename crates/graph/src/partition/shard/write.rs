@@ -34,7 +34,7 @@ impl Shard {
             owned: self.owned() as u64,
             halo: (self.rows() - self.owned()) as u64,
             edges: self.indices.len() as u64,
-            whole: self.whole.clone(),
+            partition: self.partition.clone(),
             files: Default::default(),
             digest: String::new(),
         };
@@ -64,7 +64,7 @@ impl Shard {
     }
 
     fn write_labels(&self, path: &Path, progress: &dyn Progress) -> Result<FileRecord> {
-        match self.whole.dataset.task {
+        match self.partition.dataset.task {
             Task::SingleLabel => self.copy_rows::<i64>(&self.labels, path, progress),
             Task::MultiLabel => self.copy_rows::<u8>(&self.labels, path, progress),
         }

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use halograph_graph::build::EdgeOptions;
 use halograph_graph::dataset::Metric;
 use halograph_graph::dataset::write::FeatureType;
-use halograph_graph::import::{Format, Options, Report, SplitRule, import};
+use halograph_graph::import::{ImportFormat, ImportOptions, ImportReport, SplitRule, import};
 use indicatif::HumanCount;
 
 use super::output::Output;
@@ -137,16 +137,18 @@ impl From<FeatureArg> for FeatureType {
 
 pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     let (format, common) = match command {
-        Command::Npy { common, which } => (Format::Npy { split_index: which.split_index }, common),
-        Command::Planetoid { common } => (Format::Planetoid, common),
-        Command::Npz { common, which } => (Format::Npz { split_index: which.split_index }, common),
-        Command::Graphsaint { common } => (Format::GraphSaint, common),
-        Command::Ogb { common, scheme } => (Format::Ogb { scheme }, common),
-        Command::Csv { common, tables, dialect } => (Format::Csv(tables.into(), dialect.into()), common),
+        Command::Npy { common, which } => (ImportFormat::Npy { split_index: which.split_index }, common),
+        Command::Planetoid { common } => (ImportFormat::Planetoid, common),
+        Command::Npz { common, which } => (ImportFormat::Npz { split_index: which.split_index }, common),
+        Command::Graphsaint { common } => (ImportFormat::GraphSaint, common),
+        Command::Ogb { common, scheme } => (ImportFormat::Ogb { scheme }, common),
+        Command::Csv { common, tables, dialect } => {
+            (ImportFormat::Csv(tables.into(), dialect.into()), common)
+        }
         #[cfg(feature = "parquet")]
-        Command::Parquet { common, tables } => (Format::Parquet(tables.into()), common),
+        Command::Parquet { common, tables } => (ImportFormat::Parquet(tables.into()), common),
     };
-    let options = Options {
+    let options = ImportOptions {
         edges: EdgeOptions { directed: common.directed, keep_self_loops: common.keep_self_loops },
         largest_component: common.largest_component,
         split: common.split,
@@ -161,7 +163,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn summary(report: &Report) -> Vec<String> {
+fn summary(report: &ImportReport) -> Vec<String> {
     let [read, loops, stored] =
         [report.edges.read, report.edges.self_loops, report.edges.stored].map(HumanCount);
     let mut lines = vec![

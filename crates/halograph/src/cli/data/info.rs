@@ -7,7 +7,7 @@ use halograph::nn::model::{Kind, Spec};
 use halograph::train::{Config, admission};
 use halograph_graph::Dataset;
 use halograph_graph::dataset::Manifest;
-use halograph_graph::dataset::info::{Info, info};
+use halograph_graph::dataset::info::{DatasetInfo, info};
 use indicatif::{HumanBytes, HumanCount};
 
 use crate::cli::print;
@@ -57,14 +57,14 @@ fn training_memory(dataset: &Dataset) -> Vec<(&'static str, u64)> {
     MODELS.into_iter().filter_map(predict).collect()
 }
 
-fn json(manifest: &Manifest, info: &Info, memory: &[(&str, u64)]) -> serde_json::Value {
+fn json(manifest: &Manifest, info: &DatasetInfo, memory: &[(&str, u64)]) -> serde_json::Value {
     let memory: serde_json::Map<String, serde_json::Value> =
         memory.iter().map(|&(model, bytes)| (model.into(), bytes.into())).collect();
     let warnings = info.labels.warnings(manifest);
     serde_json::json!({ "manifest": manifest, "info": info, "warnings": warnings, "training_memory_bytes": memory })
 }
 
-fn lines(m: &Manifest, info: &Info, memory: &[(&str, u64)]) -> Vec<(&'static str, String)> {
+fn lines(m: &Manifest, info: &DatasetInfo, memory: &[(&str, u64)]) -> Vec<(&'static str, String)> {
     let count = |n: u64| HumanCount(n).to_string();
     let d = &info.degrees;
     let direction = if m.directed { "directed" } else { "stored, both ways" };
@@ -97,7 +97,7 @@ fn lines(m: &Manifest, info: &Info, memory: &[(&str, u64)]) -> Vec<(&'static str
 }
 
 /// Number of classes, and how uneven they are.
-fn class_line(m: &Manifest, info: &Info) -> String {
+fn class_line(m: &Manifest, info: &DatasetInfo) -> String {
     let extreme = |best: Option<(usize, &u64)>| {
         best.map(|(class, n)| match m.class_names.get(class) {
             Some(name) => format!("{name} {}", HumanCount(*n)),

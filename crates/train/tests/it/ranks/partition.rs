@@ -4,8 +4,8 @@ use halograph_graph::Dataset;
 use halograph_graph::dataset::Metric;
 use halograph_graph::dataset::write::FeatureType;
 use halograph_graph::generate::{self, Spec, presets};
-use halograph_graph::import::{Format, Options, import};
-use halograph_graph::partition::{Method, Recipe, assignment_for};
+use halograph_graph::import::{ImportFormat, ImportOptions, import};
+use halograph_graph::partition::{Method, PartitionSpec, assignment_for};
 use halograph_graph::progress::Silent;
 use halograph_kernels::keyed::Key;
 use halograph_nn::model::{Kind, NormKind};
@@ -53,7 +53,7 @@ fn cora_and_small_follow_too() {
     let mut graphs = vec![Dataset::open(&small).unwrap()];
     if let Some(source) = halograph_testing::real_data("cora") {
         let cora = temp.path().join("cora");
-        import(&Format::Planetoid, &source, &cora, &Options::default(), &Silent).unwrap();
+        import(&ImportFormat::Planetoid, &source, &cora, &ImportOptions::default(), &Silent).unwrap();
         graphs.push(Dataset::open(&cora).unwrap());
     }
     for data in &graphs {
@@ -197,9 +197,13 @@ fn every_byte_of_an_epoch_is_explained() {
     let data = dataset(temp.path(), |spec| Spec { train: 0.1, ..spec });
     let training = |v: usize| data.split()[v] == 1;
     for ranks in 2..=8u64 {
-        let recipe =
-            Recipe { parts: ranks as u32, method: Method::Random, balance: Default::default(), seed: 0 };
-        let parts = assignment_for(&data, &recipe, &Silent).unwrap().of().to_vec();
+        let spec = PartitionSpec {
+            parts: ranks as u32,
+            method: Method::Random,
+            balance: Default::default(),
+            seed: 0,
+        };
+        let parts = assignment_for(&data, &spec, &Silent).unwrap().of().to_vec();
         // Of the last layer only rows of training nodes are computed, of those before also what these read.
         let near = reached(&data, &(0..data.graph().nodes()).map(training).collect::<Vec<bool>>());
         let far = reached(&data, &near);

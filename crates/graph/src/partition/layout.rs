@@ -4,35 +4,35 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::assign::Assignment;
-use crate::dataset::{Dataset, LabelView, Manifest, Part};
+use crate::dataset::{Dataset, LabelView, Manifest, Subset};
 use crate::error::{Error, Result};
 use crate::order::{UNUSED, distances};
 
 /// A graph that is trained or scored on. Inductive training knows three, each a graph of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum Subgraph {
     /// Every vertex.
     All = 0,
     /// Training vertices and the edges between them.
     Train = 1,
     /// Training and validation vertices and the edges between them.
-    Val = 2,
+    TrainVal = 2,
 }
 
-impl Stage {
-    /// Whether vertices of this part of the split (a number of [`Part`]) belong to it.
+impl Subgraph {
+    /// Whether vertices of this part of the split (a number of [`Subset`]) belong to it.
     pub fn holds(self, split: u8) -> bool {
         match self {
-            Stage::All => true,
-            Stage::Train => split == Part::Train as u8,
-            Stage::Val => split == Part::Train as u8 || split == Part::Val as u8,
+            Subgraph::All => true,
+            Subgraph::Train => split == Subset::Train as u8,
+            Subgraph::TrainVal => split == Subset::Train as u8 || split == Subset::Val as u8,
         }
     }
 }
 
 /// What every rank knows of the whole, the same everywhere.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Whole {
+pub struct PartitionInfo {
     /// The dataset that was cut.
     pub dataset: Manifest,
     /// Number of parts.
@@ -41,32 +41,32 @@ pub struct Whole {
     pub layout: String,
     /// Labelled training vertices.
     pub training: u64,
-    /// How many vertices are so many edges from the nearest labelled training vertex; see [`Facts::distance`]. 256
+    /// How many vertices are so many edges from the nearest labelled training vertex; see [`Layout::distance`]. 256
     /// numbers.
     pub distances: Vec<u64>,
 }
 
-/// Facts about all vertices of a dataset under an assignment: about 25 bytes a vertex.
-pub struct Facts<'d> {
+/// Layout about all vertices of a dataset under an assignment: about 25 bytes a vertex.
+pub struct Layout<'d> {
     /// What was cut.
     pub dataset: &'d Dataset,
     /// The part of each vertex.
     pub assignment: &'d Assignment,
     /// What every rank knows.
-    pub whole: Whole,
+    pub partition: PartitionInfo,
     /// The first place of each part, and the end.
     pub(super) starts: Vec<usize>,
     /// The vertex at each place.
     pub(super) order: Vec<u32>,
     /// The place of each vertex.
     pub(super) place: Vec<u32>,
-    /// In-degrees without self-loops, by [`Stage`]; 0 for a vertex that does not belong to it.
+    /// In-degrees without self-loops, by [`Subgraph`]; 0 for a vertex that does not belong to it.
     pub(super) degrees: [Vec<u32>; 3],
     /// Distances.
     pub(super) distance: Vec<u8>,
 }
 
-impl<'d> Facts<'d> {
+impl<'d> Layout<'d> {
     /// Computes them.
     pub fn of(dataset: &'d Dataset, assignment: &'d Assignment) -> Result<Self> {
         let nodes = dataset.graph().nodes();
@@ -82,15 +82,16 @@ impl<'d> Facts<'d> {
         let distance = distances(dataset.graph(), &training, UNUSED as usize - 1);
         let mut histogram = vec![0; 256];
         distance.iter().for_each(|&d| histogram[d as usize] += 1);
-        let whole = Whole {
+        let partition = PartitionInfo {
             dataset: dataset.manifest.clone(),
             parts: assignment.parts(),
             layout: layout(&starts, &order),
             training: training.len() as u64,
             distances: histogram,
         };
-        let degrees = [Stage::All, Stage::Train, Stage::Val].map(|stage| degrees(dataset, stage));
-        Ok(Facts { dataset, assignment, whole, starts, order, place, degrees, distance })
+        let degrees =
+            [Subgraph::All, Subgraph::Train, Subgraph::TrainVal].map(|stage| degrees(dataset, stage));
+        Ok(Layout { dataset, assignment, partition, starts, order, place, degrees, distance })
     }
 
     /// The vertices that `part` owns, row by row.
@@ -111,7 +112,7 @@ impl<'d> Facts<'d> {
     }
 
     /// In-degrees without self-loops in the graph of `stage`; 0 for a vertex that does not belong to it.
-    pub fn degrees(&self, stage: Stage) -> &[u32] {
+    pub fn degrees(&self, stage: Subgraph) -> &[u32] {
         &self.degrees[stage as usize]
     }
 }
@@ -154,11 +155,11 @@ fn training(dataset: &Dataset) -> Vec<u32> {
         LabelView::Single(classes) => classes[v] >= 0,
         LabelView::Multi { .. } => true,
     };
-    let all = (0..split.len()).filter(|&v| split[v] == Part::Train as u8 && labelled(v));
+    let all = (0..split.len()).filter(|&v| split[v] == Subset::Train as u8 && labelled(v));
     all.map(|v| v as u32).collect()
 }
 
-fn degrees(dataset: &Dataset, stage: Stage) -> Vec<u32> {
+fn degrees(dataset: &Dataset, stage: Subgraph) -> Vec<u32> {
     let (graph, split) = (dataset.graph(), dataset.split());
     let degree = |v: usize| {
         let counts = |&&u: &&u32| u as usize != v && stage.holds(split[u as usize]);
