@@ -140,7 +140,8 @@ fn a_run_in_memory_writes_nothing() {
 #[ignore = "started by another test as a process of its own"]
 fn refuse_a_model_larger_than_memory() {
     if std::env::var_os(CHILD).is_some() {
-        let options = quick(JobOptions::new(rings()), 1).set("model.hidden", 1_000_000).set("model.layers", 3);
+        let options =
+            quick(JobOptions::new(rings()), 1).set("model.hidden", 1_000_000).set("model.layers", 3);
         assert!(refused(open(&options.in_memory())).contains("MiB are free"));
     }
 }
