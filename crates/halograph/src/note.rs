@@ -1,4 +1,4 @@
-//! Remarks on settings and jobs for the user, as data: the command line and Python each present them in their own way.
+//! Remarks on settings and jobs, as data: a caller decides how to present them.
 
 use std::fmt;
 use std::path::PathBuf;

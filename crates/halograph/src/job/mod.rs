@@ -1,5 +1,5 @@
-//! A training job: data, settings and a run, from start or resume to predictions. The command line and the Python package
-//! are thin layers over it.
+//! A training job: data, settings and a run, from start or resume to predictions. The command line is a
+//! thin layer over it.
 //!
 //! ```no_run
 //! use halograph::job::{Job, JobOptions, NoObserver, World};

@@ -100,7 +100,7 @@ const FLAGS: [(&str, &[Flag]); 5] = [
                 "train.partition",
                 "METHOD",
                 "How nodes are assigned to ranks",
-                "metis: least communication volume. stream: one pass, little memory. random.",
+                "metis: least communication volume. stream: fast, with little memory. random.",
             ),
             flag(
                 "overlap",
