@@ -17,6 +17,10 @@ use halograph::train::event::{Ending, Event, Observer};
 use halograph::train::{Prediction, Summary, launch};
 use halograph::{Error, Result};
 
+/// Memory is predicted only with this allocator.
+#[global_allocator]
+static ALLOCATOR: halograph::train::memory::Counting = halograph::train::memory::Counting;
+
 const NODES: usize = 240;
 const CLASSES: usize = 3;
 
@@ -101,8 +105,16 @@ fn a_run_in_memory_equals_a_run_with_a_directory() {
     }
 }
 
-/// Set for the process that [`a_run_in_memory_writes_nothing`] starts in an empty folder.
-const CHILD: &str = "HALOGRAPH_TEST_IN_MEMORY";
+/// Set for processes that tests start.
+const CHILD: &str = "HALOGRAPH_TEST_CHILD";
+
+/// Runs an ignored test of this file as a process of its own; expects success.
+fn run_child(test: &str, folder: &Path, variables: &[(&str, &str)]) {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    let command = command.args(["--exact", test, "--ignored"]).env(CHILD, "1").current_dir(folder);
+    let out = command.envs(variables.iter().copied()).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
+}
 
 #[test]
 #[ignore = "started by another test as a process of its own"]
@@ -120,16 +132,25 @@ fn train_in_memory() {
 #[test]
 fn a_run_in_memory_writes_nothing() {
     let (current, temporary) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let status = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "train_in_memory", "--ignored"])
-        .env(CHILD, "1")
-        .env("TMPDIR", temporary.path())
-        .current_dir(current.path())
-        .output()
-        .unwrap()
-        .status;
-    assert!(status.success());
+    run_child("train_in_memory", current.path(), &[("TMPDIR", temporary.path().to_str().unwrap())]);
     assert_eq!((entries(current.path()), entries(temporary.path())), (0, 0));
+}
+
+#[test]
+#[ignore = "started by another test as a process of its own"]
+fn refuse_a_model_larger_than_memory() {
+    if std::env::var_os(CHILD).is_some() {
+        let options =
+            quick(JobOptions::new(rings()), 1).set("model.hidden", 1_000_000).set("model.layers", 3);
+        assert!(refused(open(&options.in_memory())).contains("MiB are free"));
+    }
+}
+
+/// Bug: the memory of the only process under a launcher was not predicted.
+#[test]
+fn memory_is_predicted_for_one_process_under_a_launcher() {
+    let folder = tempfile::tempdir().unwrap();
+    run_child("refuse_a_model_larger_than_memory", folder.path(), &[("OMPI_COMM_WORLD_SIZE", "1")]);
 }
 
 #[test]

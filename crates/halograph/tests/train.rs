@@ -449,18 +449,16 @@ fn predicted_memory_matches_the_peak() {
     let folder = tempfile::tempdir().unwrap();
     ok(folder.path(), "data make small -o g -q");
     let inductive = "gcn --set data.inductive=true";
-    for model in
-        ["sage", "gcn", "gat", "gcnii --layers 8", "resgcn", "sage --hidden 2000 --layers 2", inductive]
-    {
+    let large = "sage --hidden 2000 --layers 2";
+    for model in ["sage", "gcn", "gat", "gcnii --layers 8", "resgcn", "gin", large, inductive] {
         let line = format!("train g --model {model} --epochs 2 --threads 2 --out r --overwrite --json");
         let line = json(&ok(folder.path(), &line));
         let [predicted, real] =
             ["predicted_peak_bytes", "peak_rss_bytes"].map(|key| line[key].as_f64().unwrap());
-        let ratio = predicted / real;
-        // An inductive run evaluates on larger graphs. The prediction does not include what the allocator keeps after
-        // that, which matters on so small a graph.
-        let least = if model == inductive { 0.5 } else { 0.8 };
-        assert!((least..1.2).contains(&ratio), "{model}: {predicted} bytes predicted, {real} used");
+        // What the allocator keeps of freed memory varies by some MiB from run to run, which matters on so small a graph.
+        let noise = 20.0 * (1 << 20) as f64;
+        let apart = (predicted - real).abs();
+        assert!(apart <= 0.2 * real + noise, "{model}: {predicted} bytes predicted, {real} used");
     }
 }
 

@@ -240,15 +240,15 @@ pub fn read_manifest(path: &Path) -> Result<Manifest> {
     Manifest::parse(&file, &text)
 }
 
-/// Says what a folder of parts, or of one part, is good for.
+/// Refuses a folder of shards, or one shard; the error says where it can be used.
 fn refuse_parts(path: &Path) -> Result<()> {
     if path.join(partition::folder::MANIFEST).exists() {
-        return Err(Error::input(path.display(), "a folder of parts, where a dataset is needed")
-            .help("use parts with train, eval and predict, and here the dataset they were made of"));
+        return Err(Error::input(path.display(), "is a folder of shards, not a dataset")
+            .help("use shards with train, eval and predict; give the dataset that was partitioned here"));
     }
     if path.join(partition::shard::manifest::MANIFEST).exists() {
         let above = path.parent().filter(|above| *above != Path::new("")).unwrap_or(Path::new("."));
-        return Err(Error::input(path.display(), "one part of a graph, where all of it is needed")
+        return Err(Error::input(path.display(), "is one shard of a graph, not a dataset")
             .help(format!("give train, eval and predict the folder above: {}", above.display())));
     }
     Ok(())

@@ -102,7 +102,7 @@ fn may_write(path: &Path, overwrite: bool) -> Result<()> {
     Ok(())
 }
 
-/// Writes the whole file or nothing: a hidden file is renamed when it is complete.
+/// Writes the file atomically: a temporary file is renamed when it is complete.
 fn write(rows: &Matrix<f32>, path: &Path, format: Format, overwrite: bool) -> Result<()> {
     let folder = folder_of(path);
     // Errors name `path`, not the hidden file.

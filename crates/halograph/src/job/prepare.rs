@@ -1,25 +1,35 @@
 //! Work before a run is created: checks of the data, the partition, and admission by predicted memory.
 
-use halograph_comm::launched;
 use halograph_graph::partition::{Assignment, Layout, PartitionReport, PartitionSpec, cache};
 use halograph_graph::{Dataset, Error as InputError, Progress};
 use halograph_train::admission::{self, PartSize};
 use halograph_train::config::StrategyKind;
 use halograph_train::{Config, Result, launch, memory};
 
-use super::JobData;
+use super::{JobData, World};
 
 /// What is known before a run is created or replaced.
 pub struct Prepared {
     /// The part of each node, if a dataset is trained on several ranks.
     pub assignment: Option<Assignment>,
-    /// Predicted peak memory in bytes; `None` under a launcher, where every rank predicts its own.
+    /// Predicted peak memory in bytes; `None` on ranks of a launcher, each of which predicts its own when it trains.
     pub predicted: Option<u64>,
 }
 
 /// Refuses data that cannot be trained on and, unless `force`, runs that need more memory than is free. May partition the
 /// dataset and store the partition beside it. Blocks.
 pub fn prepare(data: &JobData, config: &Config, force: bool, progress: &dyn Progress) -> Result<Prepared> {
+    prepare_in(&World::alone(), data, config, force, progress)
+}
+
+/// As [`prepare`], for rank 0 of `world`.
+pub(super) fn prepare_in(
+    world: &World,
+    data: &JobData,
+    config: &Config,
+    force: bool,
+    progress: &dyn Progress,
+) -> Result<Prepared> {
     data.check()?;
     let assignment = match data {
         JobData::Dataset(dataset) if config.train.strategy != StrategyKind::Single => {
@@ -32,7 +42,7 @@ pub fn prepare(data: &JobData, config: &Config, force: bool, progress: &dyn Prog
         }
         _ => None,
     };
-    if launched() {
+    if world.comm().is_some() {
         return Ok(Prepared { assignment, predicted: None });
     }
     stage(progress, "predicting memory")?;

@@ -11,10 +11,10 @@ use halograph_train::trainer::ResumePoint;
 use halograph_train::{Config, Result};
 
 use super::demo::DemoGraph;
-use super::prepare::{Prepared, prepare, stage};
+use super::prepare::{Prepared, prepare_in, stage};
 use super::start::{check_ranks, open_data};
 use super::trained::{data_path, demo_data, open_data_of};
-use super::{DataOption, JobData, JobOptions, Lead, Note, Store};
+use super::{DataOption, JobData, JobOptions, Lead, Note, Store, World};
 use crate::config::{self, Setting};
 
 /// Settings that a resumed run may change: completed epochs do not depend on them.
@@ -25,6 +25,7 @@ const CHANGEABLE: [&str; 5] =
 pub(super) fn open(
     out: &Path,
     options: &JobOptions,
+    world: &World,
     settings: &[Setting],
     progress: &dyn Progress,
 ) -> Result<(JobData, Lead, Vec<Note>)> {
@@ -38,7 +39,7 @@ pub(super) fn open(
     };
     check_same_data(&data, &header, out)?;
     check_ranks(&config, &data)?;
-    let Prepared { assignment, predicted } = prepare(&data, &config, options.force, progress)?;
+    let Prepared { assignment, predicted } = prepare_in(world, &data, &config, options.force, progress)?;
     let header = Header { data: data.reference()?, config };
     let (run, from, notes) = lock_and_read(out, header)?;
     let epochs_before = from.as_ref().map_or(0, ResumePoint::epochs);

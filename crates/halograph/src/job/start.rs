@@ -12,7 +12,7 @@ use halograph_train::{Config, Result, trace};
 
 use super::demo::{DemoGraph, PRESET};
 use super::directory::NewDirectory;
-use super::prepare::{Prepared, prepare, stage};
+use super::prepare::{Prepared, prepare_in, stage};
 use super::resume;
 use super::trained::demo_data;
 use super::{DataOption, Job, JobData, JobOptions, Lead, Note, OutOption, Role, Store, World};
@@ -30,10 +30,10 @@ pub(super) fn open(
     check_trace(options)?;
     let existing = options.out.path().filter(|out| options.resume && is_run(out));
     let (data, lead, mut notes) = match (existing, &options.data) {
-        (Some(out), _) => resume::open(out, options, settings, progress)?,
+        (Some(out), _) => resume::open(out, options, world, settings, progress)?,
         (None, DataOption::Default) if options.resume => return Err(nothing_to_resume(options).into()),
-        (None, DataOption::Default) => start_demo(options, settings, progress)?,
-        (None, _) => start(options, settings, progress)?,
+        (None, DataOption::Default) => start_demo(options, world, settings, progress)?,
+        (None, _) => start(options, world, settings, progress)?,
     };
     let strategy = lead.store.get().header().config.train.strategy;
     if options.trace.is_some() && strategy == StrategyKind::Single {
@@ -82,6 +82,7 @@ pub(super) fn open_data(option: &DataOption, part: u32) -> InputResult<Option<Jo
 /// Starts a run on given data.
 fn start(
     options: &JobOptions,
+    world: &World,
     settings: &[Setting],
     progress: &dyn Progress,
 ) -> Result<(JobData, Lead, Vec<Note>)> {
@@ -96,7 +97,7 @@ fn start(
         check_data_outside(reference.path.as_deref(), out)?;
         check_can_create(out, options.overwrite)?;
     }
-    let prepared = prepare(&data, &config, options.force, progress)?;
+    let prepared = prepare_in(world, &data, &config, options.force, progress)?;
     let name = data.manifest().name.clone();
     let (store, new) = create(options, &name, Header { data: reference, config })?;
     let notes = notes(settings, store.get().header(), &data);
@@ -106,6 +107,7 @@ fn start(
 /// Starts a run on the built-in graph, which is stored in the run directory.
 fn start_demo(
     options: &JobOptions,
+    world: &World,
     settings: &[Setting],
     progress: &dyn Progress,
 ) -> Result<(JobData, Lead, Vec<Note>)> {
@@ -121,7 +123,7 @@ fn start_demo(
         .map_or(std::env::temp_dir(), |new| new.path.parent().unwrap_or(Path::new("")).to_path_buf());
     let demo = DemoGraph::generate(&parent, &Silent)?;
     let data = JobData::open(&demo.path(), 0)?;
-    let prepared = prepare(&data, &config, options.force, progress)?;
+    let prepared = prepare_in(world, &data, &config, options.force, progress)?;
     let Some(new) = new else {
         // The files of the graph are removed, but stay mapped.
         let header = Header { data: DataRef::of(data.manifest(), None)?, config };

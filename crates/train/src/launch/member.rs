@@ -28,7 +28,7 @@ use crate::trainer::{Learner, ResumePoint, Trainer};
 /// The role of a rank.
 pub(super) enum Role<'a> {
     /// Rank 0, which writes the run.
-    Lead(Leader<'a>),
+    Lead(Box<Leader<'a>>),
     /// Any other rank; its observer may request to stop.
     Follow(&'a mut dyn Observer),
 }
@@ -70,7 +70,10 @@ impl Member<'_> {
         let mut trainer = Trainer::new(config, &mut *strategy, Learner { model, optimizer });
 
         let (mut run, from, observer) = match role {
-            Role::Lead(Leader { run, from, observer, .. }) => (Some(run), from, observer),
+            Role::Lead(leader) => {
+                let Leader { run, from, observer, .. } = *leader;
+                (Some(run), from, observer)
+            }
             Role::Follow(observer) => (None, None, observer),
         };
         if let (Some(run), Some(numbers)) = (&mut run, &scaling_state) {

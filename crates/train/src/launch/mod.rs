@@ -115,7 +115,7 @@ pub fn train(source: DataSource, leader: Leader, extras: Extras) -> Result<Summa
     let order = Order { header: &header, directory: directory.as_deref(), extras };
     match (leader.world, source) {
         (Some(comm), _) => {
-            let summary = train_as_rank(comm, order, source, Role::Lead(leader))?;
+            let summary = train_as_rank(comm, order, source, Role::Lead(Box::new(leader)))?;
             Ok(summary.expect("rank 0 returns a summary"))
         }
         (None, DataSource::Dataset(dataset)) if header.config.train.strategy == StrategyKind::Single => {
@@ -160,7 +160,7 @@ fn train_on_threads(source: DataSource, order: Order, leader: Leader) -> Result<
                 (None, DataSource::Dataset(_)) => unreachable!("a dataset has a layout"),
             };
             match leader {
-                Some(leader) => member.train(&shard, Role::Lead(leader)),
+                Some(leader) => member.train(&shard, Role::Lead(Box::new(leader))),
                 None => member.train(&shard, Role::Follow(&mut NoObserver)),
             }
         })

@@ -345,7 +345,7 @@ fn folders_that_are_no_runs_are_refused() {
     fs::write(run.join("trace.json"), "[]").unwrap();
     assert!(read(&run).contains("trace.json: not a trace of halograph"));
     fs::write(run.join("run.json"), "{").unwrap();
-    assert!(read(&run).contains("run.json: not the description of a run"));
+    assert!(read(&run).contains("run.json: not a valid description of a run"));
 }
 
 #[test]
