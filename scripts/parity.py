@@ -117,6 +117,7 @@ CASES = {
     "gin_train_eps": stack(GIN, train_eps=True),
     "gin_train_eps_batch_norm": stack(GIN, train_eps=True, norm="BatchNorm"),
     "gin_directed": stack(GIN, train_eps=True),
+    "gin_batch_norm_no_decay": stack(GIN, norm="BatchNorm"),
 }
 
 
@@ -171,7 +172,8 @@ def record(name):
     out = prefixed("initial.", model.state_dict().items())
     out |= {"data.adjacency": adjacency, "data.features": x, "logits": evaluate(model, *inputs)}
     out |= {"data.labels": labels.double(), "data.rows": rows.double()}
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
+    weight_decay = 0 if name.endswith("no_decay") else 5e-4
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=weight_decay)
     losses = []
     for step in range(STEPS):
         optimizer.zero_grad()

@@ -78,6 +78,11 @@ pub trait Convolution {
     /// See [`Layer::params_mut`].
     fn params_mut(&mut self) -> Vec<&mut Param<Self::Scalar>>;
 
+    /// See [`Layer::output_bias`].
+    fn output_bias(&mut self) -> Option<&mut Param<Self::Scalar>> {
+        None
+    }
+
     /// See [`Layer::buffers`].
     fn buffers(&self) -> Vec<&Param<Self::Scalar>> {
         Vec::new()
@@ -205,6 +210,10 @@ impl<T: Real, C: Convolution<Scalar = T>> Layer<T> for C {
 
     fn params_mut(&mut self) -> Vec<&mut Param<T>> {
         Convolution::params_mut(self)
+    }
+
+    fn output_bias(&mut self) -> Option<&mut Param<T>> {
+        Convolution::output_bias(self)
     }
 
     fn buffers(&self) -> Vec<&Param<T>> {

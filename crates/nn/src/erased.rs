@@ -94,6 +94,8 @@ pub trait ErasedLayer<T: Real> {
     #[doc(hidden)]
     fn params_mut(&mut self) -> Vec<&mut Param<T>>;
     #[doc(hidden)]
+    fn output_bias(&mut self) -> Option<&mut Param<T>>;
+    #[doc(hidden)]
     fn buffers(&self) -> Vec<&Param<T>>;
     #[doc(hidden)]
     fn buffers_mut(&mut self) -> Vec<&mut Param<T>>;
@@ -120,6 +122,9 @@ macro_rules! forward {
             }
             fn params_mut(&mut self) -> Vec<&mut Param<T>> {
                 Layer::params_mut(self)
+            }
+            fn output_bias(&mut self) -> Option<&mut Param<T>> {
+                Layer::output_bias(self)
             }
             fn buffers(&self) -> Vec<&Param<T>> {
                 Layer::buffers(self)
@@ -149,6 +154,9 @@ macro_rules! forward {
             }
             fn params_mut(&mut self) -> Vec<&mut Param<T>> {
                 (**self).params_mut()
+            }
+            fn output_bias(&mut self) -> Option<&mut Param<T>> {
+                (**self).output_bias()
             }
             fn buffers(&self) -> Vec<&Param<T>> {
                 (**self).buffers()

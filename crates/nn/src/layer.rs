@@ -172,6 +172,11 @@ pub trait Layer<T: Real> {
     /// All parameters.
     fn params_mut(&mut self) -> Vec<&mut Param<T>>;
 
+    /// Returns the bias that is added to every row of the output, if the layer has one.
+    fn output_bias(&mut self) -> Option<&mut Param<T>> {
+        None
+    }
+
     /// Arrays of the state dict that are not trained.
     fn buffers(&self) -> Vec<&Param<T>> {
         Vec::new()

@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use halograph_graph::block::{Block, Halo};
+use halograph_kernels::Real;
 use halograph_kernels::gemm::Start;
-use halograph_kernels::{Real, rows};
 
 use crate::input::Input;
 use crate::layer::{FinishGrad, Layer, Pass};
@@ -82,7 +82,7 @@ impl<T: Real> Layer<T> for Linear<T> {
         pass: &Pass<T>,
         cache: &mut LinearCache<T>,
     ) -> FinishGrad<T> {
-        rows::add_column_sums(grad.data(), &mut self.bias.grad);
+        self.bias.add_bias_grad(&grad);
         self.weight.add_grad(cache.input.tall_of(block.destinations()), grad.tall());
         let aggregated = pass.input_gradient.then(|| Arc::new(Matrix::zeros(grad.rows(), 0)));
         cache.grad = (block.destinations(), grad);
@@ -133,6 +133,10 @@ impl<T: Real> Layer<T> for Linear<T> {
 
     fn params_mut(&mut self) -> Vec<&mut Param<T>> {
         vec![&mut self.weight, &mut self.bias]
+    }
+
+    fn output_bias(&mut self) -> Option<&mut Param<T>> {
+        Some(&mut self.bias)
     }
 }
 

@@ -5,6 +5,7 @@ use std::ops::Range;
 use halograph_kernels::Real;
 use halograph_kernels::gemm::{Mat, Start, Tall, add_outer, multiply};
 use halograph_kernels::keyed::Key;
+use halograph_kernels::rows::add_column_sums;
 
 use crate::matrix::Matrix;
 
@@ -19,6 +20,8 @@ pub struct Param<T> {
     pub value: Vec<T>,
     /// Gradient of the loss.
     pub grad: Vec<T>,
+    /// Whether the loss does not depend on the value. See [`Param::set_inert`].
+    is_inert: bool,
 }
 
 impl<T: Real> Param<T> {
@@ -37,6 +40,25 @@ impl<T: Real> Param<T> {
     pub fn project_into(&self, x: Tall<T>, start: Start<T>, out: &mut Matrix<T>) {
         let pitch = out.cols();
         multiply(T::one(), x, self.mat().t(), start, out.data_mut(), pitch);
+    }
+
+    /// Declares that the loss does not depend on the value: this is a bias whose output goes straight into a BatchNorm, which
+    /// subtracts it again. Its gradient then stays exactly zero. Computed, it would be a rounding error, from which Adam
+    /// makes steps that differ with the number of ranks. Weight decay still applies.
+    pub fn set_inert(&mut self) {
+        self.is_inert = true;
+    }
+
+    /// Returns whether the gradient is zero by construction.
+    pub fn is_inert(&self) -> bool {
+        self.is_inert
+    }
+
+    /// Adds to the gradient of a bias that was added to every row, given the gradient of the rows.
+    pub fn add_bias_grad(&mut self, grad: &Matrix<T>) {
+        if !self.is_inert {
+            add_column_sums(grad.data(), &mut self.grad);
+        }
     }
 
     /// The backward of [`Param::project`] with respect to the weight: `dW += gᵀ * x`.
@@ -116,7 +138,7 @@ impl Scope {
         let len = if self.seed.is_some() { shape.iter().product() } else { 0 };
         let value = (0..len as u64).map(|i| T::of(value(i))).collect();
         let grad = vec![T::zero(); len];
-        Param { name: format!("{}{name}", self.prefix), shape: shape.to_vec(), value, grad }
+        Param { name: format!("{}{name}", self.prefix), shape: shape.to_vec(), value, grad, is_inert: false }
     }
 }
 

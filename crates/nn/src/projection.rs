@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use halograph_kernels::Real;
 use halograph_kernels::gemm::Start;
-use halograph_kernels::rows::{add_column_sums, add_row};
+use halograph_kernels::rows::add_row;
 
 use crate::input::Input;
 use crate::layer::Project;
@@ -62,7 +62,7 @@ impl<T: Real> Projection<T> {
     /// Adds to the gradients of the bias and of a weight that acts after the aggregation, given the gradient of the
     /// output. Frees `factor` in the latter case.
     pub(crate) fn weight_backward(&mut self, grad: &Matrix<T>, factor: &mut Input<T>) {
-        add_column_sums(grad.data(), &mut self.bias.grad);
+        self.bias.add_bias_grad(grad);
         if !self.is_first {
             let factor = std::mem::take(factor);
             self.weight.add_grad(factor.tall_of(0..grad.rows()), grad.tall());

@@ -50,7 +50,7 @@ impl Builder<'_> {
             };
             stages[0].dropout = if index == 0 { spec.input_dropout } else { spec.dropout };
             if let Some(end) = stages.last_mut().filter(|_| !is_last) {
-                end.norm = Norm::new(spec.norm, &self.root.child("norms").child(index), spec.hidden);
+                end.set_norm(Norm::new(spec.norm, &self.root.child("norms").child(index), spec.hidden));
                 end.activation = spec.activation.into();
             }
             stages

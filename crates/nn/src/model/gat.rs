@@ -288,7 +288,7 @@ impl<T: Real> Layer<T> for Gat<T> {
         _: &Pass<T>,
         _: &mut GatCache<T>,
     ) -> FinishGrad<T> {
-        rows::add_column_sums(grad.data(), &mut self.bias.grad);
+        self.bias.add_bias_grad(&grad);
         if self.combine == Heads::Mean {
             // The same for all heads.
             rows::scale(T::of(1.0 / self.heads() as f64), grad.data_mut());
@@ -360,6 +360,10 @@ impl<T: Real> Layer<T> for Gat<T> {
 
     fn params_mut(&mut self) -> Vec<&mut Param<T>> {
         vec![&mut self.source, &mut self.destination, &mut self.bias, &mut self.weight]
+    }
+
+    fn output_bias(&mut self) -> Option<&mut Param<T>> {
+        Some(&mut self.bias)
     }
 }
 

@@ -106,6 +106,10 @@ impl<T: Real> Convolution for Gcn<T> {
     fn params_mut(&mut self) -> Vec<&mut Param<T>> {
         vec![&mut self.projection.bias, &mut self.projection.weight]
     }
+
+    fn output_bias(&mut self) -> Option<&mut Param<T>> {
+        Some(&mut self.projection.bias)
+    }
 }
 
 #[cfg(test)]

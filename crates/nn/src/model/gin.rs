@@ -165,6 +165,10 @@ impl<T: Real> Convolution for Gin<T> {
         eps.into_iter().chain([&mut self.projection.weight, &mut self.projection.bias]).collect()
     }
 
+    fn output_bias(&mut self) -> Option<&mut Param<T>> {
+        Some(&mut self.projection.bias)
+    }
+
     fn buffers(&self) -> Vec<&Param<T>> {
         if self.is_eps_trained { Vec::new() } else { vec![&self.eps] }
     }

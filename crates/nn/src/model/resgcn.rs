@@ -171,6 +171,10 @@ impl<T: Real, C: Convolution<Scalar = T>> Convolution for Residual<T, C> {
         [self.conv.params_mut(), self.norm.params_mut()].into_iter().flatten().collect()
     }
 
+    fn output_bias(&mut self) -> Option<&mut Param<T>> {
+        self.conv.output_bias()
+    }
+
     fn buffers(&self) -> Vec<&Param<T>> {
         self.conv.buffers()
     }

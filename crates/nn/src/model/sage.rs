@@ -142,6 +142,10 @@ impl<T: Real> Convolution for Sage<T> {
     fn params_mut(&mut self) -> Vec<&mut Param<T>> {
         vec![&mut self.neighbours.weight, &mut self.neighbours.bias, &mut self.own]
     }
+
+    fn output_bias(&mut self) -> Option<&mut Param<T>> {
+        Some(&mut self.neighbours.bias)
+    }
 }
 
 #[cfg(test)]

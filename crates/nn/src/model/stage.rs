@@ -42,7 +42,7 @@ pub struct Stage<T: Real> {
     /// The layer.
     pub layer: AnyLayer<T>,
     /// What follows the layer.
-    pub norm: Option<Norm<T>>,
+    pub(super) norm: Option<Norm<T>>,
     /// What follows the norm.
     pub activation: Activation,
     /// Whether later stages mix this stage's output in ([`crate::layer::Pass::initial`]).
@@ -70,8 +70,16 @@ impl<T: Real> Stage<T> {
         Stage { dropout, ..self }
     }
 
-    pub(super) fn with_norm(self, norm: Option<Norm<T>>) -> Self {
-        Stage { norm, ..self }
+    pub(super) fn with_norm(mut self, norm: Option<Norm<T>>) -> Self {
+        self.set_norm(norm);
+        self
+    }
+
+    pub(super) fn set_norm(&mut self, norm: Option<Norm<T>>) {
+        if matches!(norm, Some(Norm::Batch(_))) {
+            Layer::output_bias(&mut self.layer).into_iter().for_each(Param::set_inert);
+        }
+        self.norm = norm;
     }
 
     pub(super) fn with_activation(self, activation: Activation) -> Self {

@@ -5,7 +5,8 @@ use halograph_graph::csr::CsrView;
 use halograph_kernels::keyed::Key;
 use halograph_nn::metrics::Targets;
 use halograph_nn::model::{ActivationKind, Kind, Model, NormKind, Spec};
-use halograph_nn::{Matrix, Project};
+use halograph_nn::optimizer::{Method, Optimizer};
+use halograph_nn::{Matrix, Param, Project};
 use halograph_train::data::{Rows, View};
 use halograph_train::evaluation;
 use halograph_train::strategy::single::Plan;
@@ -224,5 +225,56 @@ fn rows_that_nobody_needs_change_nothing() {
                 }
             }
         }
+    }
+}
+
+/// Takes ten steps in single precision. Returns every parameter with its value before.
+fn trained(spec: &Spec, method: Method, weight_decay: f64) -> Vec<(Param<f32>, Vec<f32>)> {
+    let (block, rows) = (block(), Loss::CrossEntropy.rows());
+    let nodes = block.sources();
+    let features = noise(0, nodes * INPUTS).into_iter().map(|x| x as f32).collect();
+    let view = View::new(block, Matrix::new(nodes, INPUTS, features));
+    let mut model = Model::<f32>::new(spec, INPUTS, CLASSES, 3);
+    model.load("a model with biases", &self::model(spec).state()).unwrap();
+    let before: Vec<Vec<f32>> = model.params().map(|p| p.value.clone()).collect();
+    let plan = Plan::new(&model, &view, &rows).unwrap();
+    let mut optimizer = Optimizer::new(method, &model, |_| weight_decay);
+    for step in 0..10 {
+        plan.step(&mut model, &rows, key().with(step)).unwrap();
+        optimizer.step(&mut model, 0.1);
+    }
+    model.params().cloned().zip(before).collect()
+}
+
+#[test]
+fn biases_ahead_of_a_batch_norm_keep_their_values() {
+    let expected = |kind| match kind {
+        Kind::Sage => vec!["convs.0.lin_l.bias", "convs.1.lin_l.bias"],
+        Kind::Gcn | Kind::Gat => vec!["convs.0.bias", "convs.1.bias"],
+        Kind::Gcnii | Kind::Resgcn => vec![],
+        Kind::Gin => vec![
+            "convs.0.nn.lins.0.bias",
+            "convs.0.nn.lins.1.bias",
+            "convs.1.nn.lins.0.bias",
+            "convs.1.nn.lins.1.bias",
+            "convs.2.nn.lins.0.bias",
+        ],
+    };
+    for kind in Kind::ALL.into_iter().filter(|kind| kind.uses("norm")) {
+        let spec = Spec { norm: NormKind::Batch, ..spec(kind) };
+        let params = trained(&spec, Method::Adam, 0.0);
+        let fixed = params.iter().filter(|(p, before)| p.value == *before);
+        assert_eq!(fixed.map(|(p, _)| p.name.as_str()).collect::<Vec<_>>(), expected(kind));
+    }
+}
+
+#[test]
+fn weight_decay_applies_to_biases_ahead_of_a_batch_norm() {
+    let spec = Spec { norm: NormKind::Batch, ..spec(Kind::Gin) };
+    let params = trained(&spec, Method::Sgd { momentum: 0.0 }, 0.5);
+    for (p, before) in params.iter().filter(|(p, _)| p.is_inert()) {
+        let shrunk = 0.95f32.powi(10);
+        let apart = p.value.iter().zip(before).map(|(after, before)| (after - shrunk * before).abs());
+        assert!(apart.fold(0.0, f32::max) < 1e-6, "{}", p.name);
     }
 }
