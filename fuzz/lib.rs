@@ -1,4 +1,4 @@
-//! What the fuzz targets share: imports of files that exist only for one run.
+//! Common code of the fuzz targets: import of temporary files.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use halograph_graph::Silent;
 use halograph_graph::dataset::check;
 use halograph_graph::import::{ImportFormat, ImportOptions, import};
 
-/// Writes `files`, imports the folder (or `source` in it), and demands that whatever is accepted is a clean dataset.
+/// Writes `files` and imports the folder, or `source` in it. Panics if an accepted import has a fault.
 pub fn import_files(format: &ImportFormat, source: &str, files: &[(&str, &[u8])]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     for (name, bytes) in files {

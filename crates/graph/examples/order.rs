@@ -1,7 +1,7 @@
-//! What a node order gains on a dataset: `cargo run --release --example order -- DIR`
+//! Speed-up by a node order on a dataset: `cargo run --release --example order -- DIR`
 //!
-//! Prints how long it takes to find, and the best time of a sum over neighbours, of 64 and of 256 columns, in the
-//! given order and in the new one. Writes nothing.
+//! Prints the time to compute the order, and the best time of an aggregation of 64 and of 256 columns in the given order
+//! and in the new one. Writes nothing.
 
 #![expect(clippy::print_stdout, reason = "an example that prints is a tool, not a library")]
 
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use halograph_graph::Dataset;
 use halograph_graph::block::Block;
-use halograph_graph::order::{cluster, nested, pays};
+use halograph_graph::order::{cluster, improves_locality, nested};
 use halograph_kernels::aggregate::{Weights, aggregate};
 
 /// Columns of a narrow and of a wide layer.
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let graph = dataset.graph();
     println!("nodes {}  edges {}", graph.nodes(), graph.indices.len());
     let order = timed("cluster", || cluster(graph));
-    println!("pays: {}", timed("pays", || pays(graph, &order)));
+    println!("improves locality: {}", timed("improves_locality", || improves_locality(graph, &order)));
     let train: Vec<u32> = (0..graph.nodes() as u32).filter(|&v| dataset.split()[v as usize] == 1).collect();
     let layers = timed("nested, 3 layers", || nested(graph, Some(&order), &train, 3));
     println!("rows computed: {:?} from {}", layers.sizes, layers.inputs);

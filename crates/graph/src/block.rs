@@ -1,16 +1,16 @@
-//! What a layer computes on: edges from *source rows* to *destination rows*.
+//! [`Block`]: the bipartite graph that a layer computes on, with edges from *source rows* to *destination rows*.
 //!
-//! The whole graph, a partition with its halo, a chunk, a sampled batch and a split of a batch are all [`Block`]s,
-//! so that a layer is written and differentiated once.
+//! The whole graph, a part with its halo, a chunk, a sampled mini-batch and a split of a mini-batch are all [`Block`]s, so
+//! that a layer is implemented once.
 //!
-//! - Rows are matrix rows, numbered from 0; a row's dataset vertex id is in [`Block::ids`].
+//! - Rows are matrix rows, numbered from 0; [`Block::ids`] holds their dataset vertex ids.
 //! - Destinations are a contiguous run of the source rows, usually the prefix, so that a destination finds its own
 //!   features among the sources.
-//! - Rows that another owner computes are a [`Halo`] beside the block: its edges come after those of the block's own
-//!   sources, so that these can be aggregated while halo rows travel.
-//! - A destination's row, in the block and its halo, holds *every* edge that takes part in its aggregate, so a mean is over the row's length.
-//!   [`Block::degrees`] are those of the graph the block was cut from, which symmetric norms need for rows whose own
-//!   neighbours are elsewhere.
+//! - Source rows owned by other ranks form a [`Halo`]. Its edges are separate, so that edges from owned rows are
+//!   aggregated while halo rows are communicated.
+//! - The edges of a destination, in the block and its halo, are *all* edges of its aggregate: a mean divides by their
+//!   number. [`Block::degrees`] are those of the graph that the block was cut from; symmetric normalisation needs them for
+//!   rows whose neighbours are not in the block.
 //!
 //! ```
 //! use halograph_graph::{block::Block, csr::CsrView};
@@ -45,18 +45,18 @@ pub struct Block<'g> {
     halo: Option<Halo>,
     /// The block that this one is a prefix of.
     parent: Option<&'g Block<'g>>,
-    transpose: OnceLock<Turned>,
+    transpose: OnceLock<BlockTranspose>,
     symmetric: OnceLock<bool>,
     without_loops: OnceLock<Box<Block<'static>>>,
 }
 
-/// Source rows that others own, and the edges from them to the destinations of a block.
+/// Source rows owned by other ranks, and the edges from them to the destinations of a block.
 pub struct Halo {
     indptr: Vec<u64>,
     indices: Vec<u32>,
     degrees: Vec<u32>,
     ids: Vec<u32>,
-    /// Destinations with an edge from here, and where their edges begin and end.
+    /// Destinations with an edge from the halo, and their row starts.
     reached: Vec<u32>,
     bounds: Vec<u64>,
     transpose: OnceLock<Transpose>,
@@ -64,11 +64,11 @@ pub struct Halo {
 }
 
 impl Halo {
-    /// `indices[indptr[i]..indptr[i + 1]]` are the halo rows, counted from 0, that destination `i` reads; `degrees` and
-    /// `ids` are those of the halo rows, as in a [`Block`].
+    /// Creates a halo. `indices[indptr[i]..indptr[i + 1]]` are the halo rows, counted from 0, that destination `i` reads;
+    /// `degrees` and `ids` are those of the halo rows, as in a [`Block`].
     ///
     /// # Panics
-    /// If lengths do not fit; in builds with debug assertions also if any row start or index is out of range.
+    /// If lengths do not match; in builds with debug assertions also if any row start or index is out of range.
     pub fn new(indptr: Vec<u64>, indices: Vec<u32>, degrees: Vec<u32>, ids: Vec<u32>) -> Self {
         assert_eq!(indptr.last(), Some(&(indices.len() as u64)), "row starts end at the edge count");
         assert_eq!(degrees.len(), ids.len(), "an id for every halo row");
@@ -89,66 +89,66 @@ impl Halo {
         }
     }
 
-    /// Number of halo rows.
+    /// Returns the number of halo rows.
     pub fn sources(&self) -> usize {
         self.degrees.len()
     }
 
-    /// In-neighbours of each halo row in the whole graph, itself not counted.
+    /// Returns the in-degree of each halo row in the whole graph, self-loops not counted.
     pub fn degrees(&self) -> &[u32] {
         &self.degrees
     }
 
-    /// Dataset vertex id of each halo row.
+    /// Returns the dataset vertex id of each halo row.
     pub fn ids(&self) -> &[u32] {
         &self.ids
     }
 
-    /// The edges: destinations by halo rows.
+    /// Returns the edges: destinations by halo rows.
     pub fn pattern(&self) -> Pattern<'_> {
         Pattern::new(&self.indptr, &self.indices)
     }
 
-    /// Destinations that read a halo row, ascending.
+    /// Returns the destinations that read a halo row, ascending.
     pub fn reached(&self) -> &[u32] {
         &self.reached
     }
 
-    /// The edges of these alone: reached destinations by halo rows.
+    /// Returns the edges of [`Halo::reached`] only: reached destinations by halo rows.
     pub fn reached_pattern(&self) -> Pattern<'_> {
         Pattern::new(&self.bounds, &self.indices)
     }
 
-    /// These the other way round: halo rows by positions among the reached destinations. Built at the first call.
+    /// Returns the transpose of [`Halo::reached_pattern`]. Computed at the first call.
     pub fn reached_transpose(&self) -> Pattern<'_> {
         self.reached_transpose.get_or_init(|| Transpose::of(self.reached_pattern(), self.sources())).pattern()
     }
 
-    /// The edges the other way round: halo rows by destinations. Built at the first call.
+    /// Returns the transpose of [`Halo::pattern`]. Computed at the first call.
     pub fn transpose(&self) -> Pattern<'_> {
         self.transpose.get_or_init(|| Transpose::of(self.pattern(), self.sources())).pattern()
     }
 }
 
-/// The edges of a block the other way round.
-enum Turned {
-    /// The same edges.
+/// The transpose of a block.
+enum BlockTranspose {
+    /// The block itself, which is symmetric.
     Own,
-    /// Those of the parent the other way round, whose rows end here.
-    Parents(Vec<u64>),
-    /// Edges of their own.
+    /// A prefix of each row of the parent's transpose; these are the ends of the rows.
+    Parent(Vec<u64>),
+    /// Computed.
     Built(Transpose),
 }
 
 impl<'g> Block<'g> {
-    /// A block from its parts.
+    /// Creates a block.
     ///
     /// `indices[indptr[i]..indptr[i + 1]]` are the source rows of destination `i`, which is itself source row
     /// `destinations.start + i`. `degrees` holds, for each source row, its number of in-neighbours other than itself
     /// in the whole graph; `ids` its dataset vertex id (`None`: the row number).
     ///
     /// # Panics
-    /// If lengths do not fit; in builds with debug assertions also if any row start or index is out of range.
+    /// If lengths do not match; in builds with debug assertions also if any row start or index is out of range.
     pub fn new(
         indptr: impl Into<Cow<'g, [u64]>>,
         indices: impl Into<Cow<'g, [u32]>>,
@@ -179,7 +179,7 @@ impl<'g> Block<'g> {
         }
     }
 
-    /// All of `graph`: every vertex is source and destination, under its own number. Edges are borrowed.
+    /// Creates the block of all of `graph`: row `v` is vertex `v`, source and destination. Borrows the edges.
     pub fn whole(graph: CsrView<'g>) -> Self {
         let mut degrees: Vec<u32> = (0..graph.nodes()).map(|v| graph.degree(v) as u32).collect();
         let pattern = Pattern::new(graph.indptr, graph.indices);
@@ -187,7 +187,7 @@ impl<'g> Block<'g> {
         Block::new(graph.indptr, graph.indices, 0..graph.nodes(), degrees, None)
     }
 
-    /// All of `graph`, with vertex `order[row]` at `row` and the sources of each row ascending.
+    /// Creates the block of all of `graph` with vertex `order[row]` at `row`; the sources of each row ascend.
     ///
     /// # Panics
     /// If `order` is not a permutation of the vertices.
@@ -220,18 +220,18 @@ impl<'g> Block<'g> {
         Block::new(indptr, indices, 0..order.len(), degrees, Some(order.to_vec()))
     }
 
-    /// The first `destinations` rows as a block of their own, over the first `sources` source rows. Edges are borrowed,
-    /// and degrees stay those of the whole graph.
+    /// Creates a block of the first `destinations` destinations and the first `sources` source rows. Borrows the edges;
+    /// degrees remain those of the whole graph.
     ///
     /// # Panics
-    /// If there are not so many rows, or destinations are not among the sources; in builds with debug assertions also if
-    /// an edge comes from a source that is left out.
+    /// If there are fewer rows, the block has a halo, or destinations are not among the sources; in builds with debug
+    /// assertions also if an edge comes from a source that is left out.
     pub fn prefix(&self, destinations: usize, sources: usize) -> Block<'_> {
         let first = self.destinations.start;
         assert!(self.halo.is_none(), "a halo has no prefix");
         assert!(
             destinations <= self.destinations.len() && sources <= self.sources(),
-            "a prefix is no longer"
+            "a prefix is not longer than the block"
         );
         assert!(first + destinations <= sources, "destinations are source rows");
         let indices = &self.indices[..self.indptr[destinations] as usize];
@@ -251,9 +251,8 @@ impl<'g> Block<'g> {
         }
     }
 
-    /// The vertices `nodes` (distinct) of `graph` and the edges between them, numbered in the order given,
-    /// the sources of each row ascending.
-    /// Degrees count these edges only: the induced graph is a graph of its own, as in inductive training.
+    /// Creates the block of the subgraph of `graph` induced by the distinct vertices `nodes`, in this order; the sources of
+    /// each row ascend. Degrees are those of the subgraph, as inductive training needs them.
     pub fn induced(graph: CsrView, nodes: &[u32]) -> Block<'static> {
         const OUTSIDE: u32 = u32::MAX;
         let mut row_of = vec![OUTSIDE; graph.nodes()];
@@ -275,22 +274,22 @@ impl<'g> Block<'g> {
         Block::new(indptr, indices, 0..nodes.len(), degrees, Some(nodes.to_vec()))
     }
 
-    /// The same block with rows of other owners beside it.
+    /// Returns the block with this halo.
     ///
     /// # Panics
-    /// If the halo's edges are not those of as many destinations.
+    /// If the halo has another number of destinations.
     #[must_use]
     pub fn with_halo(self, halo: Halo) -> Self {
         assert_eq!(halo.indptr.len(), self.indptr.len(), "halo edges of every destination");
         Block { halo: Some(halo), ..self }
     }
 
-    /// Rows of other owners, if there can be any.
+    /// Returns the halo; `None` if the block cannot have one.
     pub fn halo(&self) -> Option<&Halo> {
         self.halo.as_ref()
     }
 
-    /// Edges into destination `r`, counted from the first one, those of the halo included.
+    /// Returns the number of edges into the `r`th destination, edges from the halo included.
     #[inline]
     pub fn in_edges(&self, r: usize) -> usize {
         let own = self.indptr[r + 1] - self.indptr[r];
@@ -298,69 +297,70 @@ impl<'g> Block<'g> {
         (own + halo) as usize
     }
 
-    /// Number of source rows, those of the halo not counted.
+    /// Returns the number of source rows, without the halo.
     pub fn sources(&self) -> usize {
         self.degrees.len()
     }
 
-    /// The source rows that are destinations.
+    /// Returns the source rows that are destinations.
     pub fn destinations(&self) -> Range<usize> {
         self.destinations.clone()
     }
 
-    /// Number of edges.
+    /// Returns the number of edges, without those from the halo.
     pub fn edges(&self) -> usize {
         self.indices.len()
     }
 
-    /// In-neighbours of each source row in the whole graph, itself not counted.
+    /// Returns the in-degree of each source row in the whole graph, self-loops not counted.
     pub fn degrees(&self) -> &[u32] {
         &self.degrees
     }
 
-    /// Dataset vertex id of each source row; `None`: the row number.
+    /// Returns the dataset vertex id of each source row; `None`: the row number.
     pub fn ids(&self) -> Option<&[u32]> {
         self.ids.as_deref()
     }
 
-    /// Dataset vertex id of source row `row`.
+    /// Returns the dataset vertex id of source row `row`.
     #[inline]
     pub fn id(&self, row: usize) -> u32 {
         self.ids.as_ref().map_or(row as u32, |ids| ids[row])
     }
 
-    /// Destinations, counted from the first one, that hold an edge from themselves; ascending, usually none.
+    /// Returns the destinations with a self-loop, counted from the first destination, ascending.
     pub fn loops(&self) -> &[u32] {
         &self.loops
     }
 
-    /// The edges: destinations by sources.
+    /// Returns the edges: destinations by sources.
     pub fn pattern(&self) -> Pattern<'_> {
         Pattern::new(&self.indptr, &self.indices)
     }
 
-    /// The edges the other way round, sources by destinations, for backwards that gather. Rows ascend if those of the
-    /// block do. Built at the first call, unless every edge has its reverse: then nothing is copied.
+    /// Returns the transpose, sources by destinations, for backward passes that gather. Its rows ascend if those of the
+    /// block do. Computed at the first call; a symmetric block is its own transpose and nothing is copied.
     pub fn transpose(&self) -> Pattern<'_> {
-        match self.transpose.get_or_init(|| self.turn()) {
-            Turned::Own => self.pattern(),
-            Turned::Parents(ends) => {
-                let parents = self.parent.expect("only a prefix reads its parent's edges").transpose();
+        match self.transpose.get_or_init(|| self.compute_transpose()) {
+            BlockTranspose::Own => self.pattern(),
+            BlockTranspose::Parent(ends) => {
+                let parents =
+                    self.parent.expect("only a prefix uses the transpose of its parent").transpose();
                 Pattern { starts: &parents.starts[..ends.len()], ends, ..parents }
             }
-            Turned::Built(transpose) => transpose.pattern(),
+            BlockTranspose::Built(transpose) => transpose.pattern(),
         }
     }
 
-    fn turn(&self) -> Turned {
+    fn compute_transpose(&self) -> BlockTranspose {
         match self.parent {
-            Some(parent) => Turned::Parents(self.ends_in(parent.transpose())),
-            None if self.is_symmetric() => Turned::Own,
-            None => Turned::Built(Transpose::of(self.pattern(), self.sources())),
+            Some(parent) => BlockTranspose::Parent(self.ends_in(parent.transpose())),
+            None if self.is_symmetric() => BlockTranspose::Own,
+            None => BlockTranspose::Built(Transpose::of(self.pattern(), self.sources())),
         }
     }
 
-    /// Where the rows of our sources in `parents`, which ascend, leave our destinations.
+    /// Returns, for each source row, the end of the entries of its ascending row of `parents` that are destinations here.
     fn ends_in(&self, parents: Pattern) -> Vec<u64> {
         let ours = self.destinations.len() as u32;
         let end = |row: usize| {
@@ -370,15 +370,14 @@ impl<'g> Block<'g> {
         (0..self.sources()).into_par_iter().map(end).collect()
     }
 
-    /// Whether every source is a destination, every edge has its reverse and rows ascend. Looked up once.
+    /// Returns whether every source is a destination, every edge has its reverse and rows ascend. Computed once.
     fn is_symmetric(&self) -> bool {
         *self
             .symmetric
             .get_or_init(|| self.destinations == (0..self.sources()) && is_symmetric(self.pattern()))
     }
 
-    /// The same block without the edges from destinations to themselves: itself if there are none, else a copy without a
-    /// halo that is made at the first call.
+    /// Returns the block without self-loops: itself if there are none, else a copy without a halo, made at the first call.
     pub fn without_loops(&self) -> &Block<'_> {
         if self.loops.is_empty() {
             return self;
@@ -401,7 +400,7 @@ impl<'g> Block<'g> {
     }
 }
 
-/// Rows of `pattern` that hold the column `first` + row.
+/// Returns the rows of `pattern` that hold the column `first` + row.
 fn self_loops(pattern: Pattern, first: usize) -> Vec<u32> {
     (0..pattern.rows())
         .into_par_iter()
@@ -410,10 +409,10 @@ fn self_loops(pattern: Pattern, first: usize) -> Vec<u32> {
         .collect()
 }
 
-/// Rows that one task fills.
+/// Rows filled by one task.
 pub(crate) const ROWS: usize = 1024;
 
-/// The entries of each run of [`ROWS`] rows.
+/// Splits `indices` into the entries of each run of [`ROWS`] rows.
 pub(crate) fn rows_mut<'a>(indptr: &[u64], mut indices: &'a mut [u32]) -> Vec<&'a mut [u32]> {
     let starts = indptr[..indptr.len() - 1].iter().step_by(ROWS);
     let ends = starts.clone().skip(1).chain(indptr.last());
@@ -425,9 +424,9 @@ pub(crate) fn rows_mut<'a>(indptr: &[u64], mut indices: &'a mut [u32]) -> Vec<&'
         .collect()
 }
 
-/// Whether the rows of a square pattern ascend and hold (u, v) as often as (v, u).
+/// Returns whether the rows of a square pattern ascend and hold (u, v) as often as (v, u).
 ///
-/// Each entry adds a hash of its pair, each reverse takes it away: a sum of 0 that is chance has odds of 1 in 2^64.
+/// Each entry adds a hash of its pair, each reverse subtracts it. A sum of 0 by chance has probability 2^-64.
 fn is_symmetric(pattern: Pattern) -> bool {
     let key = Key::new(0, "symmetric");
     let sum = (0..pattern.rows()).into_par_iter().with_min_len(ROWS).map(|row| {
@@ -484,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn an_induced_block_renumbers_and_counts_anew() {
+    fn an_induced_block_renumbers_rows_and_has_its_own_degrees() {
         let block = Block::induced(graph(), &[3, 2, 1]);
         assert_eq!(rows(block.pattern()), [vec![], vec![1, 2], vec![1]]);
         assert_eq!(block.degrees(), [0, 1, 1]);
@@ -499,11 +498,11 @@ mod tests {
         assert_eq!(rows(plain.pattern()), [vec![1], vec![0, 2], vec![1], vec![]]);
         assert!(plain.loops().is_empty());
         assert_eq!(plain.degrees(), block.degrees());
-        assert!(std::ptr::eq(plain.without_loops(), plain), "nothing to leave out, nothing to copy");
+        assert!(std::ptr::eq(plain.without_loops(), plain), "without self-loops nothing is copied");
     }
 
     #[test]
-    fn transposes_turn_edges_round() {
+    fn a_transpose_holds_every_edge() {
         // Destinations are rows 1 and 2 of 4.
         let block = Block::new(vec![0, 2, 4], vec![3, 0, 3, 2], 1..3, vec![1; 4], None);
         assert_eq!(block.loops(), [1]);
@@ -513,7 +512,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "edges come from source rows")]
     #[cfg(debug_assertions)]
-    fn an_edge_from_nowhere_is_refused() {
+    fn an_edge_from_an_unknown_row_is_refused() {
         Block::new(vec![0, 1], vec![7], 0..1, vec![0; 2], None);
     }
 
@@ -530,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ordered_block_renumbers_the_whole() {
+    fn an_ordered_block_renumbers_all_rows() {
         let block = Block::ordered(graph(), &[2, 3, 0, 1]);
         assert_eq!(rows(block.pattern()), [vec![0, 3], vec![], vec![3], vec![0, 2]]);
         assert_eq!(block.degrees(), [1, 0, 1, 2]);

@@ -1,8 +1,7 @@
-//! From a list of edges to a clean [`Csr`]: symmetrised, sorted, without repeats or self-loops.
+//! Building a [`Csr`] from edges: symmetrised, sorted, without repeats or self-loops.
 //!
-//! Edges come from an [`EdgeSource`] that can be read twice: once to count, once to place. So a graph is built
-//! in the memory of its own result, however large the file behind it. Rows that are clean already
-//! ([`EdgeInput::Rows`]) are checked in one pass and used where they lie.
+//! An [`EdgeSource`] is read twice, once to count and once to place the edges, so that building needs no more memory than
+//! its result. Compressed rows ([`EdgeInput::Rows`]) that need no change are checked in one pass and used in place.
 
 use rayon::prelude::*;
 
@@ -14,21 +13,21 @@ use crate::progress::{Progress, Silent, Unit};
 /// Vertex ids are 32 bits wide.
 pub const MAX_NODES: usize = u32::MAX as usize - 1;
 
-/// Edges `[source, destination]` that can be visited any number of times, always in the same order.
+/// Edges `[source, destination]` that can be read several times, always in the same order.
 pub trait EdgeSource {
-    /// Hands all edges to `sink`, in batches. Ids may be anything: the builder checks them.
+    /// Passes all edges to `sink`, in batches. Ids need not be valid: the builder checks them.
     fn visit(&self, sink: &mut dyn FnMut(&[[i64; 2]]) -> Result<()>) -> Result<()>;
-    /// Where edge number `index` of the visit stands: file and line or element.
+    /// Returns the position of edge number `index`, for messages: file, and line or element.
     fn place(&self, index: u64) -> String;
-    /// How many there are, if that is known beforehand.
+    /// Returns the number of edges, if known without reading them.
     fn len(&self) -> Option<u64>;
-    /// Whether it is known that there are none.
+    /// Returns whether there is known to be no edge.
     fn is_empty(&self) -> bool {
         self.len() == Some(0)
     }
 }
 
-/// What the rows of an adjacency matrix stand for.
+/// Meaning of the rows of an adjacency matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rows {
     /// Row `v` lists the in-neighbours of `v`, as a halograph dataset does.
@@ -37,8 +36,8 @@ pub enum Rows {
     AreSources,
 }
 
-/// Edges as a reader found them.
-#[expect(clippy::large_enum_variant, reason = "there is one of them an import")]
+/// Edges as a reader returns them.
+#[expect(clippy::large_enum_variant, reason = "there is one per import")]
 pub enum EdgeInput {
     /// An adjacency matrix in compressed rows.
     Rows {
@@ -46,26 +45,26 @@ pub enum EdgeInput {
         indptr: Array,
         /// Column ids.
         indices: Array,
-        /// What a row means.
+        /// Meaning of a row.
         rows: Rows,
     },
-    /// Anything else.
+    /// Edges in any other form.
     Source(Box<dyn EdgeSource>),
 }
 
-/// What to keep of the edges.
+/// Which edges are kept.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct EdgeOptions {
-    /// Keep directions; otherwise every edge is stored both ways.
+    /// Keep the direction of edges; otherwise every edge is stored both ways.
     pub directed: bool,
     /// Keep edges from a vertex to itself.
     pub keep_self_loops: bool,
 }
 
-/// What happened to the edges.
+/// Numbers of edges before and after.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct EdgeCounts {
-    /// Entries in the input.
+    /// Edges in the input.
     pub read: u64,
     /// Self-loops among them.
     pub self_loops: u64,
@@ -122,7 +121,7 @@ fn build_from_rows(
     build_from_source(nodes, &CsrEdges { csr, rows, place }, options, progress)
 }
 
-/// Reads and checks row starts: `nodes + 1` of them, from 0, never falling, ending at `edges`.
+/// Reads and checks row starts: `nodes + 1` of them, starting at 0, never decreasing, ending at `edges`.
 pub fn row_starts(nodes: usize, indptr: &Array, edges: usize) -> Result<Vec<u64>> {
     let name = &indptr.name;
     if indptr.header.shape.len() != 1 || indptr.len() != nodes + 1 {
@@ -133,11 +132,11 @@ pub fn row_starts(nodes: usize, indptr: &Array, edges: usize) -> Result<Vec<u64>
     if starts[0] != 0 {
         return Err(Error::input(
             format!("{name}, element 0"),
-            format!("{} where row starts begin at 0", starts[0]),
+            format!("{} where the first row start must be 0", starts[0]),
         ));
     }
     if let Some(v) = starts.windows(2).position(|w| w[1] < w[0]) {
-        let problem = format!("{} after {}: row starts may not fall", starts[v + 1], starts[v]);
+        let problem = format!("{} after {}: row starts may not decrease", starts[v + 1], starts[v]);
         return Err(Error::input(format!("{name}, element {}", v + 1), problem));
     }
     if starts[nodes] as u64 != edges as u64 {
@@ -147,7 +146,7 @@ pub fn row_starts(nodes: usize, indptr: &Array, edges: usize) -> Result<Vec<u64>
     Ok(starts.into_iter().map(|s| s as u64).collect())
 }
 
-/// Column ids as `u32`, left in their file when they are 32 bits wide there.
+/// Returns the column ids as `u32`; 32-bit ids stay in their mapped file.
 fn column_ids(nodes: usize, indices: Array) -> Result<Ids> {
     if indices.header.shape.len() != 1 {
         return Err(Error::input(
@@ -176,17 +175,17 @@ fn column_ids(nodes: usize, indices: Array) -> Result<Ids> {
 
 fn out_of_range(place: &str, id: i64, nodes: usize) -> Error {
     Error::input(place, format!("node id {id} in a graph of {nodes} nodes"))
-        .help("ids count from 0; check that features and edges belong to the same graph")
+        .help("ids count from 0; check that features and edges are of the same graph")
 }
 
-/// Whether rows are already what [`build`] would make of them.
+/// Returns whether [`build`] would leave the rows unchanged.
 fn is_clean(csr: CsrView, rows: Rows, options: EdgeOptions, progress: &dyn Progress) -> Result<bool> {
-    let tidy = (0..csr.nodes()).into_par_iter().all(|v| {
+    let is_tidy = (0..csr.nodes()).into_par_iter().all(|v| {
         let row = csr.row(v);
         row.windows(2).all(|w| w[0] < w[1])
             && (options.keep_self_loops || row.binary_search(&(v as u32)).is_err())
     });
-    if !tidy {
+    if !is_tidy {
         return Ok(false);
     }
     if options.directed {
@@ -196,10 +195,11 @@ fn is_clean(csr: CsrView, rows: Rows, options: EdgeOptions, progress: &dyn Progr
     }
 }
 
-/// The first `(v, u)` found such that tidy row `v` lists `u` but row `u` does not list `v`.
+/// Returns an edge `(v, u)` without its reverse: row `v` lists `u`, row `u` does not list `v`. Rows must be sorted and
+/// without repeats.
 ///
-/// Visiting rows in order meets the occurrences of `v` in any row `u` in that row's own order, so one cursor
-/// a row is enough: no search, no transposed copy.
+/// Rows are visited in order, so the entries `v` of any row `u` are met in the order of that row: one cursor per row is
+/// enough, without a search or a transposed copy.
 pub(crate) fn one_way_edge(csr: CsrView, progress: &dyn Progress) -> Result<Option<(u32, u32)>> {
     progress.begin("checking symmetry", Some(csr.nodes() as u64), Unit::Items);
     let mut cursor: Vec<u64> = csr.indptr[..csr.nodes()].to_vec();
@@ -209,7 +209,7 @@ pub(crate) fn one_way_edge(csr: CsrView, progress: &dyn Progress) -> Result<Opti
             let next = (*at < csr.indptr[u as usize + 1]).then(|| csr.indices[*at as usize]);
             match next {
                 Some(w) if w == v => *at += 1,
-                // Row `w` has passed without claiming its place in row `u`.
+                // Row `w` was visited before and did not list `u`.
                 Some(w) if w < v => return Ok(Some((u, w))),
                 _ => return Ok(Some((v, u))),
             }
@@ -225,7 +225,7 @@ fn count_self_loops(csr: CsrView) -> u64 {
     (0..csr.nodes()).into_par_iter().filter(|&v| csr.row(v).binary_search(&(v as u32)).is_ok()).count() as u64
 }
 
-/// Rows of a matrix as an edge list.
+/// The entries of compressed rows as an edge list.
 struct CsrEdges {
     csr: Csr,
     rows: Rows,
@@ -273,7 +273,7 @@ fn build_from_source(
     Ok((Csr { indptr, indices: Ids::Owned(indices) }, counts))
 }
 
-/// Calls `entry(row, column)` for everything that edge `[u, v]` stores.
+/// Calls `entry(row, column)` for each entry that edge `[u, v]` is stored as.
 #[inline]
 fn entries([u, v]: [u32; 2], options: EdgeOptions, mut entry: impl FnMut(u32, u32)) {
     if u == v && !options.keep_self_loops {
@@ -285,7 +285,7 @@ fn entries([u, v]: [u32; 2], options: EdgeOptions, mut entry: impl FnMut(u32, u3
     }
 }
 
-/// Pass 1: checks every id and gives the row starts, repeats still counted.
+/// Pass 1: checks every id and returns the row starts, repeats included.
 fn count(
     nodes: usize,
     source: &dyn EdgeSource,
@@ -312,7 +312,7 @@ fn count(
     Ok((indptr, counts))
 }
 
-/// Pass 2: puts every entry into its row.
+/// Pass 2: writes every entry into its row.
 fn place(
     source: &dyn EdgeSource,
     indptr: &[u64],
@@ -352,7 +352,7 @@ fn place(
     Ok(indices)
 }
 
-/// Sorts each row and moves its distinct ids to its front; gives their number for each row.
+/// Sorts each row and moves its distinct ids to its front; returns their number for each row.
 fn sort_rows(indptr: &[u64], indices: &mut [u32]) -> Vec<u32> {
     split_rows(indptr, indices)
         .into_par_iter()
@@ -381,7 +381,7 @@ fn split_rows<'a>(indptr: &[u64], mut indices: &'a mut [u32]) -> Vec<&'a mut [u3
         .collect()
 }
 
-/// Closes the gaps that repeats left behind the first `lengths[v]` ids of each row.
+/// Removes everything after the first `lengths[v]` ids of each row `v`.
 fn compact(indptr: &mut [u64], indices: &mut Vec<u32>, lengths: &[u32]) {
     let mut end = 0;
     for (v, &length) in lengths.iter().enumerate() {
@@ -424,9 +424,9 @@ impl EdgeSource for EdgeSlice<'_> {
     }
 }
 
-/// Edges held in memory, for readers of small files and for tests.
+/// Edges in memory, for readers of small files and for tests.
 pub struct EdgeList {
-    /// The file they came from.
+    /// Name for messages.
     pub name: String,
     /// `[source, destination]`.
     pub edges: Vec<[i64; 2]>,
@@ -487,7 +487,7 @@ mod tests {
         }
 
         #[test]
-        fn one_way_edges_are_found(edges in prop::collection::vec([0i64..9, 0i64..9], 0..40)) {
+        fn edges_without_a_reverse_are_found(edges in prop::collection::vec([0i64..9, 0i64..9], 0..40)) {
             let options = EdgeOptions { directed: true, keep_self_loops: true };
             let (csr, _) = built(9, &edges, options).unwrap();
             let set: BTreeSet<_> = pairs(&csr).into_iter().collect();
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_id_is_placed() {
+    fn an_out_of_range_id_is_refused_with_its_position() {
         let error = built(3, &[[0, 1], [2, 3]], EdgeOptions::default()).err().unwrap().to_string();
         assert!(error.starts_with("e, edge 1: node id 3 in a graph of 3 nodes"), "{error}");
         assert!(built(3, &[[-1, 1]], EdgeOptions::default()).is_err());

@@ -2,10 +2,10 @@
 
 use crate::io::npy::Array;
 
-/// A graph as it is stored: `indices[indptr[v]..indptr[v + 1]]` are the in-neighbours of `v`.
+/// A graph in compressed sparse rows: `indices[indptr[v]..indptr[v + 1]]` are the in-neighbours of `v`.
 ///
-/// Rows are sorted and hold no repeats, ids are below `nodes()`; whoever makes one keeps that promise
-/// ([`crate::build`] by construction, [`crate::dataset::check()`] by looking).
+/// Rows are sorted and hold no repeats, and ids are below `nodes()`: [`crate::build`] guarantees it,
+/// [`crate::dataset::check()`] verifies it.
 pub struct Csr {
     /// Row starts, one more than there are vertices.
     pub indptr: Vec<u64>,
@@ -13,7 +13,7 @@ pub struct Csr {
     pub indices: Ids,
 }
 
-/// Neighbour ids, in memory or left in the file they came from.
+/// Neighbour ids, in memory or in a mapped file.
 pub enum Ids {
     /// In memory.
     Owned(Vec<u32>),
@@ -22,7 +22,7 @@ pub enum Ids {
 }
 
 impl Ids {
-    /// The ids.
+    /// Returns the ids.
     pub fn as_slice(&self) -> &[u32] {
         match self {
             Ids::Owned(ids) => ids,
@@ -32,17 +32,17 @@ impl Ids {
 }
 
 impl Csr {
-    /// Number of vertices.
+    /// Returns the number of vertices.
     pub fn nodes(&self) -> usize {
         self.indptr.len() - 1
     }
 
-    /// Number of stored (directed) edges.
+    /// Returns the number of stored (directed) edges.
     pub fn edges(&self) -> u64 {
         *self.indptr.last().expect("indptr holds at least one entry")
     }
 
-    /// A borrowed view.
+    /// Borrows the graph.
     pub fn view(&self) -> CsrView<'_> {
         CsrView { indptr: &self.indptr, indices: self.indices.as_slice() }
     }
@@ -58,18 +58,18 @@ pub struct CsrView<'a> {
 }
 
 impl<'a> CsrView<'a> {
-    /// Number of vertices.
+    /// Returns the number of vertices.
     pub fn nodes(&self) -> usize {
         self.indptr.len() - 1
     }
 
-    /// In-neighbours of `v`.
+    /// Returns the in-neighbours of `v`.
     #[inline]
     pub fn row(&self, v: usize) -> &'a [u32] {
         &self.indices[self.indptr[v] as usize..self.indptr[v + 1] as usize]
     }
 
-    /// In-degree of `v`.
+    /// Returns the in-degree of `v`.
     #[inline]
     pub fn degree(&self, v: usize) -> u64 {
         self.indptr[v + 1] - self.indptr[v]

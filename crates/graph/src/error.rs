@@ -1,38 +1,38 @@
-//! The one error type of this crate.
+//! The error type of this crate.
 
 use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What every fallible function here returns.
+/// Result of the fallible functions of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why something could not be read, understood or written.
+/// Why something could not be read, parsed or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The operating system refused: missing file, no permission, full disk.
+    /// An error of the operating system: missing file, no permission, full disk.
     #[error("{}: cannot {action}: {source}{}", path.display(), io_help(source))]
     Io {
         /// The file or directory concerned.
         path: PathBuf,
-        /// What was attempted, as a verb: `open`, `write`.
+        /// The operation that failed, as a verb: `open`, `write`.
         action: &'static str,
-        /// The system's answer.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The input is not what it should be.
+    /// Invalid input.
     #[error("{place}: {problem}{}", help_line(help))]
     Input {
         /// File, and line, column, byte or row where known.
         place: String,
-        /// What is wrong, with the offending value.
+        /// The problem, with the offending value.
         problem: String,
-        /// What to do about it; empty when the problem says it all.
+        /// The remedy; may be empty.
         help: String,
     },
     /// The observer asked to stop.
-    #[error("interrupted: stopped before it was done; nothing was written")]
+    #[error("interrupted; nothing was written")]
     Cancelled,
 }
 
@@ -43,24 +43,24 @@ fn help_line(help: &str) -> String {
 fn io_help(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "\n  help: free some space or choose another output folder; nothing partial was left behind"
+            "\n  help: free some space or choose another output folder; nothing was left behind"
         }
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            "\n  help: check the rights of this user on that path"
+            "\n  help: check the permissions of this user for that path"
         }
         io::ErrorKind::NotFound => "\n  help: check the path",
-        io::ErrorKind::NotADirectory => "\n  help: a folder is needed there, not a file",
+        io::ErrorKind::NotADirectory => "\n  help: a component of the path is a file, not a folder",
         _ => "",
     }
 }
 
 impl Error {
-    /// Bad input at `place`, with nothing more to advise.
+    /// Creates an error for invalid input at `place`, without a remedy.
     pub fn input(place: impl Display, problem: impl Display) -> Self {
         Error::Input { place: place.to_string(), problem: problem.to_string(), help: String::new() }
     }
 
-    /// The same error with advice.
+    /// Returns the same error with a remedy.
     #[must_use]
     pub fn help(self, advice: impl Display) -> Self {
         match self {
@@ -69,7 +69,7 @@ impl Error {
         }
     }
 
-    /// A file that is not there as bad input, with advice; other errors as they are.
+    /// Turns the error of a missing file into one of invalid input with a remedy; returns other errors unchanged.
     #[must_use]
     pub fn if_missing(self, advice: impl Display) -> Self {
         match self {
@@ -80,7 +80,7 @@ impl Error {
         }
     }
 
-    /// Whether the machine failed rather than the input or the command: a full disk, a broken device.
+    /// Returns whether the machine failed (full disk, broken device), not the input or the command.
     pub fn is_environment(&self) -> bool {
         use io::ErrorKind::*;
         match self {
@@ -102,9 +102,9 @@ impl Error {
     }
 }
 
-/// Adds path and verb to an [`io::Result`].
+/// Adds path and operation to an [`io::Result`].
 pub trait IoContext<T> {
-    /// Names the file and what was attempted with it.
+    /// Adds the file and the operation that failed.
     fn at(self, path: &Path, action: &'static str) -> Result<T>;
 }
 

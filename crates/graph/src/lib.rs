@@ -1,13 +1,13 @@
-//! Graphs and datasets: what they look like on disk and in memory, how they are imported, made and checked.
+//! Graphs and datasets: on disk and in memory, imported, generated and checked.
 //!
-//! - [`dataset`]: the memory-mapped directory everything else works on;
-//! - [`import`]: readers for the formats people have;
-//! - [`generate`]: seeded graphs of any size;
-//! - [`build`]: from edges to clean compressed rows ([`Csr`]);
-//! - [`order`]: which vertex stands in which row;
-//! - [`partition`]: which rank owns which vertex, and what it needs.
+//! - [`dataset`]: a memory-mapped directory, or arrays in memory;
+//! - [`import`]: readers of other formats;
+//! - [`generate`]: random graphs of any size from a seed;
+//! - [`build`]: from edges to sorted compressed rows ([`Csr`]);
+//! - [`order`]: node orders;
+//! - [`partition`]: ownership of vertices, halos and shards.
 //!
-//! Nothing here prints or exits: long work reports to a [`Progress`] observer, failures are [`Error`]s.
+//! Nothing here prints or exits: long operations report to a [`Progress`] observer, failures are [`Error`]s.
 
 pub mod block;
 pub mod build;

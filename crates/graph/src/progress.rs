@@ -1,10 +1,10 @@
-//! How long work is watched and stopped. Libraries never print: an observer does.
+//! Progress and cancellation of long operations. Libraries do not print: they report to an observer.
 
 use crate::error::{Error, Result};
 
-/// Watches a long operation, stage by stage, and may ask it to stop.
+/// Observer of a long operation, which it may cancel.
 pub trait Progress: Sync {
-    /// A stage begins: `total` units of work if that is known.
+    /// A stage begins, with `total` units of work if known.
     fn begin(&self, _stage: &str, _total: Option<u64>, _unit: Unit) {}
     /// A short stage begins. Observers that only log may ignore it.
     fn brief(&self, _stage: &str) {}
@@ -12,13 +12,13 @@ pub trait Progress: Sync {
     fn uninterruptible(&self, _active: bool) {}
     /// `n` more units of the current stage are done.
     fn advance(&self, _n: u64) {}
-    /// Whether the operation should give up. It then returns [`Error::Cancelled`] and leaves nothing behind.
+    /// Returns whether to cancel the operation, which then returns [`Error::Cancelled`] and leaves nothing on disk.
     fn cancelled(&self) -> bool {
         false
     }
 }
 
-/// What a stage counts.
+/// Unit of the work of a stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// Bytes read or written.
@@ -28,14 +28,14 @@ pub enum Unit {
 }
 
 impl dyn Progress + '_ {
-    /// Reports `n` units done; fails if the observer asked to stop.
+    /// Reports `n` finished units; fails with [`Error::Cancelled`] if the observer cancels.
     pub fn tick(&self, n: u64) -> Result<()> {
         self.advance(n);
         if self.cancelled() { Err(Error::Cancelled) } else { Ok(()) }
     }
 }
 
-/// Watches nothing.
+/// Ignores all reports.
 pub struct Silent;
 
 impl Progress for Silent {}

@@ -1,7 +1,7 @@
-//! Folders that appear whole or not at all.
+//! Atomic creation of folders.
 //!
-//! Files are written into a hidden folder beside the target, synced, and the folder is renamed into place last.
-//! Whatever goes wrong before that, the hidden folder is removed and the target is as it was.
+//! Files are written into a hidden folder beside the target and synced; then the folder is renamed to the target. On any
+//! error before that, the hidden folder is removed and the target is unchanged.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,21 +15,21 @@ use rustix::io::Errno;
 use crate::error::{Error, IoContext, Result};
 use crate::io::npy::{Element, FileRecord, Writer};
 
-/// What a folder is, so that only one of its kind is ever replaced.
-pub(crate) struct Kind {
-    /// What to call it: `dataset`.
+/// The kind of a folder. A folder is only replaced by one of its kind.
+pub(crate) struct FolderKind {
+    /// Its name in messages: `dataset`.
     pub noun: &'static str,
-    /// The file that says what it is.
+    /// File name of its manifest.
     pub manifest: &'static str,
-    /// Whether a file of that name is what it should be, of whatever version.
+    /// Whether the file is a manifest of this kind, of any version.
     pub is_manifest: fn(&Path) -> bool,
-    /// Something in such a folder that is no part of it and would be lost.
+    /// Finds something in such a folder that does not belong to it and would be lost.
     pub foreign: fn(&Path) -> io::Result<Option<OsString>>,
 }
 
-impl Kind {
-    /// Whether `target` may become such a folder: it is not there, is empty, or is nothing but one and `overwrite` is
-    /// set.
+impl FolderKind {
+    /// Refuses a `target` that exists, unless it is empty, or `overwrite` is set and it is a folder of this kind without
+    /// foreign files.
     pub(crate) fn may_write(&self, target: &Path, overwrite: bool) -> Result<()> {
         let refuse = |problem: String, help: &str| Err(Error::input(target.display(), problem).help(help));
         let mut entries = match fs::read_dir(target) {
@@ -46,44 +46,47 @@ impl Kind {
             return refuse(format!("exists and is not a {}", self.noun), "choose another output path");
         }
         if !overwrite {
-            return refuse("exists already".into(), "choose another output path, or add --overwrite");
+            return refuse(
+                "exists already".into(),
+                "choose another output path, or replace it with --overwrite",
+            );
         }
         match (self.foreign)(target).at(target, "open")? {
             None => Ok(()),
             Some(name) => refuse(
-                format!("holds {name:?}, which is no part of a {} and would be lost", self.noun),
+                format!("holds {name:?}, which does not belong to a {} and would be lost", self.noun),
                 "move it away, or choose another output path",
             ),
         }
     }
 }
 
-/// The names in a folder.
+/// Returns the names in a folder.
 pub(crate) fn names(folder: &Path) -> io::Result<Vec<OsString>> {
     fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name())).collect()
 }
 
-/// The hidden folder in which another grows; removed unless committed.
+/// A hidden folder that is renamed to its target by [`Staging::commit`], or else removed.
 pub(crate) struct Staging {
-    kind: &'static Kind,
+    kind: &'static FolderKind,
     target: PathBuf,
     overwrite: bool,
     folder: tempfile::TempDir,
-    /// Where the target will be listed.
+    /// Parent of the target.
     parent: PathBuf,
-    /// Folders on the way to the target that were made for it, deepest first.
+    /// Ancestors of the target that were created for it, deepest first.
     made: Vec<PathBuf>,
 }
 
 impl Staging {
-    pub(crate) fn begin(kind: &'static Kind, target: &Path, overwrite: bool) -> Result<Staging> {
+    pub(crate) fn begin(kind: &'static FolderKind, target: &Path, overwrite: bool) -> Result<Staging> {
         kind.may_write(target, overwrite)?;
         let name = target.file_name().ok_or_else(|| {
             Error::input(target.display(), "not a name for a new directory")
                 .help("give -o a path that ends in a name")
         })?;
         let prefix = format!(".{}.", name.to_string_lossy());
-        // A link to such a folder stays a link: what it points to is replaced.
+        // The target of a symbolic link is replaced, not the link.
         let target = fs::canonicalize(target).unwrap_or_else(|_| target.to_path_buf());
         let parent = match target.parent() {
             Some(p) if p != Path::new("") => p.to_path_buf(),
@@ -92,7 +95,7 @@ impl Staging {
         let made = parent.ancestors().take_while(|p| *p != Path::new("") && !p.exists());
         let made = made.map(Path::to_path_buf).collect();
         fs::create_dir_all(&parent).at(&parent, "create")?;
-        // The usual rights of a new folder; a temporary one would be the owner's alone.
+        // The usual permissions of a new folder; those of a temporary one are the owner's alone.
         let folder = tempfile::Builder::new()
             .prefix(&prefix)
             .suffix(".partial")
@@ -102,12 +105,12 @@ impl Staging {
         Ok(Staging { kind, target, overwrite, folder, parent, made })
     }
 
-    /// Where a file grows.
+    /// Returns the path of `file` while it is written.
     pub(crate) fn path(&self, file: &str) -> PathBuf {
         self.folder.path().join(file)
     }
 
-    /// Fails early, and by name, when the file system is too small for `bytes`.
+    /// Fails if the file system has fewer than `bytes` free bytes.
     pub(crate) fn need_space(&self, bytes: u64) -> Result<()> {
         let Ok(stat) = rustix::fs::statvfs(self.folder.path()) else { return Ok(()) };
         let free = stat.f_bavail.saturating_mul(stat.f_frsize);
@@ -119,19 +122,18 @@ impl Staging {
         Err(Error::Io { path: self.target.clone(), action: "write", source })
     }
 
-    /// Brings all that was written so far to the device, at once: file by file, many small ones take long.
+    /// Syncs everything written so far with one call: many small files would take long one by one.
     pub(crate) fn sync_all(&self) -> Result<()> {
         let path = self.folder.path();
         fs::File::open(path).and_then(|folder| Ok(rustix::fs::syncfs(folder)?)).at(path, "sync")
     }
 
-    /// Moves the finished folder into place. An older one there changes places with it in one step, and is then
-    /// removed under the hidden name.
+    /// Renames the finished folder to the target. An older folder there is exchanged with it atomically, then removed.
     pub(crate) fn commit(mut self) -> Result<()> {
         sync_folder(self.folder.path())?;
-        // Others may have been here since we began.
+        // Another process may have created it meanwhile.
         self.kind.may_write(&self.target, self.overwrite)?;
-        // Only with leave: one that has appeared since we looked is somebody's.
+        // Without `overwrite`, a folder that appeared meanwhile belongs to another process.
         if self.overwrite && self.target.join(self.kind.manifest).exists() {
             self.exchange()?
         } else {
@@ -146,7 +148,7 @@ impl Staging {
         if renameat_with(CWD, new, CWD, target, RenameFlags::EXCHANGE).is_ok() {
             return Ok(());
         }
-        // A file system that cannot exchange: two steps, and back again if the second fails.
+        // The file system cannot exchange: rename twice, and undo the first if the second fails.
         let old = new.with_extension("old");
         fs::rename(target, &old).at(target, "replace")?;
         if let Err(source) = fs::rename(new, target) {
@@ -156,10 +158,10 @@ impl Staging {
         fs::remove_dir_all(&old).at(&old, "remove")
     }
 
-    /// Takes a free name, and only a free one.
+    /// Renames to the target if that does not exist.
     fn place(&self) -> Result<()> {
         let (new, target) = (self.folder.path(), &self.target);
-        // An empty folder is as good as none; one that is not empty stays, and stops us below.
+        // Removes an empty folder; a non-empty one remains and fails the rename.
         let _ = fs::remove_dir(target);
         match renameat_with(CWD, new, CWD, target, RenameFlags::NOREPLACE) {
             Ok(()) => Ok(()),
@@ -174,13 +176,13 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // Folders that were made for nothing go; one that somebody else uses by now is not empty and stays.
+        // Removes the created ancestors, except those that are not empty.
         let _ = fs::remove_dir_all(self.folder.path());
         self.made.iter().for_each(|folder| drop(fs::remove_dir(folder)));
     }
 }
 
-/// Lets the names in a folder outlive a crash.
+/// Syncs the names in a folder.
 pub(crate) fn sync_folder(path: &Path) -> Result<()> {
     fs::File::open(path).and_then(|f| f.sync_all()).at(path, "sync")
 }

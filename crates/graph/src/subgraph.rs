@@ -1,8 +1,8 @@
-//! Parts of a graph: components and what a set of vertices induces.
+//! Connected components and induced subgraphs.
 
 use crate::csr::{Csr, CsrView, Ids};
 
-/// The vertices of the largest (weakly) connected component, ascending; the first of equals.
+/// Returns the vertices of the largest (weakly) connected component, ascending; of equally large ones the first.
 pub fn largest_component(csr: CsrView) -> Vec<u32> {
     let mut parent: Vec<u32> = (0..csr.nodes() as u32).collect();
     fn root(parent: &mut [u32], mut v: u32) -> u32 {
@@ -26,7 +26,7 @@ pub fn largest_component(csr: CsrView) -> Vec<u32> {
     (0..csr.nodes() as u32).filter(|&v| Some(roots[v as usize] as usize) == best).collect()
 }
 
-/// The graph that `keep` (ascending ids) induces, renumbered in that order.
+/// Returns the subgraph induced by the vertices `keep` (ascending ids), renumbered in that order.
 pub fn induced(csr: CsrView, keep: &[u32]) -> Csr {
     let mut new_id = vec![u32::MAX; csr.nodes()];
     keep.iter().enumerate().for_each(|(new, &old)| new_id[old as usize] = new as u32);
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn without_edges_the_first_vertex_is_as_large_as_any() {
+    fn without_edges_the_first_vertex_is_the_largest_component() {
         assert_eq!(largest_component(CsrView { indptr: &[0, 0, 0, 0], indices: &[] }), [0]);
         assert!(largest_component(CsrView { indptr: &[0], indices: &[] }).is_empty());
     }

@@ -250,7 +250,7 @@ fn a_signal_cancels_the_work_and_leaves_no_files() {
             kill -SIGNAL $p; wait $p";
         let (code, stderr) = shell(folder.path(), &line.replace("SIGNAL", signal));
         assert_eq!(code, Some(130), "{signal}: {stderr}");
-        assert!(stderr.contains("stopped before it was done"), "{stderr}");
+        assert!(stderr.contains("interrupted; nothing was written"), "{stderr}");
         assert!(entries(folder.path()).is_empty(), "{signal}: {:?}", entries(folder.path()));
     }
 }

@@ -254,10 +254,10 @@ fn a_rank_with_other_data_is_refused() {
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&file, bytes).unwrap();
     let message = train("others");
-    assert!(message.contains("others/part-0002/feat.npy: contents differ"), "{message}");
+    assert!(message.contains("others/part-0002/feat.npy: the contents do not match"), "{message}");
     fs::remove_dir_all(place.path("others/part-0002")).unwrap();
     let message = train("others");
-    assert!(message.contains("part 2 is not here"), "{message}");
+    assert!(message.contains("part 2 is missing"), "{message}");
 }
 
 #[test]

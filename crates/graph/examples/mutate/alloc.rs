@@ -1,4 +1,4 @@
-//! An allocator that knows how much is in use and how much was at the most.
+//! An allocator that tracks current and peak memory.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -13,25 +13,25 @@ impl Counting {
         Counting { live: AtomicUsize::new(0), peak: AtomicUsize::new(0) }
     }
 
-    /// Forgets the peak; gives what is in use now.
+    /// Resets the peak; returns the current memory in bytes.
     pub fn start(&self) -> usize {
         let live = self.live.load(Relaxed);
         self.peak.store(live, Relaxed);
         live
     }
 
-    /// The most that was in use since [`Counting::start`].
+    /// Returns the peak memory since [`Counting::start`] in bytes.
     pub fn peak(&self) -> usize {
         self.peak.load(Relaxed)
     }
 }
 
-// SAFETY: every call is passed on to the system allocator unchanged; only counters are kept beside it.
+// SAFETY: every call is forwarded to the system allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let live = self.live.fetch_add(layout.size(), Relaxed) + layout.size();
         self.peak.fetch_max(live, Relaxed);
-        // SAFETY: the caller's promises about `layout` are those that `System` asks for.
+        // SAFETY: the caller guarantees what `System` requires of `layout`.
         unsafe { System.alloc(layout) }
     }
 

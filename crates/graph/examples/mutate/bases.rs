@@ -1,7 +1,7 @@
-//! The undamaged files of each reader, written once into a folder.
+//! The valid files of each reader, written once into a folder.
 //!
-//! Planetoid, OGB and GraphSAINT are published files as they are. The other formats hold the same karate club,
-//! converted: its real releases are too large to be read ten thousand times.
+//! Planetoid, OGB and GraphSAINT are published files. The other formats hold the karate club, converted: real releases in
+//! these formats are too large to be read ten thousand times.
 
 use std::fs;
 use std::io::Write;
@@ -15,19 +15,19 @@ use halograph_graph::{Result, Silent};
 pub const READERS: [&str; 10] =
     ["npy", "npz", "planetoid", "ogb", "ogb-binary", "graphsaint", "csv", "parquet", "dataset", "shard"];
 
-/// What a base is given to.
+/// The code under test.
 pub enum Target {
     Import(ImportFormat),
-    /// Both parts of a graph cut in two, and which node is in which.
+    /// Both shards and the assignment of a partition into two parts.
     Shards,
     /// `check`, `open` and `info`.
     Dataset,
 }
 
-/// One reader's files.
+/// The files of one reader.
 pub struct Base {
     pub folder: PathBuf,
-    /// What the reader is pointed at.
+    /// Path that is passed to the reader.
     pub source: PathBuf,
     pub target: Target,
     /// Names below `folder` and contents.
@@ -77,7 +77,7 @@ pub fn prepare(reader: &str, data: &Path, folder: &Path) -> Result<Base, String>
     Ok(Base { folder: base, source, target, files })
 }
 
-/// The karate club as a dataset.
+/// Imports the karate club.
 fn karate(data: &Path, target: &Path) -> Result<Dataset, String> {
     let source = data.join("karate_graphsaint_layout");
     import(&ImportFormat::GraphSaint, &source, target, &ImportOptions::default(), &Silent)
@@ -85,7 +85,7 @@ fn karate(data: &Path, target: &Path) -> Result<Dataset, String> {
     Dataset::open(target).map_err(|e| e.to_string())
 }
 
-/// A dataset cut in two.
+/// Writes the shards of a partition into two parts.
 fn shards(dataset: &Dataset, base: &Path) -> std::io::Result<PathBuf> {
     let cut = || -> Result<()> {
         let of = (0..dataset.graph().nodes() as u32).map(|v| v % 2).collect();
@@ -111,7 +111,7 @@ fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// All files below `folder`.
+/// Returns all files below `folder`.
 fn contents(folder: &Path) -> std::io::Result<Vec<(String, Vec<u8>)>> {
     let (mut files, mut folders) = (Vec::new(), vec![folder.to_path_buf()]);
     while let Some(next) = folders.pop() {
@@ -129,7 +129,7 @@ fn contents(folder: &Path) -> std::io::Result<Vec<(String, Vec<u8>)>> {
     Ok(files)
 }
 
-/// The pairs of a dataset, each once.
+/// Returns the edges of a dataset, each pair once.
 fn pairs(dataset: &Dataset) -> Vec<[i64; 2]> {
     let graph = dataset.graph();
     let all = (0..graph.nodes()).flat_map(|v| graph.row(v).iter().map(move |&u| [u as i64, v as i64]));
@@ -143,7 +143,7 @@ fn classes(dataset: &Dataset) -> &[i64] {
     }
 }
 
-/// The bytes of an `.npy` file.
+/// Returns the bytes of an `.npy` file.
 fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
     let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
     while (11 + text.len()) % 64 != 0 {
@@ -170,7 +170,7 @@ fn archive(path: &Path, members: &[(&str, Vec<u8>)]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The gnn-benchmark layout: both matrices in compressed rows.
+/// Writes the gnn-benchmark layout: both matrices in compressed rows.
 fn npz(karate: &Dataset, base: &Path) -> std::io::Result<PathBuf> {
     let (graph, n) = (karate.graph(), karate.graph().nodes());
     let x: &[f32] = karate.features().as_slice().unwrap_or(&[]);
@@ -199,7 +199,7 @@ fn npz(karate: &Dataset, base: &Path) -> std::io::Result<PathBuf> {
     Ok(path)
 }
 
-/// The papers100M form.
+/// Writes the array form of OGB.
 fn ogb_binary(karate: &Dataset, base: &Path) -> std::io::Result<PathBuf> {
     let (pairs, n) = (pairs(karate), karate.graph().nodes());
     let ends: Vec<i64> = [0, 1].iter().flat_map(|&end| pairs.iter().map(move |pair| pair[end])).collect();
@@ -224,7 +224,7 @@ fn ogb_binary(karate: &Dataset, base: &Path) -> std::io::Result<PathBuf> {
     Ok(base.to_path_buf())
 }
 
-/// Two tables of text, one of them packed, with names instead of numbers.
+/// Writes two text tables, one of them gzipped, with text ids.
 fn csv(karate: &Dataset, base: &Path) -> std::io::Result<PathBuf> {
     fs::create_dir_all(base)?;
     let edges = pairs(karate).iter().map(|[u, v]| format!("member {u},member {v}\n")).collect::<String>();

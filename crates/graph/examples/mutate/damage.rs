@@ -23,8 +23,8 @@ const WORDS: [&[u8]; 10] = [
     b"\0\0\0\0",
 ];
 
-/// A damaged copy of the file `name`. Packed files are, half of the time, damaged inside and packed again:
-/// otherwise their checksums would keep everything from the code behind them.
+/// Returns a damaged copy of the file `name`. Half of the compressed files are damaged inside and compressed again: else
+/// their checksums would hide the damage from the reader.
 pub fn damage_file(name: &str, original: &[u8], key: Key) -> Vec<u8> {
     let inside = key.below(2, 2) == 0;
     let repacked = match name.rsplit_once('.') {
@@ -58,7 +58,7 @@ fn inside_npz(original: &[u8], key: Key) -> Option<Vec<u8>> {
     Some(out.finish().ok()?.into_inner())
 }
 
-/// A copy of `original` with one to four damages, chosen by `key`.
+/// Returns a copy of `original` with one to four damages, chosen by `key`.
 fn damage(original: &[u8], key: Key) -> Vec<u8> {
     let mut bytes = original.to_vec();
     for step in 0..1 + key.below(1, 4) {
@@ -72,7 +72,7 @@ fn once(bytes: &mut Vec<u8>, key: Key) {
     if len == 0 {
         return bytes.extend_from_slice(&key.at(0).to_le_bytes());
     }
-    // Headers and directories sit at the ends of files: aim there half of the time.
+    // Headers and directories are at the ends of files: damage those half of the time.
     let at = match key.below(1, 4) {
         0 => key.below(2, len.min(256)),
         1 => len - 1 - key.below(2, len.min(256)),

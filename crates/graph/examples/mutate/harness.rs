@@ -1,4 +1,4 @@
-//! The runs themselves and how they are judged.
+//! Runs of the readers and their outcome.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +17,7 @@ use crate::damage;
 
 const FLOOR: usize = 8 << 20;
 
-/// What came of all runs of a reader.
+/// Outcome of all runs of a reader.
 #[derive(Debug, Default)]
 pub struct Tally {
     pub refused: u64,
@@ -26,7 +26,7 @@ pub struct Tally {
     pub most_memory: usize,
 }
 
-/// Runs `reader` on `runs` damaged copies of its files, telling `begins` of each; the first fault ends it.
+/// Runs `reader` on `runs` damaged copies of its files, reporting each to `begins`; fails at the first fault.
 pub fn run(reader: &str, data: &Path, runs: u64, seed: u64, begins: &dyn Fn(u64)) -> Result<Tally, String> {
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
     let base = bases::prepare(reader, data, folder.path())?;
@@ -39,7 +39,7 @@ pub fn run(reader: &str, data: &Path, runs: u64, seed: u64, begins: &dyn Fn(u64)
     Ok(tally)
 }
 
-/// Damages one file, imports, judges, and puts the file back.
+/// Damages one file, imports it, checks the outcome and restores the file.
 fn one(base: &Base, folder: &Path, key: Key, tally: &mut Tally) -> Result<(), String> {
     let (name, original) = &base.files[key.below(0, base.files.len() as u64) as usize];
     let file = base.folder.join(name);
@@ -87,9 +87,7 @@ fn read(base: &Base, out: &Path) -> Result<(), Error> {
         }
         Target::Shards => {
             Assignment::read(&base.folder.join("assignment.npy"), 34, 2)?;
-            [0, 1]
-                .into_iter()
-                .try_for_each(|part| Shard::open(&base.folder, part).map(|shard| drop(shard.block())))
+            [0, 1].into_iter().try_for_each(|part| Shard::open(&base.folder, part).map(drop))
         }
         Target::Dataset => {
             let faults = check(&base.folder, &Silent)?.1;

@@ -1,9 +1,8 @@
-//! Feeds damaged copies of real files to every reader: `mutate READER [RUNS] [SEED]`.
+//! Tests a reader with damaged copies of real files: `mutate READER [RUNS] [SEED]`.
 //!
-//! A run damages one file of a small real dataset (cut, flipped, overwritten, spliced, numbers made huge) and
-//! imports it. It fails the program if the reader panics, takes more than 5 s, allocates more than 10 × the input
-//! plus a floor of 8 MiB, leaves anything behind after an error, or accepts the files but writes a dataset in
-//! which `check` finds a fault. Real files come from the folder named by `HALOGRAPH_TEST_DATA`.
+//! A run damages one file of a small real dataset (truncated, flipped, overwritten, spliced, huge numbers) and imports it.
+//! The program fails if the reader panics, takes more than 5 s, allocates more than 10 × the input + 8 MiB, leaves files
+//! after an error, or writes a dataset in which `check` finds a fault. `HALOGRAPH_TEST_DATA` is the folder of real files.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program, not a library")]
 
 mod alloc;
@@ -16,9 +15,9 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Longest a run may take.
+/// Time limit of a run.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Number of the run under way, counted from 1.
+/// Number of the current run, counted from 1.
 static RUN: AtomicU64 = AtomicU64::new(0);
 
 #[global_allocator]
@@ -59,7 +58,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Ends the program when a run does not end by itself.
+/// Ends the program when a run exceeds the time limit.
 fn watch() {
     let (mut run, mut since) = (0, Instant::now());
     loop {

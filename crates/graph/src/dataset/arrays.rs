@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::io::npy::{Array, FileRecord};
 use crate::progress::Silent;
 
-/// Everything a dataset holds, as arrays in memory. [`Dataset::from_arrays`] checks them.
+/// The contents of a dataset as arrays in memory. [`Dataset::from_arrays`] checks them.
 pub struct DatasetArrays {
     /// Name of the dataset.
     pub name: String,
@@ -40,7 +40,7 @@ pub struct DatasetArrays {
     pub split: Vec<u8>,
     /// Number of classes; by default the largest label + 1, or the columns of multi-label flags.
     pub classes: Option<usize>,
-    /// Names of the classes, or nothing.
+    /// Names of the classes; may be empty.
     pub class_names: Vec<String>,
     /// The user's own node ids, if they are not 0, 1, 2….
     pub ids: Option<Vec<String>>,
@@ -83,12 +83,12 @@ enum FeatureValues {
 }
 
 impl FeatureArray {
-    /// `nodes × columns` 32-bit floats.
+    /// Creates a matrix of 32-bit floats, `nodes × columns`.
     pub fn f32(columns: usize, values: Vec<f32>) -> Self {
         FeatureArray { columns, values: FeatureValues::F32(values) }
     }
 
-    /// `nodes × columns` 16-bit floats.
+    /// Creates a matrix of 16-bit floats, `nodes × columns`.
     pub fn f16(columns: usize, values: Vec<f16>) -> Self {
         FeatureArray { columns, values: FeatureValues::F16(values) }
     }
@@ -102,7 +102,7 @@ impl FeatureArray {
 }
 
 impl DatasetArrays {
-    /// Arrays with default classes and metric.
+    /// Creates arrays with default classes and metric.
     pub fn new(
         name: impl Into<String>,
         graph: GraphArrays,
@@ -127,7 +127,7 @@ impl DatasetArrays {
         self.graph.indptr.len().saturating_sub(1)
     }
 
-    /// Bad input in the array that a directory would keep in `file`.
+    /// Creates an error about the array that a directory would have in `file`.
     fn refuse(&self, file: &str, problem: String) -> Error {
         Error::input(memory_place(&self.name, file), problem)
     }
@@ -173,7 +173,7 @@ impl DatasetArrays {
         }
     }
 
-    /// The number of classes, given or counted.
+    /// Returns the number of classes, given or counted.
     fn count_classes(&self) -> Result<usize> {
         let counted = match &self.labels {
             Labels::Single(labels) => {
@@ -182,7 +182,7 @@ impl DatasetArrays {
                     let place = format!("{}, node {v}", memory_place(&self.name, LABEL));
                     let problem = format!("label {} where -1 to {} are possible", labels[v], limit - 1);
                     return Err(
-                        Error::input(place, problem).help("classes count from 0, and -1 stands for no label")
+                        Error::input(place, problem).help("classes count from 0, and -1 means no label")
                     );
                 }
                 (labels.iter().copied().max().unwrap_or(-1) + 1) as usize
@@ -198,7 +198,7 @@ impl DatasetArrays {
         }
     }
 
-    /// The manifest, without files and fingerprint.
+    /// Returns the manifest, without files and fingerprint.
     fn manifest(&self) -> Result<Manifest> {
         let classes = self.count_classes()?;
         let in_dataset = |problem: String| Error::input(format!("dataset {:?}", self.name), problem);
@@ -244,7 +244,7 @@ impl Dataset {
         }
     }
 
-    /// The error that `fault` is.
+    /// Turns a fault into an error.
     pub(super) fn refuse(&self, fault: DatasetFault) -> Error {
         let place = format!("{}, {}", self.place(&fault.file), fault.position);
         let error = Error::input(place, fault.problem);

@@ -1,7 +1,7 @@
-//! Looking at every number of a dataset.
+//! Checks of every element of a dataset.
 //!
-//! [`check()`] goes on after a fault as far as it can, so one run tells everything that is wrong. Faults of one kind
-//! in one file are reported once: where the first one is, and how many there are.
+//! [`check()`] continues after a fault as far as possible, so that one run reports all faults. Faults of one kind in one
+//! file are reported once: the position of the first, and their number.
 
 use std::path::Path;
 
@@ -15,16 +15,16 @@ use crate::error::{Error, Result};
 use crate::io::npy::{self, Array, DType};
 use crate::progress::{Progress, Unit};
 
-/// One kind of thing that is wrong in one file.
+/// One kind of fault in one file.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct DatasetFault {
-    /// File it is in.
+    /// The file.
     pub file: String,
-    /// Where the first one is: element, node, row; empty if the whole file is meant.
+    /// Position of the first one: element, node or row; empty for a fault of the file as a whole.
     pub position: String,
-    /// What is wrong there, with the value.
+    /// The problem at that position, with the value.
     pub problem: String,
-    /// How many there are of this kind.
+    /// Number of faults of this kind.
     pub count: u64,
 }
 
@@ -42,7 +42,7 @@ impl std::fmt::Display for DatasetFault {
     }
 }
 
-/// Checks the directory `path`. An unreadable manifest is an error; everything else is a fault.
+/// Checks the dataset directory `path`; returns its manifest and all faults. An unreadable manifest is an error.
 pub fn check(path: &Path, progress: &dyn Progress) -> Result<(Manifest, Vec<DatasetFault>)> {
     let manifest = read_manifest(path)?;
     let mut faults = digests(path, &manifest, progress)?;
@@ -63,7 +63,7 @@ pub fn check(path: &Path, progress: &dyn Progress) -> Result<(Manifest, Vec<Data
     Ok((manifest, faults))
 }
 
-/// The arrays of a dataset, as far as their types and shapes are those that the manifest asks for.
+/// The arrays of a dataset; `None` for those with a wrong type or shape.
 pub(super) struct Arrays<'a> {
     pub indptr: Option<&'a Array>,
     pub indices: Option<&'a Array>,
@@ -73,7 +73,7 @@ pub(super) struct Arrays<'a> {
 }
 
 impl Arrays<'_> {
-    /// Looks at every element; returns all faults.
+    /// Checks every element; returns all faults.
     pub(super) fn faults(&self, manifest: &Manifest, progress: &dyn Progress) -> Result<Vec<DatasetFault>> {
         let mut faults = Vec::new();
         if let Some(indptr) = self.indptr {
@@ -90,7 +90,7 @@ impl Arrays<'_> {
         }
         faults.extend(self.label.and_then(|label| labels(label, manifest)));
         if let Some(split) = self.split {
-            faults.extend(parts(view(split), self.label, manifest));
+            faults.extend(subsets(view(split), self.label, manifest));
         }
         Ok(faults)
     }
@@ -100,7 +100,7 @@ fn whole_file(file: &str, problem: impl Into<String>) -> DatasetFault {
     DatasetFault { file: file.into(), position: String::new(), problem: problem.into(), count: 1 }
 }
 
-/// What [`open_array`] refused, as a fault.
+/// Turns an error of [`open_array`] into a fault.
 fn open_fault(file: &str, error: Error) -> DatasetFault {
     match error {
         Error::Input { problem, .. } => whole_file(file, problem),
@@ -109,7 +109,7 @@ fn open_fault(file: &str, error: Error) -> DatasetFault {
     }
 }
 
-/// The first of many equal faults: `problem(first)` describes it.
+/// Returns one fault for all the elements `found`; `describe` returns position and problem of the first.
 fn first_of(
     file: &str,
     found: impl ParallelIterator<Item = usize>,
@@ -123,14 +123,12 @@ fn first_of(
     })
 }
 
-/// Whether the files are, byte for byte, those that were written.
+/// Compares length and digest of every file with the manifest.
 fn digests(path: &Path, manifest: &Manifest, progress: &dyn Progress) -> Result<Vec<DatasetFault>> {
     let mut faults = Vec::new();
     if manifest.fingerprint != manifest.compute_fingerprint() {
-        faults.push(whole_file(
-            MANIFEST,
-            "the fingerprint does not belong to the counts and digests beside it",
-        ));
+        faults
+            .push(whole_file(MANIFEST, "the fingerprint does not match the counts and digests in the file"));
     }
     progress.begin("hashing files", Some(manifest.bytes()), Unit::Bytes);
     for (file, record) in &manifest.files {
@@ -142,13 +140,14 @@ fn digests(path: &Path, manifest: &Manifest, progress: &dyn Progress) -> Result<
             progress.tick(chunk.len() as u64)?;
         }
         if hash.finalize().to_hex().as_str() != record.blake3 {
-            faults.push(whole_file(file, format!("contents differ from those {MANIFEST} records (blake3)")));
+            faults
+                .push(whole_file(file, format!("the contents do not match the BLAKE3 digest in {MANIFEST}")));
         }
     }
     Ok(faults)
 }
 
-/// Faults of row starts: they begin at 0, never fall and end at the number of edges.
+/// Returns the faults of row starts, which begin at 0, never decrease and end at the number of edges.
 pub(crate) fn row_starts(starts: &[u64], edges: u64) -> Vec<DatasetFault> {
     let fault = |at: usize, problem: String, count: u64| DatasetFault {
         file: INDPTR.into(),
@@ -158,20 +157,23 @@ pub(crate) fn row_starts(starts: &[u64], edges: u64) -> Vec<DatasetFault> {
     };
     let mut faults = Vec::new();
     if starts[0] != 0 {
-        faults.push(fault(0, format!("{} where row starts begin at 0", starts[0]), 1));
+        faults.push(fault(0, format!("{} where the first row start must be 0", starts[0]), 1));
     }
     let falls = (1..starts.len()).into_par_iter().filter(|&v| starts[v] < starts[v - 1]);
     faults.extend(first_of(INDPTR, falls, |v| {
-        (format!("element {v}"), format!("{} after {}: row starts may not fall", starts[v], starts[v - 1]))
+        (
+            format!("element {v}"),
+            format!("{} after {}: row starts may not decrease", starts[v], starts[v - 1]),
+        )
     }));
     let last = starts.len() - 1;
     if starts[last] != edges {
-        faults.push(fault(last, format!("{} where the last row ends at {edges}", starts[last]), 1));
+        faults.push(fault(last, format!("{} where the last row must end at {edges}", starts[last]), 1));
     }
     faults
 }
 
-/// Faults inside rows: ids out of range, unsorted, repeated; an undirected edge stored one way only.
+/// Returns the faults inside rows: ids out of range, unsorted or repeated; an undirected edge stored one way only.
 fn rows(
     graph: CsrView,
     signed: bool,
@@ -188,7 +190,7 @@ fn rows(
         (position(i), format!("out-of-range id {id} in a graph of {n} nodes"))
     });
     progress.tick(0)?;
-    // Neighbouring elements of one row; `bad` says which pairs are faults.
+    // Positions of adjacent elements of one row for which `bad` holds.
     let pairs = |bad: fn(u32, u32) -> bool| {
         (0..n).into_par_iter().flat_map_iter(move |v| {
             let start = graph.indptr[v] as usize;
@@ -208,7 +210,7 @@ fn rows(
             position: format!("node {v}"),
             ..whole_file(
                 INDICES,
-                format!("neighbour {u} does not list {v}, although the graph is undirected"),
+                format!("no reverse edge in the row of neighbour {u}, although the graph is undirected"),
             )
         }));
     }
@@ -269,16 +271,16 @@ fn labels(label: &Array, manifest: &Manifest) -> Option<DatasetFault> {
     }
 }
 
-fn parts(split: &[u8], label: Option<&Array>, manifest: &Manifest) -> Vec<DatasetFault> {
+fn subsets(split: &[u8], label: Option<&Array>, manifest: &Manifest) -> Vec<DatasetFault> {
     let all = || (0..split.len()).into_par_iter();
     let node = |v: usize| format!("node {v}");
     let unknown = first_of(SPLIT, all().filter(|&v| split[v] > Subset::Test as u8), |v| {
-        (node(v), format!("part {} is none of 0 none, 1 train, 2 validation, 3 test", split[v]))
+        (node(v), format!("{} is none of 0 (none), 1 (train), 2 (validation), 3 (test)", split[v]))
     });
     let unlabelled = label.filter(|_| manifest.task == Task::SingleLabel).and_then(|label| {
         let y: &[i64] = view(label);
         let bad = all().filter(|&v| split[v] != Subset::None as u8 && y[v] < 0);
-        first_of(SPLIT, bad, |v| (node(v), format!("part {} for a node without a label", split[v])))
+        first_of(SPLIT, bad, |v| (node(v), format!("subset {} for a node without a label", split[v])))
     });
     unknown.into_iter().chain(unlabelled).collect()
 }

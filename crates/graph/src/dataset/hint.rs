@@ -60,7 +60,7 @@ fn is_planetoid(name: &OsStr) -> bool {
     name.to_string_lossy().starts_with("ind.")
 }
 
-/// Whether `name` ends in one of `suffixes`, which are lower-case.
+/// Returns whether `name` ends in one of `suffixes`, which are lower-case.
 fn ends_with(name: &OsStr, suffixes: &[&str]) -> bool {
     let name = name.to_string_lossy().to_lowercase();
     suffixes.iter().any(|suffix| name.ends_with(suffix))

@@ -1,4 +1,4 @@
-//! What a dataset is like: degrees, homophily, labels, splits.
+//! Statistics of a dataset: degrees, homophily, labels, split.
 
 use rayon::prelude::*;
 
@@ -6,18 +6,18 @@ use super::{Dataset, LabelView, Manifest, Subset};
 use crate::csr::CsrView;
 use crate::io::npy::DType;
 
-/// A description in numbers.
+/// Statistics of a dataset.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct DatasetInfo {
     /// In-degrees.
     pub degrees: Degrees,
-    /// How features are stored: `f32` or `f16`.
+    /// Type of the features: `f32` or `f16`.
     pub feature_type: &'static str,
-    /// Share of edges whose ends agree; see [`homophily`]. `None` without an edge between labelled nodes.
+    /// Edge homophily; see [`homophily`]. `None` without an edge between labelled nodes.
     pub homophily: Option<f64>,
     /// Labels.
     pub labels: LabelCounts,
-    /// Nodes in no part, training, validation, test.
+    /// Number of nodes in no subset, for training, validation and test.
     pub split: [u64; 4],
     /// Bytes of all arrays.
     pub bytes: u64,
@@ -28,19 +28,19 @@ pub struct DatasetInfo {
 pub struct Degrees {
     /// Smallest.
     pub min: u64,
-    /// Middle (the lower one of two).
+    /// Median (the lower one of two).
     pub median: u64,
-    /// Average.
+    /// Mean.
     pub mean: f64,
     /// 99th percentile.
     pub p99: u64,
     /// Largest.
     pub max: u64,
-    /// Nodes without an edge, in or out.
+    /// Nodes without any edge.
     pub isolated: u64,
 }
 
-/// How labels are spread.
+/// Numbers of labels.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct LabelCounts {
     /// Nodes with a label (multi-label: with at least one class).
@@ -51,7 +51,7 @@ pub struct LabelCounts {
     pub training_per_class: Vec<u64>,
 }
 
-/// Describes `dataset`. Ids and labels must be in range ([`super::check()`]); those that are not are left out.
+/// Computes the statistics of `dataset`. Ids and labels out of range are ignored ([`super::check()`] reports them).
 pub fn info(dataset: &Dataset) -> DatasetInfo {
     let labels = dataset.labels();
     DatasetInfo {
@@ -79,15 +79,15 @@ fn degrees(graph: CsrView, directed: bool) -> Degrees {
     }
 }
 
-/// Nodes that no edge starts or ends at.
+/// Returns the number of nodes without an edge in a directed graph.
 fn isolated(graph: CsrView) -> u64 {
     let mut used: Vec<bool> = (0..graph.nodes()).map(|v| graph.degree(v) > 0).collect();
     graph.indices.iter().for_each(|&u| used.get_mut(u as usize).into_iter().for_each(|u| *u = true));
     used.iter().filter(|&&used| !used).count() as u64
 }
 
-/// Edge homophily: the share of edges between labelled nodes whose ends have the same class; for multi-label
-/// data, the mean over edges of common classes / all classes of the two ends.
+/// Returns the edge homophily: the fraction of edges between labelled nodes whose ends have the same class; for
+/// multi-label data the mean Jaccard index of the classes of the two ends.
 pub fn homophily(graph: CsrView, labels: LabelView) -> Option<f64> {
     let agreement = |v: usize, u: usize| -> Option<f64> {
         match labels {
@@ -104,7 +104,7 @@ pub fn homophily(graph: CsrView, labels: LabelView) -> Option<f64> {
             }
         }
     };
-    // One sum a row, added in row order: the same bits for any number of threads.
+    // One sum per row, added in row order: the same bits for any number of threads.
     let per_row: Vec<(f64, u64)> = (0..graph.nodes())
         .into_par_iter()
         .map(|v| {

@@ -1,4 +1,4 @@
-//! `dataset.json`: what a dataset directory says of itself.
+//! `dataset.json`: the manifest of a dataset directory.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,39 +16,39 @@ pub const MANIFEST: &str = "dataset.json";
 pub const VERSION: u32 = 1;
 const FORMAT: &str = "halograph-dataset";
 
-/// Most classes that `nodes` nodes may have: ids may have gaps, but a class of a trillion is a mistake.
+/// Returns the largest number of classes for `nodes` nodes. Class numbers may have gaps, but a huge one is a mistake.
 pub fn class_limit(nodes: u64) -> u64 {
     nodes.max(1 << 16)
 }
 
-/// Whether the file `path` is the manifest of a dataset, of whatever version.
+/// Returns whether the file `path` is the manifest of a dataset, of any version.
 pub(super) fn is_manifest(path: &Path) -> bool {
     let head = std::fs::read_to_string(path).ok().and_then(|text| serde_json::from_str::<Head>(&text).ok());
     head.is_some_and(|head| head.format == FORMAT)
 }
 
-/// What every version of the manifest has.
+/// The fields of every version of the manifest.
 #[derive(Deserialize)]
 struct Head {
     format: String,
     version: u32,
 }
 
-/// What is predicted for a node.
+/// Prediction task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Task {
-    /// One class a node.
+    /// One class per node.
     SingleLabel,
-    /// Any set of classes a node.
+    /// Any set of classes per node.
     MultiLabel,
 }
 
-/// How predictions are scored.
+/// Metric of predictions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
-    /// Share of nodes whose class is right.
+    /// Fraction of nodes with the right class.
     Accuracy,
     /// F1 over all (node, class) pairs.
     MicroF1,
@@ -100,7 +100,7 @@ pub struct Manifest {
     pub format: String,
     /// Layout version of the directory.
     pub version: u32,
-    /// What to call it.
+    /// Name of the dataset.
     pub name: String,
     /// Vertices.
     pub nodes: u64,
@@ -110,26 +110,25 @@ pub struct Manifest {
     pub features: u64,
     /// Classes.
     pub classes: u64,
-    /// What is predicted.
+    /// Task.
     pub task: Task,
-    /// How it is scored.
+    /// Metric.
     pub metric: Metric,
-    /// Whether edges keep a direction (otherwise every edge is stored both ways).
+    /// Whether edges are directed; otherwise every edge is stored both ways.
     pub directed: bool,
     /// The command that made it, without the paths.
     pub source: String,
-    /// Names of the classes, where they have any.
+    /// Names of the classes, if they have any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub class_names: Vec<String>,
-    /// Digest of counts, task, metric, direction and all files: equal numbers for an equal task, whatever the
-    /// names.
+    /// Digest of counts, task, metric, direction and all files. It does not depend on the names of dataset and classes.
     pub fingerprint: String,
     /// Length and digest of each file.
     pub files: BTreeMap<String, FileRecord>,
 }
 
 impl Manifest {
-    /// The fixed part of a new manifest; fingerprint and files are filled in when it is written.
+    /// Creates a manifest without counts, files and fingerprint.
     pub fn new(name: String, task: Task, metric: Metric) -> Self {
         Manifest {
             format: FORMAT.into(),
@@ -152,10 +151,10 @@ impl Manifest {
     /// Parses and checks `text`, the contents of `path`.
     pub fn parse(path: &Path, text: &str) -> Result<Manifest> {
         let place = &path.display();
-        // The head first: another version may well have other fields.
+        // Format and version first: another version may have other fields.
         let head: Head = serde_json::from_str(text).map_err(|e| {
             Error::input(place, format!("not a dataset manifest: {e}"))
-                .help("make the dataset again with `halograph data import` or `halograph data make`")
+                .help("create the dataset again with `halograph data import` or `halograph data make`")
         })?;
         if head.format != FORMAT {
             return Err(Error::input(place, format!("format {:?} where {FORMAT:?} is needed", head.format)));
@@ -165,7 +164,7 @@ impl Manifest {
                 place,
                 format!("dataset version {}; this build reads version {VERSION}", head.version),
             )
-            .help("import the data again with this build, or use the build that made it"));
+            .help("import the data again with this build, or use the build that wrote the dataset"));
         }
         let manifest: Manifest =
             serde_json::from_str(text).map_err(|e| Error::input(place, format!("bad manifest: {e}")))?;
@@ -173,34 +172,31 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Refuses numbers that no dataset can have and files that are no part of one.
+    /// Refuses impossible counts and unknown files.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.nodes > MAX_NODES as u64 {
             return Err(format!("{} nodes, more than the {MAX_NODES} that ids can number", self.nodes));
         }
         if self.classes > class_limit(self.nodes) || self.class_names.len() as u64 > self.classes {
             let names = self.class_names.len();
-            return Err(format!(
-                "{} classes and {names} names of classes for {} nodes",
-                self.classes, self.nodes
-            ));
+            return Err(format!("{} classes and {names} class names for {} nodes", self.classes, self.nodes));
         }
         if self.task == Task::MultiLabel && self.classes == 0 {
             return Err("multi-label data without a class".into());
         }
         let recorded = |file: &str| FILES.contains(&file) && file != ORDER;
         match self.files.keys().find(|file| !recorded(file)) {
-            Some(file) => Err(format!("names the file {file:?}, which is no part of a dataset")),
+            Some(file) => Err(format!("lists the file {file:?}, which does not belong to a dataset")),
             None => Ok(()),
         }
     }
 
-    /// Bytes of all files.
+    /// Returns the total size of all files in bytes.
     pub fn bytes(&self) -> u64 {
         self.files.values().fold(0, |sum, record| record.bytes.saturating_add(sum))
     }
 
-    /// Digest of the description and the digests of all files.
+    /// Returns the digest of counts, task, metric, direction and the digests of all files.
     pub fn compute_fingerprint(&self) -> String {
         let mut hash = blake3::Hasher::new();
         let counts = [self.nodes, self.edges, self.features, self.classes];

@@ -11,12 +11,12 @@
 //! | `feat.npy` | f32 or f16, N×F | input features |
 //! | `label.npy` | i64 N (−1 = none), or u8 N×C | labels |
 //! | `split.npy` | u8 N | 0 none, 1 train, 2 validation, 3 test |
-//! | `ids.txt` | text, a line a node | the user's own ids, if they had any |
-//! | `order.npy` | u32 N, or nothing | a node order for locality, once one was needed; not part of the data |
-//! | `partition-….npy`, `.json` | u32 N, text | a partition and what it was made for, once one was needed; not part of the data |
+//! | `ids.txt` | text, one line per node | the user's own ids, if there are any |
+//! | `order.npy` | u32 N, or empty | a cached node order for locality; not part of the data |
+//! | `partition-….npy`, `.json` | u32 N, text | a cached partition and what it was computed for; not part of the data |
 //!
-//! [`Dataset::open`] checks types, shapes and lengths; [`check()`] looks at every number. Do not write into a
-//! directory while it is open.
+//! [`Dataset::open`] checks types, shapes and lengths; [`check()`] checks every element. Do not write into a directory
+//! while it is open.
 
 pub mod arrays;
 pub mod check;
@@ -54,33 +54,33 @@ pub const LABEL: &str = "label.npy";
 pub const SPLIT: &str = "split.npy";
 /// The user's own ids.
 pub const IDS: &str = "ids.txt";
-/// Node order. Made from the graph when it is needed and kept beside it: no manifest names it.
+/// Cached node order; not in the manifest.
 pub const ORDER: &str = "order.npy";
 
-/// Everything a dataset directory may hold.
+/// File names of a dataset directory, caches of partitions excepted.
 pub const FILES: [&str; 8] = [MANIFEST, INDPTR, INDICES, FEAT, LABEL, SPLIT, IDS, ORDER];
 
-/// Whether a file of this name may be found in a dataset directory: its data, or what is kept beside them.
+/// Returns whether a file of this name belongs to a dataset directory: data, or a cache.
 pub fn is_part(name: &str) -> bool {
     FILES.contains(&name) || order::is_leftover(name) || cache::is_ours(name)
 }
 
-/// Which part of the split a node belongs to, as stored in `split.npy`.
+/// The subset of the split that a node belongs to, as stored in `split.npy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Subset {
-    /// In no part.
+    /// In no subset.
     None = 0,
-    /// Its label is trained on.
+    /// For training.
     Train = 1,
-    /// Its label chooses the model.
+    /// For model selection.
     Val = 2,
-    /// Its label is only reported on.
+    /// For the final score.
     Test = 3,
 }
 
-/// What to do about a dataset that is not whole.
-const AGAIN: &str = "copy the dataset again from where it is whole, or make it again with `halograph data`";
+/// Remedy for an incomplete dataset.
+const AGAIN: &str = "copy the dataset again, or import or generate it again with `halograph data`";
 
 /// A dataset: a directory whose arrays are mapped, not read ([`Dataset::open`]; opening a large one is instant), or arrays
 /// in memory ([`Dataset::from_arrays`]).
@@ -96,7 +96,7 @@ pub struct Dataset {
     split: Array,
     /// The user's own ids of a dataset in memory.
     ids: Option<Vec<String>>,
-    /// The locality order of a dataset in memory, empty if none is worth it, once it was needed.
+    /// Cached locality order of a dataset in memory; empty: none improves locality.
     order: OnceLock<Vec<u32>>,
 }
 
@@ -116,18 +116,18 @@ impl Dataset {
         Ok(dataset)
     }
 
-    /// Row starts must be sound before any row is read.
+    /// Refuses wrong row starts, which no row could be read by.
     fn check_row_starts(&self) -> Result<()> {
         let fault = check::row_starts(view(&self.indptr), self.manifest.edges).into_iter().next();
         fault.map_or(Ok(()), |fault| Err(self.refuse(fault)))
     }
 
-    /// The directory; `None` for arrays in memory.
+    /// Returns the directory; `None` for arrays in memory.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 
-    /// How messages name the dataset: its directory or, in memory, its name.
+    /// Returns how messages name the dataset: its directory or, in memory, its name.
     pub fn location(&self) -> String {
         match &self.path {
             Some(path) => path.display().to_string(),
@@ -135,7 +135,7 @@ impl Dataset {
         }
     }
 
-    /// How messages name what `file` holds: the file or, in memory, the array.
+    /// Returns how messages name the array in `file`: by the file or, in memory, by the name of the array.
     pub fn place(&self, file: &str) -> String {
         match &self.path {
             Some(path) => path.join(file).display().to_string(),
@@ -143,22 +143,22 @@ impl Dataset {
         }
     }
 
-    /// The graph.
+    /// Returns the graph.
     pub fn graph(&self) -> CsrView<'_> {
         CsrView { indptr: view(&self.indptr), indices: view(&self.indices) }
     }
 
-    /// The features, `f32` or `f16`.
+    /// Returns the features, `f32` or `f16`.
     pub fn features(&self) -> &Array {
         &self.feat
     }
 
-    /// The labels as they are stored.
+    /// Returns the labels as they are stored.
     pub(crate) fn label_array(&self) -> &Array {
         &self.label
     }
 
-    /// The labels.
+    /// Returns the labels.
     pub fn labels(&self) -> LabelView<'_> {
         match self.manifest.task {
             Task::SingleLabel => LabelView::Single(view(&self.label)),
@@ -168,12 +168,12 @@ impl Dataset {
         }
     }
 
-    /// The part each node belongs to, as numbers of [`Subset`].
+    /// Returns the [`Subset`] of each node, as a number.
     pub fn split(&self) -> &[u8] {
         view(&self.split)
     }
 
-    /// Refuses an edge from a vertex that is not there, which would be read from nowhere.
+    /// Refuses neighbour ids that are out of range.
     pub fn check_edges(&self) -> Result<()> {
         let graph = self.graph();
         let nodes = graph.nodes();
@@ -181,11 +181,11 @@ impl Dataset {
             return Ok(());
         };
         let place = format!("{}, element {edge}", self.place(INDICES));
-        let problem = format!("{} is not one of {nodes} nodes", graph.indices[edge]);
+        let problem = format!("out-of-range id {} in a graph of {nodes} nodes", graph.indices[edge]);
         Err(Error::input(place, problem).help("`halograph data check` lists every fault of a dataset"))
     }
 
-    /// The user's own ids, if the nodes came with any.
+    /// Returns the user's own node ids, if there are any. Reads `ids.txt`.
     pub fn ids(&self) -> Result<Option<Vec<String>>> {
         match &self.path {
             Some(path) if self.manifest.files.contains_key(IDS) => {
@@ -213,7 +213,7 @@ fn memory_place(dataset: &str, file: &str) -> String {
 /// Borrowed labels.
 #[derive(Clone, Copy)]
 pub enum LabelView<'a> {
-    /// One class a node, −1 for none.
+    /// One class per node, −1 for none.
     Single(&'a [i64]),
     /// `nodes × classes` flags.
     Multi {
@@ -232,7 +232,7 @@ pub fn read_manifest(path: &Path) -> Result<Manifest> {
         return Err(error.help(hint::for_file(path)));
     }
     if path.is_dir() && !file.exists() {
-        refuse_parts(path)?;
+        refuse_shards(path)?;
         let error = Error::input(path.display(), format!("no {MANIFEST}: this is not a dataset directory"));
         return Err(error.help(hint::for_folder(path)));
     }
@@ -240,15 +240,15 @@ pub fn read_manifest(path: &Path) -> Result<Manifest> {
     Manifest::parse(&file, &text)
 }
 
-/// Refuses a folder of shards, or one shard; the error says where it can be used.
-fn refuse_parts(path: &Path) -> Result<()> {
+/// Refuses a folder of shards, or a single shard.
+fn refuse_shards(path: &Path) -> Result<()> {
     if path.join(partition::folder::MANIFEST).exists() {
-        return Err(Error::input(path.display(), "is a folder of shards, not a dataset")
-            .help("use shards with train, eval and predict; give the dataset that was partitioned here"));
+        return Err(Error::input(path.display(), "is a folder of shards, not a dataset directory")
+            .help("train, eval and predict take shards; here, give the dataset that was partitioned"));
     }
     if path.join(partition::shard::manifest::MANIFEST).exists() {
         let above = path.parent().filter(|above| *above != Path::new("")).unwrap_or(Path::new("."));
-        return Err(Error::input(path.display(), "is one shard of a graph, not a dataset")
+        return Err(Error::input(path.display(), "is a single shard, not a dataset directory")
             .help(format!("give train, eval and predict the folder above: {}", above.display())));
     }
     Ok(())
@@ -265,7 +265,7 @@ pub(crate) fn read_ids(path: &Path, nodes: usize) -> Result<Vec<String>> {
     Ok(ids)
 }
 
-/// The shape and the types that `manifest` asks of an array.
+/// Returns the shape and the possible types of the array in `file`.
 fn shapes(manifest: &Manifest, file: &str) -> (Vec<usize>, &'static [DType]) {
     let n = manifest.nodes as usize;
     match (file, manifest.task) {
@@ -278,7 +278,7 @@ fn shapes(manifest: &Manifest, file: &str) -> (Vec<usize>, &'static [DType]) {
     }
 }
 
-/// Opens one array and checks its type, and its shape, which `manifest` says.
+/// Opens the array in `file` and checks its type and shape. `manifest`: the file that states the shape.
 pub(crate) fn open_array(
     folder: &Path,
     manifest: &str,
@@ -298,21 +298,21 @@ pub(crate) fn open_array(
         return Err(Error::input(&array.name, problem));
     }
     if array.header.shape != shape {
-        let problem = format!("wrong length: shape {:?} where {manifest} says {shape:?}", array.header.shape);
+        let problem =
+            format!("wrong length: shape {:?} instead of {shape:?} as in {manifest}", array.header.shape);
         return Err(Error::input(&array.name, problem));
     }
     if array.header.fortran && shape.len() > 1 {
         return Err(Error::input(&array.name, "Fortran order where row order is needed"));
     }
     if !array.raw().as_ptr().cast::<u64>().is_aligned() {
-        return Err(
-            Error::input(&array.name, "elements are not aligned to 8 bytes").help("save it again with numpy")
-        );
+        return Err(Error::input(&array.name, "elements are not aligned to 8 bytes")
+            .help("save it again with numpy.save"));
     }
     Ok(array)
 }
 
-/// The elements of an array whose type [`open_array`] has checked.
+/// Returns the elements of an array whose type [`open_array`] has checked.
 pub(crate) fn view<T: crate::io::npy::Element>(array: &Array) -> &[T] {
     array.as_slice().expect("type, order and alignment were checked when it was opened")
 }

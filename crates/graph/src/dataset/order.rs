@@ -1,7 +1,7 @@
-//! `order.npy`: a node order for locality, kept beside the data it was made from.
+//! `order.npy`: a cached node order for locality.
 //!
-//! It holds the vertex of each row, or nothing where no order pays. It is no part of the data: it may be deleted, and one
-//! that cannot be right is made anew.
+//! It holds the vertex of each row; it is empty if no order improves locality. It is not part of the data: it may be
+//! deleted, and an invalid one is computed again.
 
 use std::io;
 use std::path::Path;
@@ -45,16 +45,16 @@ impl Dataset {
         Ok(self.order.get_or_init(|| order).clone())
     }
 
-    /// A new order, empty if it does not pay.
+    /// Computes an order; empty if it does not improve locality.
     fn make_order(&self) -> Result<Vec<u32>> {
         self.check_edges()?;
         let graph = self.graph();
         let order = order::cluster(graph);
-        Ok(if order::pays(graph, &order) { order } else { Vec::new() })
+        Ok(if order::improves_locality(graph, &order) { order } else { Vec::new() })
     }
 }
 
-/// The order in the file `path`, if it is one of so many nodes or empty.
+/// Reads the order in the file `path`; `None` if it is neither empty nor an order of `nodes` nodes.
 fn read(path: &Path, nodes: usize) -> Option<Vec<u32>> {
     let array = Array::open(path).ok()?;
     let flat = array.header.shape.len() == 1;
@@ -62,7 +62,7 @@ fn read(path: &Path, nodes: usize) -> Option<Vec<u32>> {
     order::is_permutation(order).then(|| order.to_vec())
 }
 
-/// Puts `order` into `folder`, whole or not at all.
+/// Writes `order` into `folder` atomically.
 fn save(folder: &Path, order: &[u32]) -> io::Result<()> {
     let create = |path: &Path| Writer::create(path, &[order.len()]).map_err(io::Error::other);
     let file = tempfile::Builder::new().prefix(PARTIAL.0).suffix(PARTIAL.1).make_in(folder, create)?;
@@ -71,10 +71,10 @@ fn save(folder: &Path, order: &[u32]) -> io::Result<()> {
     path.persist(folder.join(ORDER)).map_err(|e| e.error)
 }
 
-/// How the hidden name of an order begins and ends while it is written.
+/// Prefix and suffix of the hidden name of an order while it is written.
 const PARTIAL: (&str, &str) = (".order.", ".partial");
 
-/// Whether a file of this name is an order that a killed process left half written.
+/// Returns whether a file of this name is an incomplete order that a killed process left.
 pub(super) fn is_leftover(name: &str) -> bool {
     name.starts_with(PARTIAL.0) && name.ends_with(PARTIAL.1)
 }

@@ -1,4 +1,4 @@
-//! Writing a dataset directory: whole or not at all.
+//! Writing a dataset directory, atomically.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -11,32 +11,32 @@ use crate::csr::Csr;
 use crate::error::{Error, Result};
 use crate::io::npy::{self, FileRecord};
 use crate::progress::{Progress, Unit};
-use crate::staging::{self, Kind, Staging, array, text};
+use crate::staging::{self, FolderKind, Staging, array, text};
 
-/// Feature rows, front to back.
+/// Feature rows that are read once, in order.
 pub trait FeatureSource {
-    /// Number of columns.
+    /// Returns the number of columns.
     fn cols(&self) -> usize;
-    /// Hands all rows to `sink` in order, whole rows at a time.
+    /// Passes all rows to `sink` in order, several whole rows at a time.
     fn stream(&self, sink: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()>;
-    /// Where an element stands: file, and line or element.
+    /// Returns the position of an element, for messages: file, and line or element.
     fn place(&self, row: usize, column: usize) -> String;
 }
 
-/// How features are stored.
+/// Type of stored features.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FeatureType {
     /// 32-bit floats.
     #[default]
     F32,
-    /// 16-bit floats: half the space, 3 decimal digits, up to 65504.
+    /// 16-bit floats: half the size, 3 decimal digits, up to 65504.
     F16,
 }
 
 /// Labels of all nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Labels {
-    /// One class a node, −1 for none.
+    /// One class per node, −1 for none.
     Single(Vec<i64>),
     /// `nodes × classes` flags.
     Multi {
@@ -48,7 +48,7 @@ pub enum Labels {
 }
 
 impl Labels {
-    /// What these labels ask for.
+    /// Returns the task that these labels are for.
     pub fn task(&self) -> Task {
         match self {
             Labels::Single(_) => Task::SingleLabel,
@@ -57,31 +57,31 @@ impl Labels {
     }
 }
 
-/// Everything a dataset holds, ready to be written.
+/// The contents of a dataset to be written.
 pub struct Contents<'a> {
-    /// What to call it.
+    /// Name of the dataset.
     pub name: String,
     /// The graph.
     pub csr: &'a Csr,
-    /// Whether its edges have a direction.
+    /// Whether edges are directed.
     pub directed: bool,
     /// Input features.
     pub features: &'a dyn FeatureSource,
-    /// How to store them.
+    /// Type to store them in.
     pub feature_type: FeatureType,
     /// Labels.
     pub labels: &'a Labels,
     /// Number of classes.
     pub classes: usize,
-    /// Names of the classes, or nothing.
+    /// Names of the classes; may be empty.
     pub class_names: Vec<String>,
     /// 0 none, 1 train, 2 validation, 3 test.
     pub split: &'a [u8],
-    /// The user's own ids, one a node, if they are not 0, 1, 2….
+    /// The user's own node ids, if they are not 0, 1, 2….
     pub ids: Option<&'a [String]>,
-    /// How to score it.
+    /// Metric.
     pub metric: Metric,
-    /// Where it came from.
+    /// Provenance, for `dataset.json`.
     pub source: String,
 }
 
@@ -122,7 +122,7 @@ pub fn write(
 }
 
 impl Contents<'_> {
-    /// Bytes the arrays will take.
+    /// Returns the size of the arrays in bytes.
     fn bytes(&self) -> u64 {
         let n = self.csr.nodes() as u64;
         let label = match self.labels {
@@ -174,7 +174,8 @@ fn features(staging: &Staging, contents: &Contents, progress: &dyn Progress) -> 
     }
 }
 
-/// Hands all rows of features to `sink`, finite and as many as there are nodes, with the number of the first.
+/// Passes all feature rows to `sink`, with the number of the first one. Refuses values that are not finite and a wrong
+/// number of rows.
 fn stream(
     contents: &Contents,
     progress: &dyn Progress,
@@ -207,14 +208,14 @@ fn stream(
     Ok(())
 }
 
-/// Element `at`, counted from row `row`, is not what it should be.
+/// Creates the error for element `at`, counted from row `row`.
 fn bad_feature(features: &dyn FeatureSource, row: usize, at: usize, what: String) -> Error {
     let (row, column) = (row + at / features.cols(), at % features.cols());
     Error::input(features.place(row, column), format!("feature {column} of node {row} is {what}"))
 }
 
 fn too_large(features: &dyn FeatureSource, row: usize, at: usize, value: f32) -> Error {
-    bad_feature(features, row, at, format!("{value}, beyond {}, the largest 16-bit float", f16::MAX))
+    bad_feature(features, row, at, format!("{value}, more than {}, the largest 16-bit float", f16::MAX))
         .help("import with --features f32, or scale the features down")
 }
 
@@ -226,23 +227,22 @@ fn labels(staging: &Staging, contents: &Contents) -> Result<FileRecord> {
     }
 }
 
-/// The contents of `ids.txt`.
+/// Returns the contents of `ids.txt`.
 pub(super) fn lines(ids: &[String]) -> String {
     let mut out = ids.join("\n");
     out.push('\n');
     out
 }
 
-/// A dataset directory, as something to be replaced.
-static KIND: Kind = Kind { noun: "dataset", manifest: MANIFEST, is_manifest, foreign };
+/// A dataset directory.
+static KIND: FolderKind = FolderKind { noun: "dataset", manifest: MANIFEST, is_manifest, foreign };
 
-/// A file in `folder` that is no part of a dataset.
+/// Returns a file in `folder` that does not belong to a dataset.
 fn foreign(folder: &Path) -> std::io::Result<Option<OsString>> {
     Ok(staging::names(folder)?.into_iter().find(|name| !is_part(&name.to_string_lossy())))
 }
 
-/// Whether `target` may become a dataset: it is not there, is empty, or is nothing but a dataset and `overwrite`
-/// is set.
+/// Refuses a `target` that exists, unless it is empty, or `overwrite` is set and it is a dataset without foreign files.
 pub fn may_write(target: &Path, overwrite: bool) -> Result<()> {
     KIND.may_write(target, overwrite)
 }

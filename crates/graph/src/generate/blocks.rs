@@ -1,8 +1,8 @@
 //! Blocks and the tree above them.
 //!
-//! Nodes stand in a hidden row. A block is a run of it, and so is every larger community: halving the row of
-//! blocks again and again gives a binary tree whose leaves are the blocks. A *position* is a place in that row;
-//! node numbers are a random permutation of positions, so that they tell nothing of the tree.
+//! Nodes have positions on a line. A block is a run of positions, and so is every larger community: halving the sequence
+//! of blocks recursively gives a binary tree whose leaves are the blocks. Node ids are a random permutation of positions,
+//! so that they do not reveal the tree.
 
 use std::ops::Range;
 
@@ -13,21 +13,21 @@ use super::Spec;
 
 /// Node weights follow a power law with this exponent …
 const EXPONENT: f64 = 2.5;
-/// … and the heaviest node weighs this many times the lightest.
+/// … and this is the ratio of the largest to the smallest weight.
 const HEAVIEST: f64 = 300.0;
-/// Weights are integers, so that their sums are exact: this much for the lightest node.
+/// Weights are integers, so that their sums are exact; this is the smallest one.
 const UNIT: f64 = 65_536.0;
 
-/// Where each node stands and how much it weighs.
+/// Positions and weights of all nodes.
 pub(super) struct Blocks {
     /// First position of each block, and the end.
     starts: Vec<u32>,
     /// Sum of the weights before each position, and of all.
     cumulative: Vec<u64>,
-    /// For each run of `1 << shift` of weight, the position at which a search for its first unit ends.
+    /// For each run of `1 << shift` units of weight, the position of its first unit.
     guide: Vec<u32>,
     shift: u32,
-    /// Node number at each position.
+    /// Node id at each position.
     node: Vec<u32>,
 }
 
@@ -42,32 +42,32 @@ impl Blocks {
         Blocks { starts, cumulative, guide, shift, node }
     }
 
-    /// Number of blocks.
+    /// Returns the number of blocks.
     pub(super) fn count(&self) -> usize {
         self.starts.len() - 1
     }
 
-    /// Levels of the tree above the blocks.
+    /// Returns the number of levels of the tree above the blocks.
     pub(super) fn depth(&self) -> usize {
         self.count().next_power_of_two().ilog2() as usize
     }
 
-    /// Weight of all nodes.
+    /// Returns the total weight of all nodes.
     pub(super) fn total(&self) -> u64 {
         self.cumulative[self.node.len()]
     }
 
-    /// Number of the node at `position`.
+    /// Returns the id of the node at `position`.
     pub(super) fn node(&self, position: usize) -> u32 {
         self.node[position]
     }
 
-    /// The nodes of a block.
+    /// Returns the nodes of a block.
     pub(super) fn members(&self, block: usize) -> &[u32] {
         &self.node[self.starts[block] as usize..self.starts[block + 1] as usize]
     }
 
-    /// The position that holds unit `x` of all weight.
+    /// Returns the position of the node that holds unit `x` of the total weight.
     #[inline]
     pub(super) fn locate(&self, x: u64) -> usize {
         let mut position = self.guide[(x >> self.shift) as usize] as usize;
@@ -77,8 +77,8 @@ impl Blocks {
         position
     }
 
-    /// The weight, as a run of units, of the community at `depth` (0: everybody) around `position`; of its
-    /// block if the tree ends before that.
+    /// Returns the range of units of weight of the community of `position` at `depth` (0: all nodes), or of its block if
+    /// the tree is less deep.
     #[inline]
     pub(super) fn scope(&self, position: usize, depth: usize) -> Range<u64> {
         let (mut low, mut high) = (0, self.count());
@@ -104,7 +104,7 @@ fn cumulative_weights(nodes: usize, key: Key) -> Vec<u64> {
     sums
 }
 
-/// The weight below which a share `x` of all nodes lies.
+/// Returns the `x`-quantile of weights.
 fn weight(x: f64) -> u64 {
     let power = EXPONENT - 1.0;
     let tail = libm::pow(HEAVIEST, -power);
@@ -123,7 +123,7 @@ fn guide(cumulative: &[u64], shift: u32) -> Vec<u32> {
     (0..=(total - 1) >> shift).map(first).collect()
 }
 
-/// Block starts: the largest block is about three times the smallest, none is empty.
+/// Returns the block starts: the largest block is about three times the smallest, none is empty.
 fn starts(nodes: usize, blocks: usize, key: Key) -> Vec<u32> {
     let sizes = (0..blocks as u64).map(|b| (1 << 20) + key.below(b, 1 << 21));
     let mut ends: Vec<u64> = sizes
@@ -137,7 +137,7 @@ fn starts(nodes: usize, blocks: usize, key: Key) -> Vec<u32> {
     ends.iter().enumerate().map(|(b, &end)| (end as u128 * spare / total) as u32 + b as u32).collect()
 }
 
-/// The numbers `0..n` in random order.
+/// Returns the numbers `0..n` in random order.
 fn permutation(n: usize, key: Key) -> Vec<u32> {
     let mut order: Vec<(u64, u32)> = (0..n as u32).into_par_iter().map(|v| (key.at(v as u64), v)).collect();
     order.par_sort_unstable();

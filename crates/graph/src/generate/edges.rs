@@ -1,4 +1,4 @@
-//! Drawing edges: exactly as many as asked for, none twice, none from a node to itself.
+//! Random edges: exactly the requested number, without repeats and self-loops.
 
 use halograph_kernels::keyed::Key;
 use rayon::prelude::*;
@@ -9,14 +9,14 @@ use crate::csr::{Csr, Ids};
 use crate::error::{Error, Result};
 use crate::progress::{Progress, Unit};
 
-/// A round may draw this many pairs, however few are missing.
+/// Largest number of pairs per round if fewer are missing.
 const ROUND: u64 = 1 << 16;
-/// Pairs drawn or placed between two looks at the observer.
+/// Pairs between two reports to the observer.
 const CHUNK: usize = 1 << 20;
-/// Stands for a pair of a node with itself; sorts after every real pair.
+/// Marks a pair of a node with itself; sorts after every other pair.
 const SELF: u64 = u64::MAX;
 
-/// The graph of `spec`.
+/// Generates the graph of `spec`.
 pub(super) fn draw(spec: &Spec, blocks: &Blocks, progress: &dyn Progress) -> Result<Csr> {
     let pairs = Pairs::new(spec, blocks).distinct(spec.edges / 2, progress)?;
     rows(spec.nodes, &pairs, progress)
@@ -25,7 +25,7 @@ pub(super) fn draw(spec: &Spec, blocks: &Blocks, progress: &dyn Progress) -> Res
 /// The stream of candidate pairs.
 struct Pairs<'a> {
     blocks: &'a Blocks,
-    /// For each level of the tree, the share of pairs that reach at least so far.
+    /// For each level of the tree, the fraction of pairs that leave the communities below it.
     reach: Vec<f64>,
     key: Key,
 }
@@ -44,7 +44,7 @@ impl<'a> Pairs<'a> {
         Pairs { blocks, reach, key: Key::new(spec.seed, "edge") }
     }
 
-    /// Candidate number `i`, the smaller node in the upper half.
+    /// Returns candidate number `i`, with the smaller id in the upper half.
     #[inline]
     fn at(&self, i: u64) -> u64 {
         let from = self.blocks.locate(self.key.below(3 * i, self.blocks.total()));
@@ -59,10 +59,10 @@ impl<'a> Pairs<'a> {
         (u.min(v) as u64) << 32 | u.max(v) as u64
     }
 
-    /// The first `wanted` distinct pairs of the stream or nearly so, sorted.
+    /// Returns `wanted` distinct pairs of the stream, sorted: the first ones, up to the size of rounds.
     ///
-    /// A round draws as many as are missing, or a multiple of that where most are repeats. One that finds too
-    /// many is drawn again, shorter: to leave some out of a sorted list would favour some nodes.
+    /// A round draws as many pairs as are missing, or a multiple if most are repeats. A round that finds too many is
+    /// repeated with fewer: dropping some from a sorted list would favour some nodes.
     fn distinct(&self, wanted: u64, progress: &dyn Progress) -> Result<Vec<u64>> {
         progress.begin("drawing edges", Some(wanted), Unit::Items);
         let most = wanted.max(ROUND);
@@ -88,14 +88,14 @@ impl<'a> Pairs<'a> {
         Ok(pairs)
     }
 
-    /// Candidates `first..first + n`, sorted, without repeats and self-pairs.
+    /// Returns the candidates `first..first + n`, sorted, without repeats and self-pairs.
     fn round(&self, first: u64, n: u64, progress: &dyn Progress) -> Result<Vec<u64>> {
         let mut pairs = Vec::with_capacity(n as usize);
         while (pairs.len() as u64) < n {
             let len = CHUNK.min(n as usize - pairs.len());
             let from = first + pairs.len() as u64;
             pairs.par_extend((0..len).into_par_iter().map(|i| self.at(from + i as u64)));
-            // Later rounds draw little, and draw it for pairs that were counted already.
+            // Later rounds replace repeats, which the first round has counted.
             progress.tick(if first == 0 { len as u64 } else { 0 })?;
         }
         pairs.par_sort_unstable();
@@ -106,12 +106,12 @@ impl<'a> Pairs<'a> {
 }
 
 fn no_room(wanted: u64, found: usize) -> Error {
-    let problem = format!("found {} and then hardly any that were not there already", 2 * found);
+    let problem = format!("only {} distinct edges were found", 2 * found);
     Error::input(format!("--edges {}", 2 * wanted), problem)
         .help("give fewer edges, more nodes, fewer classes or a larger --mixing")
 }
 
-/// The union of two sorted lists.
+/// Returns the union of two sorted lists.
 fn merge(a: &[u64], b: Vec<u64>) -> Vec<u64> {
     if a.is_empty() {
         return b;
@@ -129,10 +129,10 @@ fn merge(a: &[u64], b: Vec<u64>) -> Vec<u64> {
     union
 }
 
-/// Compressed rows of sorted pairs.
+/// Builds compressed rows from sorted pairs.
 ///
-/// Row `w` gets its smaller neighbours from the pairs that start below `w`, in order, and its larger ones from
-/// the pairs that start at `w`, which come later: one scan leaves every row sorted.
+/// Row `w` gets its smaller neighbours from the pairs that start below `w`, in order, and its larger ones from the pairs
+/// that start at `w`, which come later: one scan yields sorted rows.
 fn rows(nodes: usize, pairs: &[u64], progress: &dyn Progress) -> Result<Csr> {
     progress.begin("building rows", Some(2 * pairs.len() as u64), Unit::Items);
     let ends = |pair: u64| [(pair >> 32) as usize, pair as u32 as usize];

@@ -1,4 +1,4 @@
-//! Features: the means of a node's classes and noise, made as they are written.
+//! Features: the means of a node's classes plus noise, computed while they are written.
 
 use halograph_kernels::keyed::Key;
 use rayon::prelude::*;
@@ -8,15 +8,15 @@ use super::labels::Classes;
 use crate::dataset::write::FeatureSource;
 use crate::error::Result;
 
-/// Numbers made at a time.
+/// Values computed at a time.
 const CHUNK: usize = 1 << 22;
 
-/// Feature rows of a made graph.
+/// Feature rows of a generated graph.
 pub(super) struct Features<'a> {
     classes: &'a Classes<'a>,
     nodes: usize,
     cols: usize,
-    /// One row a class.
+    /// One row per class.
     means: Vec<f32>,
     noise: Key,
 }
@@ -42,10 +42,10 @@ impl<'a> Features<'a> {
     }
 }
 
-/// Size of class means, for unit noise.
+/// Returns the standard deviation of class means for unit noise.
 ///
-/// `C` random directions can be told apart in noise once their squared length passes about `2 ln C`, whatever
-/// their number of columns: at that point the nearest mean is the right one for about half of all nodes.
+/// `C` random directions can be distinguished in noise once their squared length exceeds about `2 ln C`, for any number of
+/// columns: then the nearest mean is the right one for about half of all nodes.
 fn scale(spec: &Spec) -> f32 {
     let classes = spec.classes.max(2) as f64;
     (spec.signal * (2.0 * libm::log(classes) / spec.features as f64).sqrt()) as f32
@@ -71,6 +71,6 @@ impl FeatureSource for Features<'_> {
     }
 
     fn place(&self, row: usize, column: usize) -> String {
-        format!("feature {column} of made node {row}")
+        format!("feature {column} of generated node {row}")
     }
 }

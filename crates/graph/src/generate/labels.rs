@@ -1,4 +1,4 @@
-//! Which classes a node has: those of its block, with noise.
+//! Classes of nodes: those of the block, with noise.
 
 use halograph_kernels::keyed::Key;
 use rayon::prelude::*;
@@ -7,9 +7,9 @@ use super::Spec;
 use super::blocks::Blocks;
 use crate::dataset::write::Labels;
 
-/// Multi-label: how many classes a block has besides its first, on average …
+/// Multi-label: mean number of classes of a block besides its first …
 const MORE_CLASSES: f64 = 2.0;
-/// … and the share of its block's classes that a node has.
+/// … and the fraction of the classes of its block that a node has.
 const KEPT: f64 = 0.8;
 
 /// Classes of blocks and nodes.
@@ -19,7 +19,7 @@ pub(super) struct Classes<'a> {
     block: Vec<u32>,
     /// Classes of each block, its first one first.
     sets: Vec<Vec<u32>>,
-    /// A node of each block that is spared all noise, so that no class dies out.
+    /// One node of each block without noise, so that every class has a node.
     model: Vec<u32>,
 }
 
@@ -38,7 +38,7 @@ impl<'a> Classes<'a> {
         self.model[self.block[node] as usize] as usize == node
     }
 
-    /// Puts the classes `node` really has into `out`; labels may say otherwise.
+    /// Writes the classes of `node` without label noise into `out`.
     pub(super) fn truth(&self, node: usize, out: &mut Vec<u32>) {
         let set = &self.sets[self.block[node] as usize];
         out.clear();
@@ -49,7 +49,7 @@ impl<'a> Classes<'a> {
         out.extend(set.iter().filter(|&&class| key.unit(class as u64) < KEPT));
     }
 
-    /// The labels of all nodes.
+    /// Returns the labels of all nodes.
     pub(super) fn labels(&self) -> Labels {
         if self.spec.multi_label { self.several() } else { Labels::Single(self.single()) }
     }
@@ -64,7 +64,7 @@ impl<'a> Classes<'a> {
         (0..self.spec.nodes).into_par_iter().map(label).collect()
     }
 
-    /// A share `label_noise` of the classes a node has is missing, and as many others stand in their place.
+    /// Each class of a node is replaced by a random one with probability `label_noise`.
     fn several(&self) -> Labels {
         let classes = self.spec.classes;
         let mut flags = vec![0u8; self.spec.nodes * classes];
@@ -81,7 +81,7 @@ impl<'a> Classes<'a> {
     }
 }
 
-/// Neighbouring blocks share their first class; with multi-label, each adds others of its own.
+/// Returns the classes of a block. Neighbouring blocks share their first class; multi-label blocks add others.
 fn classes_of_block(spec: &Spec, block: usize, blocks: usize) -> Vec<u32> {
     let first = (block as u64 * spec.classes as u64 / blocks as u64) as u32;
     let mut set = vec![first];

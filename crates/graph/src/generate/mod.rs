@@ -1,13 +1,12 @@
-//! Making graphs: seeded, of any size, with communities inside communities.
+//! Random graphs of any size from a seed, with nested communities.
 //!
-//! The model is a degree-corrected block model whose blocks are the leaves of a binary tree (`blocks`). An edge
-//! starts at a node chosen by weight and ends inside the block or inside one of the larger communities around it
-//! (`edges`), so that a partitioner finds on a made graph about what it finds on a real one: some halo at
-//! few parts, more at many. Labels follow the blocks (`labels`), features the labels (`features`); both carry
-//! noise, so that neighbours help and nothing is perfect.
+//! The model is a degree-corrected stochastic block model whose blocks are the leaves of a binary tree (`blocks`). An edge
+//! starts at a node drawn by weight and ends in its block or in a larger community around it (`edges`). Partitions of such
+//! a graph resemble those of real graphs: the halo grows with the number of parts. Labels follow the blocks (`labels`),
+//! features follow the labels (`features`); both have noise, so that neighbours help and no model is perfect.
 //!
-//! Every random value is a function of the seed and of what it is for: the same [`Spec`] gives the same bytes on
-//! any number of threads and on any platform.
+//! Every random value is a function of seed and purpose: the same [`Spec`] gives the same bytes for any number of threads
+//! and on any platform.
 
 mod blocks;
 mod edges;
@@ -30,50 +29,50 @@ use blocks::Blocks;
 use features::Features;
 use labels::Classes;
 
-/// Most blocks a graph is given unless it has more classes: enough for a tree that 64 parts do not exhaust.
+/// Maximum number of blocks of a graph without more classes: enough for a tree deeper than 64 parts.
 const MAX_BLOCKS: usize = 256;
-/// Nodes a block should hold for each edge end of a mean node, so that it has room for them.
+/// Least nodes per block, as a multiple of the mean degree.
 const ROOM: usize = 6;
 
-/// What to make.
+/// Parameters of a generated graph.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     /// Vertices.
     pub nodes: usize,
-    /// Directed edges, exactly: an even number, since every edge is stored both ways.
+    /// Exact number of directed edges: even, since every edge is stored both ways.
     pub edges: u64,
     /// Feature columns.
     pub features: usize,
     /// Classes.
     pub classes: usize,
-    /// Several classes a node instead of one.
+    /// Several classes per node instead of one.
     pub multi_label: bool,
-    /// Share of nodes to train on.
+    /// Fraction of training nodes.
     pub train: f64,
-    /// Share of nodes to validate on.
+    /// Fraction of validation nodes.
     pub val: f64,
-    /// Share of edges that may end anywhere in the graph.
+    /// Fraction of edges that may end anywhere in the graph.
     pub mixing: f64,
-    /// Share of edges that stay inside a community, as a multiple of that of the community twice its size.
+    /// Fraction of edges that stay inside a community, as a multiple of that of the community twice its size.
     pub nesting: f64,
-    /// How far features tell classes apart: at 1, about half of the nodes.
+    /// Separation of classes by features: at 1, about half of the nodes are nearest to their class mean.
     pub signal: f64,
-    /// Share of labels replaced at random.
+    /// Fraction of labels replaced at random.
     pub label_noise: f64,
-    /// Seed of everything random.
+    /// Seed of all random values.
     pub seed: u64,
 }
 
-/// What was made.
+/// A generated dataset.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct GenerateReport {
-    /// The new dataset's manifest.
+    /// Manifest of the new dataset.
     pub manifest: Manifest,
-    /// How the split came about.
+    /// Provenance of the split.
     pub split: String,
 }
 
-/// Makes the dataset directory `target`, called `name`. An existing one is replaced only if `overwrite`.
+/// Generates a dataset and writes it to the directory `target`. Replaces an existing dataset only if `overwrite`.
 pub fn make(
     spec: &Spec,
     name: &str,
@@ -111,18 +110,18 @@ pub fn make(
     Ok(GenerateReport { manifest, split: split_from })
 }
 
-/// Makes the graph alone.
+/// Generates the graph without features and labels.
 pub fn graph(spec: &Spec, progress: &dyn Progress) -> Result<Csr> {
     spec.check()?;
     edges::draw(spec, &Blocks::new(spec), progress)
 }
 
 impl Spec {
-    /// Refuses what cannot be made, naming the flag.
+    /// Refuses impossible parameters, naming the flag.
     fn check(&self) -> Result<()> {
         self.check_sizes()?;
         let share = |flag: &str, x: f64| {
-            let problem = || Error::input(format!("{flag} {x}"), "not a share between 0 and 1");
+            let problem = || Error::input(format!("{flag} {x}"), "not a fraction between 0 and 1");
             if (0.0..=1.0).contains(&x) { Ok(()) } else { Err(problem()) }
         };
         share("--train", self.train)?;
@@ -131,7 +130,7 @@ impl Spec {
         share("--mixing", self.mixing)?;
         if self.train + self.val > 1.0 {
             let place = format!("--train {} --val {}", self.train, self.val);
-            return Err(Error::input(place, "the two shares add up to more than 1"));
+            return Err(Error::input(place, "the two fractions add up to more than 1"));
         }
         for (flag, x) in [("--nesting", self.nesting), ("--signal", self.signal)] {
             if !(x.is_finite() && (0.0..=1000.0).contains(&x)) {
@@ -167,7 +166,7 @@ impl Spec {
         self.check_memory()
     }
 
-    /// Refuses at the door what would die in the middle. The system knows what it could give at most.
+    /// Refuses graphs that need more memory than the system can allocate.
     fn check_memory(&self) -> Result<()> {
         let flags = if self.multi_label { self.classes as u128 } else { 0 };
         let bytes = self.nodes as u128 * (64 + flags)
@@ -182,7 +181,7 @@ impl Spec {
             .help("make a smaller graph"))
     }
 
-    /// How many blocks: a power of two where that is possible, so that the tree is even; at least one a class.
+    /// Returns the number of blocks: a power of two if possible, so that the tree is balanced; at least one per class.
     fn blocks(&self) -> usize {
         let ends = (self.edges as usize / self.nodes).max(1);
         let roomy = (self.nodes / (ROOM * ends)).clamp(1, MAX_BLOCKS);
@@ -190,7 +189,7 @@ impl Spec {
         self.classes.next_power_of_two().max(power).min(self.nodes)
     }
 
-    /// The command that makes this again.
+    /// Returns the command that generates the same graph.
     fn command(&self) -> String {
         let mut line = format!("make --nodes {} --edges {}", self.nodes, self.edges);
         line += &format!(" --features {} --classes {}", self.features, self.classes);

@@ -1,17 +1,17 @@
-//! Named graphs: sizes of well-known ones, mixing and nesting fitted to what METIS finds on them.
+//! Named graphs with the sizes of well-known ones. Mixing and nesting are fitted to their METIS partitions.
 //!
-//! The fit is to halo rows a node under a k-way partition with the fewest cut edges. Reddit at 2, 4, 8, 16 and
+//! The fit is to halo rows per node of a k-way partition with the least edge cut. Reddit at 2, 4, 8, 16 and
 //! 64 parts: 0.72, 1.73, 3.39, 5.76, 17.0; ogbn-products: 0.18, 0.41, 0.71, 1.11, 2.08; ogbn-arxiv: 0.16, 0.44,
-//! 0.81, 1.19, 2.09. `cargo run --release --example halo -- DIR -k 4` measures a dataset.
+//! 0.81, 1.19, 2.09. `halograph partition DIR -k 4 --objective cut -o SHARDS` reports it for a dataset.
 
 use super::Spec;
 
 /// A graph with a name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Preset {
-    /// What it is called.
+    /// Name.
     pub name: &'static str,
-    /// What it is made from; the seed is 0.
+    /// Parameters; the seed is 0.
     pub spec: Spec,
 }
 
@@ -50,7 +50,7 @@ const fn preset(
     Preset { name, spec }
 }
 
-/// The preset called `name`.
+/// Returns the preset called `name`.
 pub fn find(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|preset| preset.name == name)
 }

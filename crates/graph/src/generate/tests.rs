@@ -1,4 +1,4 @@
-//! What made graphs promise: the same bytes everywhere, sane shapes, and a task that neighbours help with.
+//! Generated graphs: the same bytes everywhere, plausible degrees, and a task that neighbours help with.
 
 use rayon::prelude::*;
 
@@ -32,15 +32,15 @@ fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
 }
 
 #[test]
-fn made_graphs_are_fixed_for_ever() {
-    // Results are compared across machines by preset and seed: a change here is a change of all of them.
+fn generated_bytes_do_not_change() {
+    // Published results name a preset and a seed: a change here would change them all.
     let folder = tempfile::tempdir().unwrap();
     let manifest = make_in(&folder.path().join("x"), &spec("demo"), 2);
     assert_eq!(manifest.fingerprint, "f09a1bda3851015a481a72dfadaa58df");
 }
 
 #[test]
-fn a_made_dataset_opens_and_says_how_it_was_made() {
+fn a_generated_dataset_opens_and_records_its_command() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("x");
     let spec = Spec { multi_label: true, ..spec("demo") };
@@ -57,7 +57,7 @@ fn a_made_dataset_opens_and_says_how_it_was_made() {
 }
 
 #[test]
-fn what_cannot_be_made_is_refused_by_flag() {
+fn impossible_parameters_are_refused_by_flag() {
     let refuse = |change: fn(&mut Spec), words: &str| {
         let mut spec = spec("demo");
         change(&mut spec);
@@ -71,7 +71,7 @@ fn what_cannot_be_made_is_refused_by_flag() {
     refuse(|s| s.classes = 4001, "--classes 4001: more classes than the 4000 nodes");
     refuse(|s| s.edges = 7, "--edges 7: an odd number");
     refuse(|s| s.edges = 4000 * 4000, "room for 15996000");
-    refuse(|s| s.train = 1.5, "--train 1.5: not a share");
+    refuse(|s| s.train = 1.5, "--train 1.5: not a fraction");
     refuse(|s| s.val = f64::NAN, "--val NaN");
     refuse(|s| s.val = 0.6, "add up to more than 1");
     refuse(|s| s.nesting = -1.0, "--nesting -1");
@@ -81,7 +81,7 @@ fn what_cannot_be_made_is_refused_by_flag() {
 }
 
 #[test]
-fn degrees_spread_and_hardly_anybody_is_alone() {
+fn degrees_vary_and_few_nodes_are_isolated() {
     for (preset, hub) in [("demo", 200), ("small", 300), ("arxiv-like", 600), ("products-like", 1200)] {
         let csr = graph(&spec(preset), &Silent).unwrap();
         let degrees: Vec<u64> = (0..csr.nodes()).map(|v| csr.view().degree(v)).collect();
@@ -91,7 +91,7 @@ fn degrees_spread_and_hardly_anybody_is_alone() {
     }
 }
 
-/// A made graph in memory, for the proxies below.
+/// A generated graph in memory.
 struct Task {
     csr: Csr,
     labels: Vec<i64>,
@@ -119,7 +119,7 @@ impl Task {
         Task { csr, labels, features, split, spec }
     }
 
-    /// Share of test rows of `x` whose nearest class centroid, over training rows, is that of their label.
+    /// Returns the fraction of test rows of `x` whose nearest class centroid, over training rows, is that of their label.
     fn nearest_centroid(&self, x: &[f32]) -> f64 {
         let cols = self.spec.features;
         let mut centroids = vec![0.0; self.spec.classes * cols];
@@ -146,7 +146,7 @@ fn nearest(centroids: &[f32], row: &[f32]) -> usize {
     distances.enumerate().min_by(|a, b| a.1.total_cmp(&b.1)).unwrap().0
 }
 
-/// The mean over a node and its neighbours.
+/// Returns the mean over a node and its neighbours.
 fn smooth(csr: CsrView, x: &[f32], cols: usize) -> Vec<f32> {
     let mut out = x.to_vec();
     out.par_chunks_mut(cols).enumerate().for_each(|(v, row)| {
@@ -163,8 +163,7 @@ fn homophily(csr: CsrView, labels: &[i64]) -> f64 {
     (0..csr.nodes()).map(same).sum::<usize>() as f64 / csr.indices.len() as f64
 }
 
-/// Nearest centroids stand for a classifier: on raw features for one that sees a node alone, on features
-/// averaged twice over neighbours for one that sees the graph.
+/// Compares nearest-centroid classifiers on raw features and on features averaged twice over neighbours.
 fn assert_neighbours_help(preset: &str) {
     let task = Task::new(preset);
     let alone = task.nearest_centroid(&task.features);

@@ -1,4 +1,4 @@
-//! What array-based formats share: edges, features, labels and splits out of [`Array`]s.
+//! Edges, features, labels and splits from [`Array`]s, for all array-based formats.
 
 use crate::build::{self, EdgeSource};
 use crate::dataset::Subset;
@@ -29,7 +29,7 @@ impl PairEdges {
         }
     }
 
-    /// For formats that always have E×2, so that two edges are not taken for 2×E.
+    /// Requires E×2, so that two edges are not mistaken for 2×E.
     pub(super) fn tall(pairs: Array) -> Result<Self> {
         match pairs.header.shape[..] {
             [count, 2] => Ok(PairEdges { pairs, count, split_rows: false }),
@@ -87,7 +87,7 @@ impl DenseFeatures {
         Ok(DenseFeatures(matrix))
     }
 
-    /// The same matrix, if it has a row for each of `nodes` nodes.
+    /// Requires one row for each of `nodes` nodes.
     pub(super) fn for_nodes(matrix: Array, nodes: usize) -> Result<Self> {
         let features = DenseFeatures::new(matrix)?;
         if features.rows() != nodes {
@@ -109,7 +109,7 @@ impl FeatureSource for DenseFeatures {
 
     fn stream(&self, sink: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()> {
         let (rows, cols) = (self.rows(), self.cols());
-        // Where one dimension is 0, no byte in the file vouches for the other.
+        // If one dimension is 0, the file size does not verify the other.
         if self.0.is_empty() {
             return Ok(());
         }
@@ -144,10 +144,10 @@ impl SparseFeatures {
             let problem = format!("{} values for {} column ids", data.len(), indices.len());
             return Err(Error::input(&data.name, problem));
         }
-        // A width is only a claim, and every row will be as wide: allow twice what is used, and a little.
+        // The number of columns is unverified, and every row will be that wide: allow about twice the used ones.
         let used = columns_used(&indices, cols)?;
         if cols > used.saturating_mul(2).saturating_add(1024) {
-            let problem = format!("a matrix that claims {cols} columns and uses the first {used}");
+            let problem = format!("the shape has {cols} columns, but only the first {used} are used");
             return Err(Error::input(&indices.name, problem));
         }
         let indptr = build::row_starts(rows, indptr, indices.len())?;
@@ -158,7 +158,7 @@ impl SparseFeatures {
         self.indptr.len() - 1
     }
 
-    /// Adds row `row` to `out`. Repeated entries add up, as scipy has it.
+    /// Adds row `row` to `out`. Repeated entries add up, as in scipy.
     pub(super) fn add_row(&self, row: usize, out: &mut [f32], entries: &mut Entries) -> Result<()> {
         let from = self.indptr[row] as usize;
         let count = self.indptr[row + 1] as usize - from;
@@ -176,7 +176,7 @@ impl SparseFeatures {
     }
 }
 
-/// One more than the largest column id, all of which must be below `cols`.
+/// Returns the largest column id + 1; all ids must be below `cols`.
 fn columns_used(indices: &Array, cols: usize) -> Result<usize> {
     let mut used = 0;
     let mut ids = vec![0i64; CHUNK.min(indices.len())];
@@ -194,7 +194,7 @@ fn columns_used(indices: &Array, cols: usize) -> Result<usize> {
     Ok(used)
 }
 
-/// Room for the entries of one sparse row.
+/// Buffers for the entries of one sparse row.
 #[derive(Default)]
 pub(super) struct Entries {
     ids: Vec<i64>,
@@ -215,7 +215,7 @@ impl FeatureSource for SparseFeatures {
     }
 }
 
-/// Streams rows that start as zeros and are filled one by one.
+/// Streams rows that `fill` writes into zeros, one by one.
 pub(super) fn stream_rows(
     rows: usize,
     cols: usize,
@@ -239,7 +239,7 @@ pub(super) fn stream_rows(
     Ok(())
 }
 
-/// Labels out of N, N×1 (classes; NaN or −1 is none) or N×C (flags).
+/// Reads labels: N or N×1 (classes; NaN or −1 is none), or N×C (flags).
 pub(super) fn labels(array: &Array) -> Result<Labels> {
     let classes = array.cols();
     if array.header.shape.len() == 2 && classes > 1 {
@@ -262,7 +262,7 @@ pub(super) fn labels(array: &Array) -> Result<Labels> {
     Ok(Labels::Single(values.iter().enumerate().map(class).collect::<Result<_>>()?))
 }
 
-/// Labels out of N×C flags.
+/// Reads labels from N×C flags.
 pub(super) fn flags(array: &Array) -> Result<Labels> {
     let classes = array.cols();
     if array.header.shape.len() != 2 {
@@ -280,17 +280,17 @@ pub(super) fn flags(array: &Array) -> Result<Labels> {
     Ok(Labels::Multi { classes, flags })
 }
 
-/// A ready split: numbers of [`Subset`], one a node.
-pub(super) fn parts(array: &Array) -> Result<Vec<u8>> {
+/// Reads a split: a number of [`Subset`] per node.
+pub(super) fn subsets(array: &Array) -> Result<Vec<u8>> {
     let part = |(v, &x): (usize, &i64)| {
         u8::try_from(x)
-            .map_err(|_| Error::input(format!("{}, node {v}", array.name), format!("{x} is no part")))
+            .map_err(|_| Error::input(format!("{}, node {v}", array.name), format!("{x} is no subset")))
     };
     array.to_i64()?.iter().enumerate().map(part).collect()
 }
 
-/// A split out of three masks: N each, or K×N (or N×K) of which number `index` (by default 0) is taken. All three, or none. A mask of
-/// N beside others of K×N holds for every index: WikiCS has one test set and twenty ways to train.
+/// Reads a split from three masks, all of them or none. A mask has shape N, or holds several splits as K×N or N×K, of which
+/// number `index` (by default 0) is taken. A mask of shape N beside others is used for every `index`, as in WikiCS.
 pub(super) fn masks(
     masks: &[Option<Array>; 3],
     nodes: usize,
@@ -301,7 +301,7 @@ pub(super) fn masks(
     }
     let index = index.unwrap_or(0);
     let several = masks.iter().flatten().any(|mask| mask.header.shape.len() > 1);
-    // Made only once a mask of that length was seen: until then the number of nodes may be a mere claim.
+    // Allocated only after a mask of that length was seen: until then the number of nodes is unverified.
     let mut split = Vec::new();
     for (mask, (part, what)) in
         masks.iter().zip([(Subset::Train, "training"), (Subset::Val, "validation"), (Subset::Test, "test")])
@@ -317,7 +317,7 @@ pub(super) fn masks(
             if split[v] != Subset::None as u8 {
                 return Err(Error::input(
                     format!("{}, node {v}", mask.name),
-                    "a node in two parts of the split",
+                    "a node in two subsets of the split",
                 ));
             }
             split[v] = part as u8;
@@ -326,7 +326,7 @@ pub(super) fn masks(
     Ok(Some(split))
 }
 
-/// The nodes whose flag is set in mask number `index`.
+/// Returns the nodes whose flag is set in mask number `index`.
 fn mask_members(mask: &Array, nodes: usize, index: usize) -> Result<Vec<usize>> {
     let (start, step, count) = match mask.header.shape[..] {
         [n] if n == nodes => (0, 1, 1),
@@ -338,7 +338,7 @@ fn mask_members(mask: &Array, nodes: usize, index: usize) -> Result<Vec<usize>> 
         }
     };
     if index >= count {
-        return Err(Error::input(&mask.name, format!("no split {index}: it holds {count}, counted from 0"))
+        return Err(Error::input(&mask.name, format!("no split {index}: there are {count}, counted from 0"))
             .help("choose one with --split-index"));
     }
     let flags = mask.to_i64()?;

@@ -1,6 +1,6 @@
 //! `class_map.json`: a JSON object from node id to its class, or to a list of 0 and 1.
 //!
-//! Such files reach hundreds of megabytes, so entries go straight from the mapped text into the labels.
+//! Such files reach hundreds of megabytes, so entries are parsed from the mapped file directly into the labels.
 
 use std::fmt;
 use std::path::Path;
@@ -11,13 +11,13 @@ use crate::dataset::write::Labels;
 use crate::error::{Error, Result};
 use crate::io::npy;
 
-/// Labels this small are never worth refusing.
+/// Size of labels that is always allowed.
 const SMALL: usize = 64 << 20;
 
 /// Reads the labels of `nodes` nodes. Nodes that are not mentioned have no class.
 pub(super) fn read(path: &Path, nodes: usize) -> Result<Labels> {
     let map = npy::map(path)?;
-    // A list of C flags takes 2·C bytes, so an honest file is not much smaller than its labels.
+    // A list of C flags takes 2·C bytes, so the file cannot be much smaller than its labels.
     let limit = map.len().saturating_mul(8).max(SMALL);
     let mut classes = Classes { nodes, limit, seen: vec![false; nodes], row: Vec::new(), labels: None };
     let mut json = serde_json::Deserializer::from_slice(&map);
@@ -30,17 +30,17 @@ pub(super) fn read(path: &Path, nodes: usize) -> Result<Labels> {
 /// Collects entries as they are parsed.
 struct Classes {
     nodes: usize,
-    /// Most bytes the labels may take.
+    /// Maximum size of the labels in bytes.
     limit: usize,
     seen: Vec<bool>,
     /// The flags of the current entry.
     row: Vec<u8>,
-    /// Made by the first entry, which says of which kind they are.
+    /// Created by the first entry, which decides the task.
     labels: Option<Labels>,
 }
 
 impl Classes {
-    /// Checks a key and gives its node.
+    /// Checks a key; returns its node.
     fn node(&mut self, key: &str) -> Result<usize, String> {
         let id = key.trim().parse::<usize>().ok().filter(|&id| id < self.nodes);
         let id = id.ok_or_else(|| {
@@ -48,7 +48,7 @@ impl Classes {
             format!("{key:?} is not the id of a node in a graph of {}", self.nodes)
         })?;
         if std::mem::replace(&mut self.seen[id], true) {
-            return Err(format!("node {id} a second time"));
+            return Err(format!("node {id} is listed twice"));
         }
         Ok(id)
     }
@@ -62,13 +62,16 @@ impl Classes {
         Ok(())
     }
 
-    /// Takes the flags in `row` as those of `node`.
+    /// Sets the flags of `node` to those in `row`.
     fn set_flags(&mut self, node: usize) -> Result<(), String> {
         let width = self.row.len();
         if self.labels.is_none() {
             let size = self.nodes.checked_mul(width).filter(|&size| size <= self.limit);
             let size = size.ok_or_else(|| {
-                format!("{width} classes for each of {} nodes, more than this file can hold", self.nodes)
+                format!(
+                    "{width} classes for each of {} nodes, more than a file of this size can hold",
+                    self.nodes
+                )
             })?;
             self.labels = Some(Labels::Multi { classes: width, flags: vec![0; size] });
         }
@@ -123,7 +126,7 @@ impl Visitor<'_> for Key<'_> {
     }
 }
 
-/// Reads what stands for one node.
+/// Reads the class or the flags of one node.
 struct Entry<'a> {
     node: usize,
     classes: &'a mut Classes,
@@ -177,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_find_their_nodes_in_any_order() {
+    fn entries_may_come_in_any_order() {
         assert_eq!(labels(r#"{"2": 5, "0": 1}"#, 3).unwrap(), Labels::Single(vec![1, -1, 5]));
         let multi = Labels::Multi { classes: 2, flags: vec![0, 0, 1, 0] };
         assert_eq!(labels(r#"{"1": [1, 0.0]}"#, 2).unwrap(), multi);
@@ -190,7 +193,7 @@ mod tests {
             (r#"{"3": 0}"#, "\"3\" is not the id of a node in a graph of 3"),
             (r#"{"-1": 0}"#, "\"-1\" is not"),
             (r#"{"1.5": 0}"#, "\"1.5\" is not"),
-            (r#"{"1": 0, "1": 1}"#, "node 1 a second time at line 1 column"),
+            (r#"{"1": 0, "1": 1}"#, "node 1 is listed twice at line 1 column"),
             (r#"{"1": 0, "2": [1]}"#, "node 2 has a list, others one class"),
             (r#"{"1": [1], "2": 0}"#, "node 2 has one class, others a list"),
             (r#"{"1": [1], "2": [1, 0]}"#, "node 2 has a list of 2 classes, others of 1"),
@@ -209,6 +212,11 @@ mod tests {
     #[test]
     fn one_long_list_does_not_make_a_huge_table() {
         let text = format!("{{\"0\": [{}0]}}", "0,".repeat(100_000));
-        assert!(labels(&text, 1_000_000).unwrap_err().to_string().contains("more than this file can hold"));
+        assert!(
+            labels(&text, 1_000_000)
+                .unwrap_err()
+                .to_string()
+                .contains("more than a file of this size can hold")
+        );
     }
 }

@@ -77,7 +77,7 @@ fn roles(path: &Path, nodes: usize) -> Result<Vec<u8>> {
             let slot = slot
                 .ok_or_else(|| Error::input(place(), format!("node id {id} in a graph of {nodes} nodes")))?;
             if *slot != Subset::None as u8 {
-                return Err(Error::input(place(), format!("node {id} has a role already")));
+                return Err(Error::input(place(), format!("node {id} is listed twice")));
             }
             *slot = part as u8;
         }
@@ -164,16 +164,12 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_are_placed() {
+    fn inconsistent_files_are_refused_with_their_position() {
         let cases: [(&str, &[u8], &str); 9] = [
             ("adj_full.npz", &adjacency(npy("|S3", false, "()", b"csr"), &[3, 2]), "[shape]: 3 × 2"),
             ("feats.npy", &matrix(2, 1, &[1f32, 2.0]), "2 feature rows for 3 nodes"),
-            ("role.json", br#"{"tr": [0], "va": [0], "te": []}"#, "va, element 0: node 0 has a role already"),
-            (
-                "role.json",
-                br#"{"tr": [0, 0], "va": [], "te": []}"#,
-                "tr, element 1: node 0 has a role already",
-            ),
+            ("role.json", br#"{"tr": [0], "va": [0], "te": []}"#, "va, element 0: node 0 is listed twice"),
+            ("role.json", br#"{"tr": [0, 0], "va": [], "te": []}"#, "tr, element 1: node 0 is listed twice"),
             ("role.json", br#"{"tr": [3], "va": [], "te": []}"#, "node id 3 in a graph of 3 nodes"),
             ("role.json", br#"{"tr": [-1], "va": [], "te": []}"#, "node id -1"),
             ("role.json", br#"{"tr": ["a"], "va": [], "te": []}"#, "role.json"),

@@ -1,8 +1,8 @@
-//! Importing: from the files people have to a dataset directory.
+//! Import of other file formats into a dataset directory.
 //!
-//! Each format is one module with one function, `read`: it opens the files and hands over a [`RawGraph`],
-//! in which edges and features are still streams. What follows is the same for all of them and happens here once:
-//! build the graph, choose the component, make or take the split, check labels, write.
+//! Each format is one module with one function, `read`: it opens the files and returns a [`RawGraph`], in which edges and
+//! features are still streams. The rest is common to all formats: build the graph, select the component, choose the
+//! split, check labels, write.
 
 mod arrays;
 mod class_map;
@@ -32,7 +32,7 @@ use crate::error::{Error, Result};
 use crate::progress::Progress;
 use crate::subgraph;
 
-/// The formats we read, each with what only it may be told.
+/// Formats that can be imported, each with its own options.
 #[derive(Debug, Clone)]
 pub enum ImportFormat {
     /// A folder of plain arrays.
@@ -51,7 +51,7 @@ pub enum ImportFormat {
     GraphSaint,
     /// A raw directory of the Open Graph Benchmark.
     Ogb {
-        /// Which of several ways to split to take.
+        /// Name of the split to take where there are several.
         scheme: Option<String>,
     },
     /// An edge table and a node table in text files.
@@ -62,7 +62,7 @@ pub enum ImportFormat {
 }
 
 impl ImportFormat {
-    /// The name on the command line and in manifests.
+    /// Returns the name of the format on the command line and in manifests.
     pub fn name(&self) -> &'static str {
         match self {
             ImportFormat::Npy { .. } => "npy",
@@ -76,7 +76,7 @@ impl ImportFormat {
         }
     }
 
-    /// The flag that chooses one of several splits in the files, if it was given.
+    /// Returns the flag that chooses one of several splits in the files, if it was given.
     fn split_flag(&self) -> Option<String> {
         match self {
             ImportFormat::Npy { split_index } | ImportFormat::Npz { split_index } => {
@@ -87,7 +87,7 @@ impl ImportFormat {
         }
     }
 
-    /// Opens `source` and describes what is there.
+    /// Opens `source`.
     fn read(&self, source: &Path, progress: &dyn Progress) -> Result<RawGraph> {
         match self {
             ImportFormat::Npy { split_index } => npy::read(source, *split_index),
@@ -102,30 +102,30 @@ impl ImportFormat {
     }
 }
 
-/// What the user may choose.
+/// Options of an import.
 #[derive(Debug, Clone, Default)]
 pub struct ImportOptions {
-    /// What to keep of the edges.
+    /// Which edges are kept.
     pub edges: EdgeOptions,
     /// Keep only the largest connected component.
     pub largest_component: bool,
-    /// How to split; by default as the files say, else by the usual protocol.
+    /// How the split is chosen.
     pub split: SplitRule,
     /// Seed of random splits.
     pub seed: u64,
-    /// How to score; by default accuracy, or micro-F1 for multi-label data.
+    /// Metric; by default accuracy, or micro-F1 for multi-label data.
     pub metric: Option<Metric>,
-    /// How to store features.
+    /// Type of stored features.
     pub feature_type: FeatureType,
-    /// What to call it; by default after the source.
+    /// Name of the dataset; by default that of the source.
     pub name: Option<String>,
     /// Replace an existing dataset.
     pub overwrite: bool,
 }
 
-/// A graph as its files describe it, edges and features not yet read.
+/// A graph as read from its files; edges and features are not yet read.
 pub struct RawGraph {
-    /// What the files call it.
+    /// Name in the files, or of the files.
     pub name: String,
     /// Vertices.
     pub nodes: usize,
@@ -133,23 +133,23 @@ pub struct RawGraph {
     pub edges: EdgeInput,
     /// Features, unchecked.
     pub features: Box<dyn FeatureSource>,
-    /// Labels, one row a node, unchecked.
+    /// Labels, one row per node, unchecked.
     pub labels: Labels,
-    /// Where the labels come from, for messages.
+    /// File of the labels, for messages.
     pub labels_from: String,
-    /// Names of the classes, or nothing.
+    /// Names of the classes; may be empty.
     pub class_names: Vec<String>,
-    /// 0 none, 1 train, 2 validation, 3 test, if the files say.
+    /// 0 none, 1 train, 2 validation, 3 test; `None` if the files hold no split.
     pub split: Option<Vec<u8>>,
     /// The user's own ids.
     pub ids: Option<Vec<String>>,
-    /// Things worth telling.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
 impl RawGraph {
-    /// Checks that there is a label for each node. Labels are held, so bytes in the files vouch for them; before this
-    /// check the number of nodes may be a mere claim, and nothing of that size may be allocated.
+    /// Checks that there is a label for each node. Labels are in memory, so the files really hold that many. Before this
+    /// check the number of nodes is unverified, and nothing of that size may be allocated.
     fn check_label_rows(&self) -> Result<()> {
         let rows = match &self.labels {
             Labels::Single(labels) => labels.len(),
@@ -166,22 +166,22 @@ impl RawGraph {
     }
 }
 
-/// What an import did.
+/// Result of an import.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct ImportReport {
-    /// The new dataset's manifest.
+    /// Manifest of the new dataset.
     pub manifest: Manifest,
-    /// What happened to the edges.
+    /// Numbers of edges before and after.
     pub edges: EdgeCounts,
-    /// Nodes left out with the smaller components.
+    /// Nodes of smaller components, which were left out.
     pub nodes_dropped: usize,
-    /// How the split came about.
+    /// Provenance of the split.
     pub split: String,
-    /// Things worth telling.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// Imports `source` as the dataset directory `target`.
+/// Imports `source` and writes the dataset directory `target`.
 pub fn import(
     format: &ImportFormat,
     source: &Path,
@@ -212,13 +212,13 @@ fn check_split_flag(format: &ImportFormat, raw: &RawGraph, rule: SplitRule) -> R
 }
 
 impl ImportOptions {
-    /// The same options for files that were a dataset already: what it is stays as it is.
+    /// Returns the options for files that are a dataset already: direction, self-loops and metric remain.
     fn following(&self, manifest: &Manifest) -> ImportOptions {
         let edges = EdgeOptions { directed: self.edges.directed || manifest.directed, keep_self_loops: true };
         ImportOptions { edges, metric: self.metric.or(Some(manifest.metric)), ..self.clone() }
     }
 
-    /// The flags that shaped the result.
+    /// Returns the flags that changed the result.
     fn flags(&self) -> String {
         let flags = [
             (self.edges.directed, " --directed"),
@@ -230,7 +230,7 @@ impl ImportOptions {
     }
 }
 
-/// The part of an import that does not depend on the format.
+/// Does the part of an import that does not depend on the format.
 fn finish(
     format: &ImportFormat,
     raw: RawGraph,
@@ -241,7 +241,7 @@ fn finish(
     let classes = count_classes(&raw)?;
     if raw.features.cols() == 0 {
         return Err(Error::input(raw.features.place(0, 0), "features without a column")
-            .help("there is nothing to learn from"));
+            .help("give every node at least one feature"));
     }
     let metric = Metric::choose(options.metric, raw.labels.task(), classes)
         .map_err(|problem| Error::input("--metric", problem))?;
@@ -255,7 +255,7 @@ fn finish(
     let (mut split, split_from) = options.split.apply(kept.split, &kept.labels, nodes, options.seed)?;
     let mut notes = raw.notes;
     notes.extend(drop_unlabelled(&mut split, &kept.labels));
-    notes.extend(empty_parts(&split));
+    notes.extend(empty_subsets(&split));
     notes.extend(empty_classes(&kept.labels, classes));
     let contents = Contents {
         name: options.name.clone().unwrap_or(raw.name),
@@ -275,13 +275,13 @@ fn finish(
     Ok(ImportReport { manifest, edges, nodes_dropped: raw.nodes - nodes, split: split_from, notes })
 }
 
-/// The command that makes this dataset, without the paths.
+/// Returns the command that makes this dataset, without the paths.
 fn command(format: &ImportFormat, options: &ImportOptions) -> String {
     let split = format.split_flag().map_or(String::new(), |flag| format!(" {flag}"));
     format!("import {}{split}{}", format.name(), options.flags())
 }
 
-/// Takes nodes without a label out of the split: nothing can be learnt or tested on them. Says so.
+/// Removes nodes without a label from the split; returns a note about them.
 fn drop_unlabelled(split: &mut [u8], labels: &Labels) -> Option<String> {
     let Labels::Single(labels) = labels else { return None };
     let mut dropped = 0;
@@ -291,18 +291,18 @@ fn drop_unlabelled(split: &mut [u8], labels: &Labels) -> Option<String> {
         *part = Subset::None as u8;
         dropped += 1;
     }
-    (dropped > 0).then(|| format!("{dropped} nodes of the split have no label and were taken out of it"))
+    (dropped > 0).then(|| format!("{dropped} nodes of the split have no label and were removed from it"))
 }
 
-/// A split without training, validation or test nodes is allowed, but rarely meant.
-fn empty_parts(split: &[u8]) -> Option<String> {
+/// Returns a note about empty subsets of the split, which are allowed but rarely intended.
+fn empty_subsets(split: &[u8]) -> Option<String> {
     let parts = [(Subset::Train, "training"), (Subset::Val, "validation"), (Subset::Test, "test")];
     let missing: Vec<&str> =
         parts.iter().filter(|(part, _)| !split.contains(&(*part as u8))).map(|(_, name)| *name).collect();
     (!missing.is_empty()).then(|| format!("the split has no {} nodes", missing.join(", no ")))
 }
 
-/// Gaps between class numbers cost memory and time in every layer.
+/// Returns a note about classes without nodes, which cost memory and time in the last layer.
 fn empty_classes(labels: &Labels, classes: usize) -> Option<String> {
     let Labels::Single(labels) = labels else { return None };
     let mut seen = vec![false; classes];
@@ -311,7 +311,7 @@ fn empty_classes(labels: &Labels, classes: usize) -> Option<String> {
     (empty > 0).then(|| format!("{empty} of {classes} classes have no node"))
 }
 
-/// Checks every label and gives the number of classes.
+/// Checks every label; returns the number of classes.
 fn count_classes(raw: &RawGraph) -> Result<usize> {
     let place = |node: usize| format!("{}, node {node}", raw.labels_from);
     raw.check_label_rows()?;
@@ -321,9 +321,9 @@ fn count_classes(raw: &RawGraph) -> Result<usize> {
             if let Some(v) = labels.iter().position(|&l| l < -1 || l >= limit) {
                 return Err(Error::input(
                     place(v),
-                    format!("class {} where {limit} are possible", labels[v]),
+                    format!("class {} where -1 to {} are possible", labels[v], limit - 1),
                 )
-                .help("classes count from 0, and -1 stands for no label; number them without large gaps"));
+                .help("classes count from 0, and -1 means no label; number them without large gaps"));
             }
             (labels.iter().copied().max().unwrap_or(-1) + 1) as usize
         }
@@ -338,7 +338,7 @@ fn count_classes(raw: &RawGraph) -> Result<usize> {
     Ok(classes.max(raw.class_names.len()))
 }
 
-/// What is left of the raw graph once its edges are built.
+/// The contents of the dataset after its graph is built.
 struct Kept {
     csr: Csr,
     features: Box<dyn FeatureSource>,
@@ -360,7 +360,7 @@ impl Kept {
             }
         };
         let split = self.split.map(|split| pick(&keep, &split));
-        // New numbers need the old ones beside them, or nobody could tell which node is which.
+        // Renumbered nodes keep their old numbers as ids.
         let ids = match self.ids {
             Some(ids) => Some(pick(&keep, &ids)),
             None if keep.len() < self.csr.nodes() => Some(keep.iter().map(u32::to_string).collect()),
@@ -375,10 +375,10 @@ fn pick<T: Clone>(keep: &[u32], all: &[T]) -> Vec<T> {
     keep.iter().map(|&v| all[v as usize].clone()).collect()
 }
 
-/// Only some rows of a feature source.
+/// Some rows of a feature source.
 struct KeptFeatures {
     all: Box<dyn FeatureSource>,
-    /// Rows there must be before any is left out; the writer sees only those that are kept.
+    /// Expected number of rows before selection; the writer sees only the selected ones.
     nodes: usize,
     /// Ascending.
     keep: Vec<u32>,
@@ -425,9 +425,9 @@ impl FeatureSource for KeptFeatures {
     }
 }
 
-/// The last part of a path, as a name for what is there: the whole name of a folder, a file's without its type.
+/// Returns the name of a dataset imported from `source`: that of the folder, or of the file without extension.
 fn name_of(source: &Path) -> String {
-    // `.` and `..` have no name of their own.
+    // `.` and `..` have no file name.
     let named = if source.file_name().is_some() {
         source.to_path_buf()
     } else {
@@ -441,7 +441,7 @@ fn name_of(source: &Path) -> String {
 mod tests {
     use super::*;
 
-    /// So many rows of one column.
+    /// Rows of one column.
     struct Rows(usize);
 
     impl FeatureSource for Rows {
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_are_left_out_are_counted_too() {
+    fn rows_are_counted_before_selection() {
         let stream = |rows: usize| {
             let features = KeptFeatures { all: Box::new(Rows(rows)), nodes: 4, keep: vec![0, 2] };
             let mut kept = Vec::new();

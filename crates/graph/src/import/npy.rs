@@ -7,8 +7,8 @@
 //! | labels | `label.npy`, `y.npy` or `labels.npy` | N, N×1, or N×C flags |
 //! | split | `split.npy`, or `train_mask.npy` + `val_mask.npy` + `test_mask.npy` | N |
 //!
-//! A folder that is a dataset already, perhaps with some arrays changed, keeps what its manifest says: direction,
-//! self-loops, task, metric, names.
+//! For a folder that is a dataset already, perhaps with changed arrays, direction, self-loops, task, metric and names are
+//! those of its manifest.
 
 use std::path::Path;
 
@@ -43,13 +43,10 @@ pub(super) fn read(source: &Path, split_index: Option<usize>) -> Result<RawGraph
         [find(&["train_mask.npy"])?, find(&["val_mask.npy", "valid_mask.npy"])?, find(&["test_mask.npy"])?];
     let split = match (find(&["split.npy"])?, split_index) {
         (Some(split), Some(_)) => {
-            return Err(Error::input(
-                &split.name,
-                "holds one split: there is none to choose by --split-index",
-            )
-            .help("leave the flag out, or remove split.npy to use the masks"));
+            return Err(Error::input(&split.name, "is a single split: --split-index has no effect")
+                .help("leave the flag out, or remove split.npy to use the masks"));
         }
-        (Some(split), None) => Some(arrays::parts(&split)?),
+        (Some(split), None) => Some(arrays::subsets(&split)?),
         (None, _) => arrays::masks(&masks, nodes, split_index)?,
     };
     let manifest = manifest(source)?;
@@ -68,7 +65,7 @@ pub(super) fn read(source: &Path, split_index: Option<usize>) -> Result<RawGraph
     })
 }
 
-/// The manifest of a folder that is a dataset already.
+/// Returns the manifest of a folder that is a dataset already.
 pub(super) fn manifest(source: &Path) -> Result<Option<Manifest>> {
     source.join(MANIFEST).exists().then(|| read_manifest(source)).transpose()
 }
@@ -77,7 +74,7 @@ fn ids(source: &Path, manifest: Option<&Manifest>, nodes: usize) -> Result<Optio
     manifest.filter(|m| m.files.contains_key(IDS)).map(|_| read_ids(source, nodes)).transpose()
 }
 
-/// The first of `names` that exists in `folder`.
+/// Returns the first of `names` that exists in `folder`.
 fn first_of(folder: &Path, names: &[&str]) -> Result<Option<Array>> {
     names
         .iter()

@@ -11,7 +11,7 @@
 //! **heterophilous-graphs** (Platonov et al., 2023): `node_features`, `node_labels`, `edges` (E×2) and ten splits
 //! as `train_masks`, `val_masks`, `test_masks`.
 //!
-//! Members that hold pickled Python objects are passed over, with a note: reading them would run code.
+//! Members with pickled Python objects are skipped with a note: unpickling would execute code.
 
 use std::path::Path;
 
@@ -87,7 +87,7 @@ fn heterophilous(npz: &Npz, split_index: Option<usize>) -> Result<RawGraph> {
     })
 }
 
-/// How many rows the row starts describe: the one count that bytes in the file vouch for.
+/// Returns the number of rows that the row starts describe: the count that the size of the file verifies.
 pub(super) fn row_count(indptr: &Array) -> Result<usize> {
     indptr.len().checked_sub(1).ok_or_else(|| {
         let problem = format!("{} of shape {:?}", indptr.header.dtype.descr(), indptr.header.shape);
@@ -95,17 +95,17 @@ pub(super) fn row_count(indptr: &Array) -> Result<usize> {
     })
 }
 
-/// Checks that `shape` says nodes × nodes.
+/// Checks that `shape` is nodes × nodes.
 pub(super) fn square(shape: &Array, nodes: usize) -> Result<()> {
     let [rows, cols] = dimensions(shape)?;
     if rows == nodes && cols == nodes {
         return Ok(());
     }
-    let problem = format!("{rows} × {cols} where the row starts are those of {nodes} nodes");
-    Err(Error::input(&shape.name, problem).help("an adjacency matrix has a row and a column for each node"))
+    let problem = format!("{rows} × {cols} for {nodes} nodes");
+    Err(Error::input(&shape.name, problem).help("an adjacency matrix has one row and one column per node"))
 }
 
-/// The two numbers of a `shape` member.
+/// Returns the two numbers of a `shape` member.
 fn dimensions(shape: &Array) -> Result<[usize; 2]> {
     let numbers = if shape.len() == 2 { shape.to_i64()? } else { Vec::new() };
     match numbers[..] {
@@ -130,7 +130,7 @@ fn attributes(npz: &Npz, nodes: usize) -> Result<Box<dyn FeatureSource>> {
     Ok(Box::new(sparse))
 }
 
-/// Names of the classes, if they are there as text and there are enough of them.
+/// Returns the names of the classes, if they are text and there are enough.
 fn class_names(npz: &Npz, labels: &Labels, notes: &mut Vec<String>) -> Result<Vec<String>> {
     let Some(array) = npz.get("class_names")? else { return Ok(Vec::new()) };
     if matches!(&array.header.dtype, DType::Other(descr) if descr.ends_with('O')) {
@@ -142,7 +142,11 @@ fn class_names(npz: &Npz, labels: &Labels, notes: &mut Vec<String>) -> Result<Ve
         Labels::Multi { classes, .. } => *classes,
     };
     if names.len() < classes {
-        notes.push(format!("{}: {} names for {classes} classes, left out", array.name, names.len()));
+        notes.push(format!(
+            "{}: skipped, because it has {} names for {classes} classes",
+            array.name,
+            names.len()
+        ));
         return Ok(Vec::new());
     }
     Ok(names)
@@ -150,9 +154,8 @@ fn class_names(npz: &Npz, labels: &Labels, notes: &mut Vec<String>) -> Result<Ve
 
 fn pickled(npz: &Npz) -> Option<String> {
     let members = npz.objects();
-    (!members.is_empty()).then(|| {
-        format!("{}: left out {}, which hold pickled Python objects", npz.name(), members.join(", "))
-    })
+    (!members.is_empty())
+        .then(|| format!("{}: skipped {}, which hold pickled Python objects", npz.name(), members.join(", ")))
 }
 
 #[cfg(test)]
@@ -268,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn class_names_are_taken_as_text_and_left_out_as_objects() {
+    fn class_names_are_read_as_text_and_skipped_as_objects() {
         let utf32: Vec<u8> = "abxy".chars().flat_map(|c| (c as u32).to_le_bytes()).collect();
         let run = |descr: &str, shape: &str, data: &[u8]| {
             let members = with(benchmark_members(), "class_names", npy(descr, false, shape, data));
@@ -279,12 +282,12 @@ mod tests {
         assert!(report.notes.iter().all(|note| !note.contains("class_names")), "{:?}", report.notes);
         let report = run("|O", "(2,)", b"\x80\x02cos\nsystem\n.");
         assert!(report.manifest.class_names.is_empty());
-        assert!(report.notes[0].contains("left out class_names"), "{:?}", report.notes);
+        assert!(report.notes[0].contains("skipped class_names"), "{:?}", report.notes);
         assert!(run("<U4", "(1,)", &utf32).notes[0].contains("1 names for 2 classes"));
     }
 
     #[test]
-    fn contradictions_are_placed() {
+    fn inconsistent_members_are_refused_with_their_position() {
         let good = benchmark_members;
         let cases = [
             (with(good(), "adj_shape", list(&[3i64, 4])), "[adj_shape]: 3 × 4"),
@@ -294,8 +297,8 @@ mod tests {
             (with(good(), "adj_indptr", npy("<i4", false, "(0,)", b"")), "[adj_indptr]"),
             (with(good(), "adj_indptr", npy("|O", false, "(99999999999999,)", b"")), "[adj_indptr]"),
             (with(good(), "attr_shape", list(&[2i64, 3])), "[attr_shape]: 2 feature rows for 3 nodes"),
-            (with(good(), "attr_shape", list(&[3i64, 1 << 50])), "claims"),
-            (with(good(), "attr_shape", list(&[3i64, 1031])), "claims 1031 columns and uses the first 3"),
+            (with(good(), "attr_shape", list(&[3i64, 1 << 50])), "are used"),
+            (with(good(), "attr_shape", list(&[3i64, 1031])), "1031 columns, but only the first 3 are used"),
             (with(good(), "attr_indices", list(&[2i32, 0, -1])), "element 2: feature column -1 of 3"),
             (with(good(), "attr_indices", list(&[2i32, 0, 3])), "element 2: feature column 3 of 3"),
             (with(good(), "attr_data", list(&[1f32])), "1 values for 3 column ids"),

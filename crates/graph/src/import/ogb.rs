@@ -1,13 +1,13 @@
-//! `ogb`: the raw directory of a node-property dataset, as the Open Graph Benchmark ships it.
+//! `ogb`: the raw directory of a node-property dataset of the Open Graph Benchmark.
 //!
 //! | what | file under the dataset's folder |
 //! |---|---|
 //! | edges, features, labels | `raw/edge.csv.gz`, `raw/node-feat.csv.gz`, `raw/node-label.csv.gz`, no headers |
 //! | counts | `raw/num-node-list.csv.gz`, `raw/num-edge-list.csv.gz`, one number each |
-//! | split | `split/<scheme>/{train,valid,test}.csv.gz`, one node a line |
+//! | split | `split/<scheme>/{train,valid,test}.csv.gz`, one node per line |
 //!
-//! Unpacked `.csv` files do as well, and so does the array form `raw/data.npz` + `raw/node-label.npz`
-//! ([`super::ogb_binary`]). Counts must be what is found.
+//! Unpacked `.csv` files are read too, and so is the array form `raw/data.npz` + `raw/node-label.npz`
+//! ([`super::ogb_binary`]). The counts must be those of the other files.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -16,7 +16,7 @@ use super::ogb_binary;
 use super::table::csv::{CsvTable, Dialect};
 use super::table::labels::LabelReader;
 use super::table::streams::{Features, visit_pairs};
-use super::table::{Cell, Rows, Table};
+use super::table::{Cell, RowCursor, Table};
 use super::{RawGraph, name_of};
 use crate::build::{EdgeInput, EdgeSource, MAX_NODES};
 use crate::dataset::Subset;
@@ -27,8 +27,8 @@ use crate::progress::{Progress, Unit};
 pub(super) fn read(source: &Path, scheme: Option<&str>, progress: &dyn Progress) -> Result<RawGraph> {
     let raw = source.join("raw");
     if !raw.is_dir() {
-        return Err(Error::input(source.display(), "no folder `raw` in it")
-            .help("give the dataset's own folder, the one that holds `raw` and `split`"));
+        return Err(Error::input(source.display(), "no folder `raw`")
+            .help("give the folder of the dataset, which holds `raw` and `split`"));
     }
     let mut graph =
         if raw.join("data.npz").exists() { ogb_binary::read(&raw)? } else { read_tables(&raw, progress)? };
@@ -51,7 +51,7 @@ fn read_tables(raw: &Path, progress: &dyn Progress) -> Result<RawGraph> {
         return Err(Error::input(edges.table.name(), problem));
     }
     let features = open_table(&find(raw, "node-feat").map_err(|e| {
-        e.help("halograph trains on node features; datasets without them need some made first")
+        e.help("halograph needs node features: compute some and import them with `data import npy`")
     })?)?;
     if features.columns().is_empty() {
         return Err(Error::input(features.name(), format!("empty where {nodes} nodes need features")));
@@ -89,8 +89,8 @@ fn open_table(path: &Path) -> Result<CsvTable> {
     CsvTable::open(path, Dialect { header: false, delimiter: None })
 }
 
-/// A cell that must be a whole number, not negative.
-fn whole(rows: &dyn Rows, k: usize) -> Result<u64> {
+/// Reads a cell that must be a whole number, not negative.
+fn whole(rows: &dyn RowCursor, k: usize) -> Result<u64> {
     let cell = rows.cell(k);
     let number = match cell {
         Cell::Text(text) => text.parse().ok(),
@@ -104,7 +104,7 @@ fn whole(rows: &dyn Rows, k: usize) -> Result<u64> {
     })
 }
 
-/// The one number of a `num-…-list`.
+/// Reads the number in a `num-…-list`.
 fn read_count(raw: &Path, stem: &str) -> Result<u64> {
     let table = open(raw, stem)?;
     let mut rows = table.open(&[0])?;
@@ -113,13 +113,13 @@ fn read_count(raw: &Path, stem: &str) -> Result<u64> {
     }
     let count = whole(&*rows, 0)?;
     if rows.advance()? {
-        return Err(Error::input(rows.place(), "a second number: this dataset holds several graphs")
-            .help("node-property datasets hold one"));
+        return Err(Error::input(rows.place(), "a second number: the dataset holds several graphs")
+            .help("only node-property datasets, which hold one graph, can be imported"));
     }
     Ok(count)
 }
 
-/// One class a line, or a line of 0/1 flags.
+/// Reads one class per line, or 0/1 flags.
 fn read_labels(table: &CsvTable, nodes: usize, progress: &dyn Progress) -> Result<LabelReader> {
     progress.begin("reading labels", Some(nodes as u64), Unit::Items);
     let columns: Vec<usize> = (0..table.columns().len()).collect();
@@ -128,7 +128,7 @@ fn read_labels(table: &CsvTable, nodes: usize, progress: &dyn Progress) -> Resul
     let mut count = 0;
     while rows.advance()? {
         if count == nodes {
-            let problem = format!("more labels than the {nodes} nodes that num-node-list says");
+            let problem = format!("more labels than the {nodes} nodes of num-node-list");
             return Err(Error::input(rows.place(), problem));
         }
         for &k in &columns {
@@ -142,13 +142,13 @@ fn read_labels(table: &CsvTable, nodes: usize, progress: &dyn Progress) -> Resul
         }
     }
     if count != nodes {
-        let problem = format!("{count} labels where num-node-list says {nodes} nodes");
+        let problem = format!("{count} labels for the {nodes} nodes of num-node-list");
         return Err(Error::input(table.name(), problem));
     }
     Ok(labels)
 }
 
-/// Node numbers, two a line.
+/// Edges as two node ids per line.
 struct ListedEdges {
     table: CsvTable,
     nodes: usize,
@@ -156,7 +156,7 @@ struct ListedEdges {
 }
 
 impl ListedEdges {
-    fn end(&self, rows: &dyn Rows, k: usize) -> Result<i64> {
+    fn end(&self, rows: &dyn RowCursor, k: usize) -> Result<i64> {
         match whole(rows, k)? {
             id if id < self.nodes as u64 => Ok(id as i64),
             id => {
@@ -173,14 +173,14 @@ impl EdgeSource for ListedEdges {
         let mut rows = self.table.open(&[0, 1])?;
         visit_pairs(&mut *rows, sink, &mut |rows| {
             if found == self.count {
-                let problem = format!("more edges than the {found} that num-edge-list says");
+                let problem = format!("more edges than the {found} of num-edge-list");
                 return Err(Error::input(rows.place(), problem));
             }
             found += 1;
             Ok([self.end(rows, 0)?, self.end(rows, 1)?])
         })?;
         if found != self.count {
-            let problem = format!("{found} edges where num-edge-list says {}", self.count);
+            let problem = format!("{found} edges instead of the {} of num-edge-list", self.count);
             return Err(Error::input(self.table.name(), problem));
         }
         Ok(())
@@ -195,7 +195,7 @@ impl EdgeSource for ListedEdges {
     }
 }
 
-/// The split, if there is a folder of them.
+/// Reads the split, if there is a folder `split`.
 fn read_split(source: &Path, scheme: Option<&str>, nodes: usize) -> Result<Option<Vec<u8>>> {
     let folder = source.join("split");
     if !folder.is_dir() && scheme.is_none() {
@@ -222,7 +222,7 @@ fn read_split(source: &Path, scheme: Option<&str>, nodes: usize) -> Result<Optio
     Ok(Some(split))
 }
 
-/// The scheme the user wants, or the only one.
+/// Returns the name of the split the user chose, or of the only one.
 fn choose_scheme(folder: &Path, wanted: Option<&str>) -> Result<String> {
     let mut schemes = Vec::new();
     for entry in std::fs::read_dir(folder).at(folder, "open")? {
@@ -235,10 +235,10 @@ fn choose_scheme(folder: &Path, wanted: Option<&str>) -> Result<String> {
     match (wanted, &schemes[..]) {
         (Some(name), _) if schemes.iter().any(|s| s == name) => Ok(name.to_string()),
         (None, [only]) => Ok(only.clone()),
-        (Some(name), _) => Err(Error::input(folder.display(), format!("no scheme {name:?}"))
-            .help(format!("there are: {}", schemes.join(", ")))),
+        (Some(name), _) => Err(Error::input(folder.display(), format!("no split {name:?}"))
+            .help(format!("choose one with --scheme: {}", schemes.join(", ")))),
         (None, []) => Err(Error::input(folder.display(), "no folder with a split in it")),
-        (None, _) => Err(Error::input(folder.display(), format!("{} ways to split", schemes.len()))
+        (None, _) => Err(Error::input(folder.display(), format!("{} splits", schemes.len()))
             .help(format!("choose one with --scheme: {}", schemes.join(", ")))),
     }
 }
@@ -302,7 +302,7 @@ mod tests {
         // Node 2 has no label: nothing can be tested on it.
         assert_eq!(data.split(), [1, 2, 0]);
         let told =
-            ["1 nodes of the split have no label and were taken out of it", "the split has no test nodes"];
+            ["1 nodes of the split have no label and were removed from it", "the split has no test nodes"];
         assert_eq!(report.notes, told);
     }
 
@@ -326,17 +326,17 @@ mod tests {
             raw.put(&format!("split/random/{part}.csv"), "");
         }
         let error = raw.import(None).err().unwrap().to_string();
-        assert!(error.contains("2 ways to split") && error.contains("random, time"), "{error}");
+        assert!(error.contains("2 splits") && error.contains("random, time"), "{error}");
         assert_eq!(raw.import(Some("time")).unwrap().1.split(), [1, 2, 0]);
-        assert!(raw.import(Some("size")).err().unwrap().to_string().contains("no scheme \"size\""));
+        assert!(raw.import(Some("size")).err().unwrap().to_string().contains("no split \"size\""));
     }
 
     #[test]
     fn declared_counts_must_be_found() {
         let error = Raw::new().fault("raw/num-edge-list.csv", "3");
-        assert!(error.ends_with("edge.csv: 2 edges where num-edge-list says 3"), "{error}");
+        assert!(error.ends_with("edge.csv: 2 edges instead of the 3 of num-edge-list"), "{error}");
         let error = Raw::new().fault("raw/num-node-list.csv", "4");
-        assert!(error.ends_with("node-label.csv: 3 labels where num-node-list says 4 nodes"), "{error}");
+        assert!(error.ends_with("node-label.csv: 3 labels for the 4 nodes of num-node-list"), "{error}");
         let error = Raw::new().fault("raw/node-feat.csv", "1,2\n3,4\n");
         assert!(error.contains("2 feature rows for 3 nodes"), "{error}");
         let error = Raw::new().fault("raw/num-node-list.csv", "3\n4\n");
@@ -348,14 +348,9 @@ mod tests {
     fn lists_are_not_read_beyond_their_count() {
         // What follows the surplus row is never looked at.
         let error = Raw::new().fault("raw/node-label.csv", "1\n0\n1\n0\n0.5\n");
-        assert!(
-            error.ends_with("node-label.csv, line 4: more labels than the 3 nodes that num-node-list says")
-        );
+        assert!(error.ends_with("node-label.csv, line 4: more labels than the 3 nodes of num-node-list"));
         let error = Raw::new().fault("raw/edge.csv", "0,1\n1,2\n2,0\nx,y\n");
-        assert!(
-            error.ends_with("edge.csv, line 3: more edges than the 2 that num-edge-list says"),
-            "{error}"
-        );
+        assert!(error.ends_with("edge.csv, line 3: more edges than the 2 of num-edge-list"), "{error}");
     }
 
     #[test]
@@ -363,7 +358,7 @@ mod tests {
         let error = Raw::new().fault("raw/node-feat.csv", "");
         assert!(error.ends_with("node-feat.csv: empty where 3 nodes need features"), "{error}");
         let error = Raw::new().fault("raw/node-label.csv", "");
-        assert!(error.ends_with("node-label.csv: 0 labels where num-node-list says 3 nodes"), "{error}");
+        assert!(error.ends_with("node-label.csv: 0 labels for the 3 nodes of num-node-list"), "{error}");
         let error = Raw::new().fault("raw/num-node-list.csv", "");
         assert!(error.ends_with("num-node-list.csv: empty where one number is needed"), "{error}");
         let none = Raw::new();
@@ -375,11 +370,11 @@ mod tests {
     #[test]
     fn advice_fits_the_fault() {
         let damaged = Raw::new().fault("raw/node-feat.csv", "1,\"2\n");
-        assert!(damaged.contains("never closed\n  help: was the file cut short?"), "{damaged}");
+        assert!(damaged.contains("unclosed quote\n  help: the file may be truncated"), "{damaged}");
         let raw = Raw::new();
         fs::remove_file(raw.0.path().join("in/raw/node-feat.csv")).unwrap();
         let missing = raw.import(None).err().unwrap().to_string();
-        assert!(missing.contains("node-feat.csv is there\n  help: halograph trains on node"), "{missing}");
+        assert!(missing.contains("node-feat.csv is there\n  help: halograph needs node"), "{missing}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The array form of an OGB raw directory, in which ogbn-papers100M comes.
+//! The array form of an OGB raw directory, used by ogbn-papers100M.
 //!
 //! `data.npz` holds `edge_index` (2×E), `node_feat` (N×F), `num_nodes_list` and `num_edges_list`; `node-label.npz` holds
 //! `node_label` (N×1, NaN = none).
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::io::npy::Array;
 use crate::io::npz::Npz;
 
-/// Reads the arrays in the folder `raw`; name and split are for the caller to fill in.
+/// Reads the arrays in the folder `raw`; the caller fills in name and split.
 pub(super) fn read(raw: &Path) -> Result<RawGraph> {
     let (data, label) = (raw.join("data.npz"), raw.join("node-label.npz"));
     let (data, label) = (Npz::open(&data)?, Npz::open(&label)?);
@@ -41,11 +41,11 @@ fn need(archive: &Npz, raw: &Path, name: &str) -> Result<Array> {
     archive.get(name)?.ok_or_else(|| Error::input(raw.display(), format!("its archives hold no {name}")))
 }
 
-/// Whether the one number of `list` is what was found at `place`.
+/// Checks that the one number in `list` is `found`, which was counted at `place`.
 fn agree(list: &Array, found: u64, place: &str) -> Result<()> {
     if list.len() != 1 {
         return Err(Error::input(&list.name, format!("{} numbers where one is needed", list.len()))
-            .help("node-property datasets hold one graph"));
+            .help("only node-property datasets, which hold one graph, can be imported"));
     }
     match list.to_i64()?[0] {
         count if u64::try_from(count) == Ok(found) => Ok(()),
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_without_bytes_are_refused_before_room_is_made() {
+    fn shapes_without_bytes_are_refused_before_allocation() {
         let folder = tempfile::tempdir().unwrap();
         let (source, nodes) = (folder.path(), 1usize << 62);
         let raw = source.join("raw");

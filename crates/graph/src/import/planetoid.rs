@@ -6,10 +6,10 @@
 //! | `tx`, `ty` | the same for the test nodes: row i belongs to the node on line i of `test.index` |
 //! | `x`, `y` | the first rows of `allx`: the training nodes |
 //! | `graph` | a dictionary from node to neighbours |
-//! | `test.index` | text, a node id a line, in no order |
+//! | `test.index` | text, one node id per line, in any order |
 //!
-//! The split is the public one: training as `x` says, the next 500 nodes for validation, `test.index` for testing.
-//! Citeseer has ids in the test range that no file describes: nodes with zero features, no label and no part.
+//! The split is the public one: the rows of `x` for training, the next 500 nodes for validation, `test.index` for testing.
+//! Citeseer has ids in the test range that are in no file: nodes with zero features and no label, outside the split.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ const PARTS: [&str; 8] = ["x", "y", "tx", "ty", "allx", "ally", "graph", "test.i
 /// Validation nodes of the public split.
 const VALIDATION: usize = 500;
 
-/// Reads the family of files in the folder `source`, or the one that the file `source` belongs to.
+/// Reads the graph in the folder `source`, or the graph that the file `source` belongs to.
 pub(super) fn read(source: &Path) -> Result<RawGraph> {
     let family = Family::find(source)?;
     let allx = family.features("allx")?;
@@ -35,7 +35,7 @@ pub(super) fn read(source: &Path) -> Result<RawGraph> {
     let train = family.features("x")?.rows();
     let known = allx.rows();
     if family.array("y")?.rows() != train || train > known {
-        let problem = format!("{train} training nodes of {known}: x, y and allx do not belong together");
+        let problem = format!("{train} training nodes of {known}: x, y and allx are not of the same graph");
         return Err(Error::input(family.path("x").display(), problem));
     }
     if tx.cols() != allx.cols() {
@@ -58,8 +58,7 @@ pub(super) fn read(source: &Path) -> Result<RawGraph> {
     let mut test_rows = vec![None; nodes - known];
     test.iter().enumerate().for_each(|(row, &v)| test_rows[v - known] = Some(row));
     let orphans = test_rows.iter().filter(|row| row.is_none()).count();
-    let note =
-        format!("{orphans} nodes that no file describes: zero features, no label, in no part of the split");
+    let note = format!("{orphans} nodes are in no file: zero features, no label, outside the split");
     Ok(RawGraph {
         name: family.name.clone(),
         nodes,
@@ -86,7 +85,7 @@ impl Family {
             let name = source.file_name().and_then(|name| family_of(name.to_str()?));
             let name = name.ok_or_else(|| {
                 Error::input(source.display(), "neither a folder nor an ind.NAME.PART file")
-                    .help(format!("PART is one of {}", PARTS.join(", ")))
+                    .help(format!("give a folder, or a file whose PART is one of {}", PARTS.join(", ")))
             })?;
             let folder = source.parent().unwrap_or(Path::new("")).to_path_buf();
             return Ok(Family { folder, name });
@@ -101,9 +100,9 @@ impl Family {
             (Some(name), None) => Ok(Family { folder: source.to_path_buf(), name }),
             (None, _) => Err(Error::input(source.display(), "no ind.NAME.PART file in this folder")),
             (Some(a), Some(b)) => {
-                Err(Error::input(source.display(), format!("several graphs: {a}, {b} and perhaps more"))
+                Err(Error::input(source.display(), format!("several graphs: {a}, {b} and possibly more"))
                     .help(format!(
-                        "name one of its files instead: {}",
+                        "give a file of one of them instead: {}",
                         source.join(format!("ind.{a}.x")).display()
                     )))
             }
@@ -120,7 +119,7 @@ impl Family {
 
     fn features(&self, part: &str) -> Result<SparseFeatures> {
         let matrix = Pickle::open(&self.path(part))?.matrix()?;
-        // The row starts prove how many rows there are; the shape only claims it.
+        // The row starts verify the number of rows; the shape does not.
         if matrix.indptr.len().checked_sub(1) != Some(matrix.shape[0]) {
             let problem = format!("{} row starts for {} rows", matrix.indptr.len(), matrix.shape[0]);
             return Err(Error::input(&matrix.indptr.name, problem));
@@ -128,7 +127,7 @@ impl Family {
         SparseFeatures::new(&matrix.indptr, matrix.indices, matrix.data, matrix.shape)
     }
 
-    /// The classes of `rows` one-hot rows; −1 for a row without any.
+    /// Reads the classes of `rows` one-hot rows; −1 for a row of zeros.
     fn labels(&self, part: &str, rows: usize) -> Result<Vec<i64>> {
         let array = self.array(part)?;
         if array.header.shape.len() != 2 || array.rows() != rows || array.cols() == 0 {
@@ -141,7 +140,7 @@ impl Family {
             match set[..] {
                 [] => Ok(-1),
                 [class] if flags[class] == 1 => Ok(class as i64),
-                _ => Err(Error::input(format!("{}, row {row}", array.name), "not the flag of one class")),
+                _ => Err(Error::input(format!("{}, row {row}", array.name), "not a one-hot row")),
             }
         };
         flags.chunks_exact(array.cols()).enumerate().map(class).collect()
@@ -158,7 +157,7 @@ fn family_of(file: &str) -> Option<String> {
 fn test_index(path: &Path, known: usize, rows: usize, listed: usize) -> Result<Vec<usize>> {
     let text = std::fs::read_to_string(path).at(path, "read")?;
     let place = |line: usize| format!("{}, line {}", path.display(), line + 1);
-    // One mistyped id must not make a graph of a billion nodes: gaps are allowed, but only so wide.
+    // A wrong id must not make a graph of a billion nodes: gaps are allowed up to a limit.
     let limit = listed.max(known + 2 * rows + 1000);
     let mut ids = Vec::new();
     let mut seen = BTreeSet::new();
@@ -167,11 +166,11 @@ fn test_index(path: &Path, known: usize, rows: usize, listed: usize) -> Result<V
             .parse()
             .map_err(|_| Error::input(place(line), format!("{:?} is not a node id", short(word))))?;
         if id < known || id >= limit {
-            let problem = format!("test node {id} where ids from {known} to {} make sense", limit - 1);
+            let problem = format!("test node {id} where ids from {known} to {} are possible", limit - 1);
             return Err(Error::input(place(line), problem).help("test nodes come after those of allx"));
         }
         if !seen.insert(id) {
-            return Err(Error::input(place(line), format!("test node {id} a second time")));
+            return Err(Error::input(place(line), format!("test node {id} is listed twice")));
         }
         ids.push(id);
     }
@@ -182,7 +181,7 @@ fn test_index(path: &Path, known: usize, rows: usize, listed: usize) -> Result<V
     Ok(ids)
 }
 
-/// Enough of a word to recognise it.
+/// Returns the first 40 characters of a word.
 fn short(word: &str) -> String {
     word.chars().take(40).collect()
 }
@@ -241,7 +240,7 @@ mod tests {
         [b"\x80\x02", body, b"."].concat()
     }
 
-    /// The opcodes numpy writes for an array.
+    /// Returns the opcodes numpy writes for an array.
     fn array(code: &str, shape: &[i32], bytes: &[u8]) -> Vec<u8> {
         let mut out =
             b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R(K\x01(".to_vec();
@@ -322,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_find_their_nodes() {
+    fn rows_are_assigned_to_their_nodes() {
         let (report, dataset, _dir) = imported(&files()).unwrap();
         assert_eq!(report.manifest.name, "toy");
         assert_eq!(dataset.graph().indptr, [0, 2, 3, 4, 5, 5, 6]);
@@ -336,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_holds_one_family_or_a_file_says_which() {
+    fn a_file_chooses_one_of_several_graphs_in_a_folder() {
         let dir = tempfile::tempdir().unwrap();
         assert!(Family::find(dir.path()).err().unwrap().to_string().contains("no ind.NAME.PART"));
         save(dir.path(), "nell.0.01", &files());
@@ -350,18 +349,18 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_are_placed() {
+    fn inconsistent_files_are_refused_with_their_position() {
         let cases = [
-            ("test.index", b"5\n5\n".to_vec(), "line 2: test node 5 a second time"),
+            ("test.index", b"5\n5\n".to_vec(), "line 2: test node 5 is listed twice"),
             ("test.index", b"5\n\n99999999999\n".to_vec(), "line 3: test node 99999999999"),
             ("test.index", b"1\n3\n".to_vec(), "line 1: test node 1"),
             ("test.index", b"5\n3x\n".to_vec(), "line 2: \"3x\" is not a node id"),
             ("test.index", b"5\n".to_vec(), "1 test nodes where tx has 2 rows"),
-            ("ally", one_hot(3, &[1, 1, 0, 1, 0, 0]), "ally, row 0: not the flag of one class"),
+            ("ally", one_hot(3, &[1, 1, 0, 1, 0, 0]), "ally, row 0: not a one-hot row"),
             ("ally", one_hot(2, &[1, 0, 0, 1]), "where 3 rows of classes are needed"),
             ("tx", csr(3, &[0, 1, 2], &[0, 1], &[5.0, 3.0]), "3 columns where allx has 2"),
             ("allx", csr(2, &[0, 1, 1, 2], &[0, 7], &[1.0, 2.0]), "element 1: feature column 7 of 2"),
-            ("allx", csr(i32::MAX, &[0, 1, 1, 2], &[0, 1], &[1.0, 2.0]), "claims"),
+            ("allx", csr(i32::MAX, &[0, 1, 1, 2], &[0, 1], &[1.0, 2.0]), "are used"),
             ("allx", ints(&[1]), "allx, byte 130: truncated"),
             ("allx", one_hot(1, &[1]), "no sparse matrix"),
             ("y", csr(1, &[0, 0], &[], &[]), "no plain array"),

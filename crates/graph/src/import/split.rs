@@ -1,4 +1,4 @@
-//! Which nodes are trained on, validated on and tested on.
+//! The split into training, validation and test nodes.
 
 use std::str::FromStr;
 
@@ -11,23 +11,23 @@ use crate::error::{Error, Result};
 /// How the split is chosen.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub enum SplitRule {
-    /// As the files say; without one, 20 + 30 a class (multi-label: 60 % + 20 %).
+    /// The split in the files; without one, 20 + 30 nodes per class (multi-label: 60 % + 20 %).
     #[default]
     Auto,
-    /// As the files say, or an error.
+    /// The split in the files, or an error.
     Given,
-    /// So many random training and validation nodes of each class, all others for testing.
+    /// Random training and validation nodes of each class; all others are test nodes.
     PerClass {
-        /// Training nodes a class.
+        /// Training nodes per class.
         train: usize,
-        /// Validation nodes a class.
+        /// Validation nodes per class.
         val: usize,
     },
-    /// Random fractions of the labelled nodes, all others for testing.
+    /// Random fractions of the labelled nodes; all others are test nodes.
     Fraction {
-        /// Training share.
+        /// Fraction of training nodes.
         train: f64,
-        /// Validation share.
+        /// Fraction of validation nodes.
         val: f64,
     },
 }
@@ -67,7 +67,7 @@ impl FromStr for SplitRule {
 }
 
 impl SplitRule {
-    /// The split of `nodes` nodes and how it came about.
+    /// Returns the split of `nodes` nodes and its provenance.
     pub(crate) fn apply(
         self,
         given: Option<Vec<u8>>,
@@ -111,12 +111,12 @@ fn check(split: &[u8], nodes: usize) -> Result<()> {
     }
     match split.iter().position(|&part| part > Subset::Test as u8) {
         None => Ok(()),
-        Some(v) => Err(Error::input(format!("split, node {v}"), format!("{} is no part", split[v]))
-            .help("parts are 0 none, 1 train, 2 validation, 3 test")),
+        Some(v) => Err(Error::input(format!("split, node {v}"), format!("{} is no subset", split[v]))
+            .help("subsets are 0 (none), 1 (train), 2 (validation), 3 (test)")),
     }
 }
 
-/// Nodes in random order: sorted by their keyed number, so that who comes first depends on seed and id only.
+/// Shuffles nodes by keyed random numbers, so that their order depends on seed and ids only.
 fn shuffled(mut nodes: Vec<u32>, seed: u64) -> Vec<u32> {
     let key = Key::new(seed, "split");
     nodes.sort_unstable_by_key(|&v| (key.at(v as u64), v));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn per_class_takes_so_many_of_each_and_skips_the_unlabelled() {
+    fn per_class_takes_a_number_of_each_class_and_skips_unlabelled_nodes() {
         let labels: Vec<i64> = (0..400).map(|v| v % 4 - 1).collect();
         let split = per_class(&labels, 20, 30, 1);
         for class in 0..3 {
@@ -192,12 +192,12 @@ mod tests {
     }
 
     #[test]
-    fn small_classes_give_what_they_have() {
+    fn small_classes_may_have_fewer_nodes() {
         assert_eq!(per_class(&[0, 0, 0], 2, 5, 0).iter().filter(|&&p| p == 1).count(), 2);
     }
 
     #[test]
-    fn fractions_cover_everybody() {
+    fn fractions_cover_all_nodes() {
         let split = fraction(&Labels::Multi { classes: 1, flags: vec![0; 10] }, 10, 0.6, 0.2, 3);
         assert_eq!(
             (count(&split, Subset::Train), count(&split, Subset::Val), count(&split, Subset::Test)),

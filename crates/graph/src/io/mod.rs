@@ -11,8 +11,7 @@ pub mod pickle;
 pub mod strings;
 pub mod text;
 
-/// Opens a regular file for reading. Anything else (a folder, a pipe that nobody writes to) is refused, not waited
-/// for.
+/// Opens a regular file for reading. Refuses anything else: opening a pipe could block.
 pub(crate) fn open(path: &Path) -> Result<File> {
     let kind = fs::metadata(path).at(path, "open")?.file_type();
     if kind.is_dir() {

@@ -1,8 +1,7 @@
 //! `.npz` archives: a zip of `.npy` members, as `numpy.savez` and `scipy.sparse.save_npz` write them.
 //!
-//! A member that is merely stored is used where it lies in the mapped archive. A deflated one is inflated into
-//! memory, which grows with the bytes that really arrive, whatever the directory claims. Either way the
-//! checksum is verified first, so a copy that was damaged on its way is noticed.
+//! A stored member is used in place, in the mapped archive. A deflated one is inflated into memory that grows with the
+//! decompressed bytes, not with the stated size. Checksums are verified.
 
 use std::io::{Cursor, Read};
 use std::path::Path;
@@ -14,10 +13,10 @@ use zip::{CompressionMethod, ZipArchive};
 use super::npy::{self, Array, Bytes, Header};
 use crate::error::{Error, Result};
 
-/// Enough of a member to hold any header we read.
+/// Bytes of a member that are enough for any header.
 const PEEK: u64 = 128 * 1024;
 
-/// Most members of an archive: graphs have a dozen. A directory can list one place in the file over and over.
+/// Maximum number of members: graphs have a dozen, and a directory may list one position many times.
 const MAX_MEMBERS: usize = 1000;
 
 /// An open archive.
@@ -29,7 +28,7 @@ pub struct Npz {
     members: Vec<String>,
 }
 
-/// A map that a cursor can share.
+/// A shared map as a cursor's buffer.
 #[derive(Clone)]
 struct Mapped(Arc<Mmap>);
 
@@ -46,7 +45,7 @@ impl Npz {
         let map = npy::map(path)?;
         let archive = ZipArchive::new(Cursor::new(Mapped(map.clone()))).map_err(|e| {
             Error::input(&name, format!("not an .npz archive: {e}"))
-                .help("was the file cut short? fetch it again")
+                .help("the file may be truncated: download it again")
         })?;
         if archive.len() > MAX_MEMBERS {
             let problem = format!("{} members; at most {MAX_MEMBERS} are read", archive.len());
@@ -62,7 +61,7 @@ impl Npz {
         Ok(npz)
     }
 
-    /// Two members of one name would make the result depend on who reads the archive.
+    /// Refuses two members of one name, of which different readers would take different ones.
     fn check_names(&self) -> Result<()> {
         let mut sorted: Vec<&str> = self.names().collect();
         sorted.sort_unstable();
@@ -75,12 +74,12 @@ impl Npz {
         }
     }
 
-    /// Names of all members, without `.npy`.
+    /// Returns the names of all members, without `.npy`.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.members.iter().map(String::as_str)
     }
 
-    /// The archive's own name, for messages.
+    /// Returns the name of the archive, for messages.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -94,7 +93,7 @@ impl Npz {
         self.members.iter().position(|m| m == member)
     }
 
-    /// The array `member` (with or without `.npy`), if there is one.
+    /// Returns the array `member` (with or without `.npy`), if there is one.
     pub fn get(&self, member: &str) -> Result<Option<Array>> {
         let Some(index) = self.index(member) else { return Ok(None) };
         let place = self.place(member);
@@ -102,16 +101,16 @@ impl Npz {
         Array::new(place, bytes).map(Some)
     }
 
-    /// The array `member`, or an error that says what there is instead.
+    /// Returns the array `member`; the error lists the existing members.
     pub fn need(&self, member: &str) -> Result<Array> {
         self.get(member)?.ok_or_else(|| {
             Error::input(self.place(member), format!("no such member; there are {}", self.list()))
         })
     }
 
-    /// All names in one line.
+    /// Returns all names in one line.
     pub fn list(&self) -> String {
-        // A damaged or foreign archive may hold thousands.
+        // A damaged archive, or one of another kind, may hold thousands.
         const SHOWN: usize = 30;
         let mut shown: Vec<&str> = self.names().take(SHOWN).collect();
         if self.members.len() > SHOWN {
@@ -120,7 +119,7 @@ impl Npz {
         if shown.is_empty() { "none".into() } else { shown.join(", ") }
     }
 
-    /// Members that hold pickled Python objects. Those are never read.
+    /// Returns the members that hold pickled Python objects, which are never read.
     pub fn objects(&self) -> Vec<&str> {
         let pickled = |&index: &usize| {
             self.peek(index).is_some_and(|h| matches!(&h.dtype, npy::DType::Other(d) if d.ends_with('O')))
@@ -128,7 +127,7 @@ impl Npz {
         (0..self.members.len()).filter(pickled).map(|index| self.members[index].as_str()).collect()
     }
 
-    /// The header of a member, if it has a readable one.
+    /// Returns the header of a member, if it has a readable one.
     fn peek(&self, index: usize) -> Option<Header> {
         let mut archive = self.archive.clone();
         let mut start = Vec::new();
@@ -136,7 +135,7 @@ impl Npz {
         Header::parse(&start).ok().map(|(header, _)| header)
     }
 
-    /// The checked contents of member number `index`.
+    /// Returns the checked contents of member number `index`.
     fn bytes(&self, index: usize) -> Result<Bytes, String> {
         let damaged = |e: &dyn std::fmt::Display| format!("damaged: {e}");
         let entry = self.archive.by_index_data(index).map_err(|e| damaged(&e))?;
@@ -149,9 +148,9 @@ impl Npz {
         }
         let mut archive = self.archive.clone();
         let mut member = archive.by_index(index).map_err(|e| damaged(&e))?;
-        let start = member.data_start().ok_or("damaged: it has no contents")?;
+        let start = member.data_start().ok_or("damaged: no contents")?;
         let end = start.checked_add(packed).filter(|&end| end <= self.map.len() as u64);
-        let end = end.ok_or("damaged: it reaches beyond the end of the archive")?;
+        let end = end.ok_or("damaged: its end is beyond that of the archive")?;
         if method == CompressionMethod::Deflated {
             let mut data = Vec::new();
             (&mut member).take(size.saturating_add(1)).read_to_end(&mut data).map_err(|e| damaged(&e))?;
@@ -167,8 +166,8 @@ impl Npz {
 fn same_length(there: u64, claimed: u64) -> Result<(), String> {
     match there.cmp(&claimed) {
         std::cmp::Ordering::Equal => Ok(()),
-        std::cmp::Ordering::Less => Err(format!("damaged: {there} bytes where {claimed} are announced")),
-        std::cmp::Ordering::Greater => Err(format!("damaged: more than the {claimed} bytes it announces")),
+        std::cmp::Ordering::Less => Err(format!("damaged: {there} bytes instead of {claimed}")),
+        std::cmp::Ordering::Greater => Err(format!("damaged: more than {claimed} bytes")),
     }
 }
 
@@ -182,7 +181,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// The bytes of an `.npy` file with any header.
+    /// Returns the bytes of an `.npy` file with any header.
     pub(crate) fn npy(descr: &str, fortran: bool, shape: &str, data: &[u8]) -> Vec<u8> {
         let order = if fortran { "True" } else { "False" };
         let text = format!("{{'descr': '{descr}', 'fortran_order': {order}, 'shape': {shape}, }}\n");
@@ -203,7 +202,7 @@ pub(crate) mod tests {
         npy(T::DTYPE.descr(), false, &format!("({rows}, {cols})"), bytemuck::cast_slice(numbers))
     }
 
-    /// The bytes of an archive.
+    /// Returns the bytes of an archive.
     pub(crate) fn archive(members: &[(&str, Vec<u8>)], method: CompressionMethod) -> Vec<u8> {
         let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
         for (name, data) in members {
@@ -240,7 +239,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Where the directory entry of the first member starts.
+    /// Returns where the directory entry of the first member starts.
     fn directory(bytes: &[u8]) -> usize {
         bytes.windows(4).position(|w| w == b"PK\x01\x02").unwrap()
     }

@@ -3,10 +3,10 @@
 use super::npy::{Array, DType};
 use crate::error::{Error, Result};
 
-/// The most text we decode: names of classes and formats, not documents.
+/// Maximum size of text: names of classes and formats are short.
 const MAX_BYTES: usize = 1 << 20;
 
-/// The texts of an array, in the order they are stored, padding removed.
+/// Returns the texts of an array in storage order, without padding.
 pub fn strings(array: &Array) -> Result<Vec<String>> {
     let refuse = |problem: String| Err(Error::input(&array.name, problem));
     let descr = array.header.dtype.descr();
@@ -30,7 +30,7 @@ pub fn strings(array: &Array) -> Result<Vec<String>> {
     Ok(bytes.chunks_exact(width * unit).map(|text| decode(text, unit, array.header.big_endian)).collect())
 }
 
-/// Bytes a character and characters an element of a text type.
+/// Returns the bytes per character and the characters per element of a text type.
 fn width(dtype: &DType) -> Option<(usize, usize)> {
     let DType::Other(descr) = dtype else { return None };
     let (kind, width) = descr.trim_start_matches(['<', '>', '|', '=']).split_at_checked(1)?;
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_are_checked() {
+    fn sizes_are_checked() {
         for (descr, shape) in [
             ("<U4", "(2,)"),
             ("<U0", "(99999999999,)"),

@@ -1,7 +1,6 @@
 //! Text files, plain or gzipped, read as records of comma- or tab-separated fields.
 //!
-//! A record may span lines (inside quotes) but may not grow without bound: bytes without an end of record are
-//! refused after [`MAX_RECORD`]. Every message names file and line.
+//! A record may span lines inside quotes; its length is limited ([`MAX_RECORD`]). Every message names file and line.
 
 use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Read};
@@ -15,12 +14,11 @@ use crate::error::{Error, Result};
 
 /// Longest record, in bytes.
 pub const MAX_RECORD: usize = 16 << 20;
-/// Longest record that goes on after the end of a line. Tables may be wide, but text in quotes is not: a lost quote
-/// would take in the rest of the file.
+/// Longest record of several lines. A missing quote would otherwise include the rest of the file.
 const MAX_QUOTED: usize = 1 << 20;
 const BUFFER: usize = 1 << 16;
 
-/// A file of separated fields, front to back. Fields are trimmed; quotes, CRLF and a byte-order mark are understood.
+/// A reader of separated fields. Trims fields; accepts quotes, CRLF and a byte-order mark.
 pub struct Records {
     path: PathBuf,
     gzipped: bool,
@@ -29,24 +27,24 @@ pub struct Records {
     count: Rc<Count>,
 }
 
-/// What has been handed to the parser.
+/// Position in the bytes passed to the parser.
 #[derive(Default)]
 struct Count {
-    /// Lines, the current one included.
+    /// Number of lines, including the current one.
     lines: Cell<u64>,
-    /// Bytes since the last whole record.
+    /// Bytes since the last complete record.
     since_record: Cell<usize>,
-    /// Line on which the record under way begins, 0 if none has begun.
+    /// First line of the current record; 0 if none has begun.
     record_line: Cell<u64>,
-    /// The record under way was given up as too long.
+    /// Whether the current record is too long.
     endless: Cell<bool>,
-    /// The parser was told that there is no more.
+    /// Whether the parser has reached the end.
     ended: Cell<bool>,
 }
 
-/// Hands out a file line by line, so that the parser never holds more than the record it works on needs and the
-/// number of lines handed out is the number of the line it is on. The last line always gets an end: a record that is
-/// ended by nothing but the end of the file is then one whose quote was never closed.
+/// Passes a file to the parser line by line, so that the parser buffers only the current record and the number of lines
+/// passed is its line number. The last line always gets a line end: a record that ends only with the file then has an
+/// unclosed quote.
 struct Lines {
     inner: Box<dyn BufRead>,
     at_start: bool,
@@ -85,7 +83,7 @@ impl Read for Lines {
 }
 
 impl Records {
-    /// Opens `path`; a name that ends in `.gz` is unpacked on the way. All records must be equally long.
+    /// Opens `path`, decompressing it if the name ends in `.gz`. All records must have the same number of fields.
     pub fn open(path: &Path, delimiter: u8) -> Result<Records> {
         let file = super::open(path)?;
         let gzipped = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gz"));
@@ -104,34 +102,31 @@ impl Records {
         Ok(Records { path: path.to_path_buf(), gzipped, reader, record: StringRecord::new(), count })
     }
 
-    /// The next record, or `None` at the end. Empty lines are passed over.
+    /// Reads the next record; `None` at the end. Skips empty lines.
     pub fn read(&mut self) -> Result<Option<&StringRecord>> {
         self.count.record_line.set(0);
         let outcome = self.reader.read_record(&mut self.record);
         let failed = outcome.as_ref().is_err_and(csv::Error::is_io_error);
         if self.count.ended.get() && !failed && !matches!(outcome, Ok(false)) {
-            return Err(Error::input(
-                self.record_place(),
-                "a quote is opened in this record and never closed",
-            )
-            .help("was the file cut short? a quote inside a quoted field is written twice"));
+            return Err(Error::input(self.record_place(), "an unclosed quote")
+                .help("the file may be truncated; a quote inside a quoted field is written twice"));
         }
         let more = outcome.map_err(|e| self.explain(e))?;
         self.count.since_record.set(0);
         Ok(more.then_some(&self.record))
     }
 
-    /// The record read last.
+    /// Returns the last record read.
     pub fn record(&self) -> &StringRecord {
         &self.record
     }
 
-    /// Line on which the record read last ends, counted from 1.
+    /// Returns the last line of the last record read, counted from 1.
     pub fn line(&self) -> u64 {
         self.count.lines.get()
     }
 
-    /// Where the record under way begins.
+    /// Returns the position of the first line of the current record.
     fn record_place(&self) -> String {
         format!("{}, line {}", self.path.display(), self.count.record_line.get().max(1))
     }
@@ -154,10 +149,10 @@ impl Records {
         use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
         match source.kind() {
             _ if self.count.endless.get() => Error::input(self.record_place(), source)
-                .help("is this a text file with the right delimiter?"),
+                .help("check that it is a text file, and the delimiter (--delimiter)"),
             InvalidData | InvalidInput | UnexpectedEof if self.gzipped => {
                 Error::input(place, format!("damaged or truncated gzip data ({source})"))
-                    .help("fetch or pack the file again")
+                    .help("download or compress the file again")
             }
             _ => Error::Io { path: self.path.clone(), action: "read", source },
         }
@@ -237,7 +232,7 @@ mod tests {
             ("1,2\n3,\"a\"\"", 2),
         ] {
             let error = read("a.csv", text.as_bytes()).unwrap_err().to_string();
-            assert!(error.contains(&format!("a.csv, line {line}: a quote is opened")), "{text:?}: {error}");
+            assert!(error.contains(&format!("a.csv, line {line}: an unclosed quote")), "{text:?}: {error}");
         }
         for text in ["1,\"2\"", "1,\"2\"\n", "1,\"2\"\r", "1,2\"", "1,a\"b", "1,\"2\"\n\n\n"] {
             assert_eq!(read("a.csv", text.as_bytes()).unwrap().len(), 1, "{text:?}");

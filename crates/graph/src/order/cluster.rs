@@ -1,29 +1,29 @@
-//! A node order in which neighbours stand near each other, by label propagation.
+//! A node order with nearby neighbours, by label propagation.
 //!
-//! Every node starts as a cluster of its own. In each round a node joins the cluster that most of its in-neighbours are
-//! in, as long as that one has room. Then whole clusters do the same among themselves, with more room, and so on: the
-//! first level makes groups whose rows fit in a core's own cache, the others place groups that belong together side by
-//! side. A few edges of each are enough to know where it belongs, so the work hardly grows with the number of edges.
+//! Every node starts as its own cluster. In each round a node joins the cluster of most of its in-neighbours, up to a
+//! maximum size. Then clusters are merged in the same way, with a larger maximum size, and so on: the rows of a
+//! first-level cluster fit in a core's private cache, the other levels place related clusters side by side. Only a sample
+//! of the edges is read, so the work hardly grows with the number of edges.
 //!
-//! A round goes through the vertices in [`STRIDES`] interleaved passes. Those of one pass choose at the same time, by the
-//! clusters before it, and move one after the other: the result is the same for any number of threads, and two
-//! neighbours do not swap places for ever.
+//! A round consists of [`STRIDES`] interleaved passes. The vertices of one pass choose in parallel, by the clusters before
+//! the pass, and move one after the other. So the result does not depend on the number of threads, and two neighbours
+//! do not swap clusters for ever.
 
 use halograph_kernels::keyed::Key;
 use rayon::prelude::*;
 
 use crate::csr::{Csr, CsrView, Ids};
 
-/// Most nodes of a cluster, and edges that say where one belongs, level by level.
+/// Maximum size of a cluster and number of sampled edges, for each level.
 const LEVELS: [(usize, usize); 3] = [(1024, 32), (8 * 1024, 4096), (64 * 1024, 4096)];
-/// Most rounds of a level. It ends earlier when less than one in [`STILL`] moves.
+/// Maximum number of rounds per level. A level ends earlier when fewer than one in [`STILL`] vertices move.
 const ROUNDS: usize = 4;
 const STILL: usize = 20;
-/// Passes of a round.
+/// Passes per round.
 const STRIDES: usize = 8;
 
-/// An order of the vertices of `graph` in which neighbours stand near each other: `order[row]` is the vertex that comes
-/// to stand at `row`. The same for any number of threads.
+/// Returns an order of the vertices of `graph` in which neighbours are near each other: `order[row]` is the vertex at
+/// `row`. It does not depend on the number of threads.
 ///
 /// # Panics
 /// If an id is out of range.
@@ -31,7 +31,7 @@ pub fn cluster(graph: CsrView) -> Vec<u32> {
     let mut groups = Groups::single(graph.nodes());
     for (level, (room, sample)) in LEVELS.into_iter().enumerate() {
         let key = Key::new(level as u64, "order");
-        // Between single nodes the edges are those of the graph.
+        // Clusters of the first level are single nodes.
         let between = (level > 0).then(|| groups.contract(graph, sample));
         let edges = between.as_ref().map_or(graph, Csr::view);
         let labels = Propagation::new(edges, groups.sizes(), room, sample).run(key);
@@ -40,14 +40,14 @@ pub fn cluster(graph: CsrView) -> Vec<u32> {
     groups.members
 }
 
-/// Up to about `most` edges of a row, spread over all of it; other ones each `turn`.
+/// Returns up to about `most` edges of a row, evenly spread; another sample for each `turn`.
 #[inline]
 fn sample(row: &[u32], most: usize, turn: usize) -> impl Iterator<Item = u32> {
     let step = row.len().div_ceil(most).max(1);
     row.iter().skip(turn % step).step_by(step).copied()
 }
 
-/// Nodes in groups, one after the other.
+/// Groups of nodes.
 struct Groups {
     members: Vec<u32>,
     /// First member of each group, and the end.
@@ -55,7 +55,7 @@ struct Groups {
 }
 
 impl Groups {
-    /// Every node alone.
+    /// Creates one group per node.
     fn single(nodes: usize) -> Groups {
         Groups { members: (0..nodes as u32).collect(), starts: (0..=nodes as u32).collect() }
     }
@@ -72,7 +72,7 @@ impl Groups {
         self.starts.windows(2).map(|w| w[1] - w[0]).collect()
     }
 
-    /// Edges between groups, as often as they were met among about `most` edges into each.
+    /// Returns the edges between groups, with repeats, among about `most` sampled edges into each group.
     fn contract(&self, graph: CsrView, most: usize) -> Csr {
         let mut home = vec![0; graph.nodes()];
         for group in 0..self.count() {
@@ -90,7 +90,7 @@ impl Groups {
         Csr { indptr, indices: Ids::Owned(rows.concat()) }
     }
 
-    /// Joins groups with the same label, in the order of their labels.
+    /// Merges groups with the same label, in the order of labels.
     fn merge(&self, labels: &[u32]) -> Groups {
         let mut order: Vec<u32> = (0..self.count() as u32).collect();
         order.par_sort_by_key(|&group| labels[group as usize]);
@@ -103,16 +103,16 @@ impl Groups {
     }
 }
 
-/// Vertices, single nodes or groups, on their way into clusters.
+/// Label propagation over vertices, which are single nodes or groups.
 struct Propagation<'a> {
     graph: CsrView<'a>,
-    /// Nodes that each vertex stands for.
+    /// Number of nodes in each vertex.
     weight: Vec<u32>,
-    /// Most nodes of a cluster.
+    /// Maximum number of nodes in a cluster.
     room: usize,
-    /// Edges that say where a vertex belongs.
+    /// Sampled edges per vertex.
     sample: usize,
-    /// The cluster of each vertex, by the number of the one that began it.
+    /// The cluster of each vertex, named by its first vertex.
     label: Vec<u32>,
     /// Nodes in each cluster.
     size: Vec<u32>,
@@ -124,7 +124,7 @@ impl<'a> Propagation<'a> {
         Propagation { graph, size: weight.clone(), weight, room, sample, label }
     }
 
-    /// The cluster of each vertex in the end.
+    /// Runs all rounds; returns the cluster of each vertex.
     fn run(mut self, key: Key) -> Vec<u32> {
         for round in 0..ROUNDS {
             let moved: usize = (0..STRIDES).map(|first| self.pass(first, round, key)).sum();
@@ -135,7 +135,7 @@ impl<'a> Propagation<'a> {
         self.label
     }
 
-    /// Lets every [`STRIDES`]th vertex from `first` on move; how many did.
+    /// Moves every [`STRIDES`]th vertex from `first` on; returns how many changed their cluster.
     fn pass(&mut self, first: usize, round: usize, key: Key) -> usize {
         let key = key.with(round as u64);
         let chosen: Vec<u32> = (first..self.label.len())
@@ -147,11 +147,11 @@ impl<'a> Propagation<'a> {
         vertices.zip(chosen).filter(|&(v, label)| self.shift(v, label)).count()
     }
 
-    /// The cluster most neighbours of `v` are in, among those with room; of equals its own, else a random one.
+    /// Returns the cluster of most neighbours of `v` that is not full; among equals its own, else a random one.
     fn choose(&self, v: usize, round: usize, votes: &mut Votes, key: Key) -> u32 {
         let own = self.label[v];
         votes.clear();
-        // A vertex has no say in where it belongs.
+        // Self-loops do not count.
         let others = sample(self.graph.row(v), self.sample, round).filter(|&u| u as usize != v);
         votes.add_all(others.map(|u| self.label[u as usize]));
         let (mut best, mut most) = (own, votes.of(own));
@@ -172,7 +172,7 @@ impl<'a> Propagation<'a> {
         self.size[label as usize] as usize + self.weight[v] as usize <= self.room
     }
 
-    /// Moves `v` into the cluster `label` unless it is full by now; whether it moved.
+    /// Moves `v` into the cluster `label` unless that is full by now; returns whether it moved.
     fn shift(&mut self, v: usize, label: u32) -> bool {
         let own = self.label[v];
         if label == own || !self.has_room(label, v) {
@@ -185,12 +185,12 @@ impl<'a> Propagation<'a> {
     }
 }
 
-/// How often each label was seen: a table that is emptied at the cost of what is in it.
+/// Counts of labels: a hash table that is cleared in time proportional to its entries.
 struct Votes {
-    /// Label and count; a count of 0 is an empty place. As many as a power of two.
+    /// Label and count; a count of 0 marks a free place. The length is a power of two.
     places: Vec<(u32, u32)>,
     used: Vec<u32>,
-    /// Labels about to be counted.
+    /// Labels to be counted.
     seen: Vec<u32>,
 }
 
@@ -205,11 +205,11 @@ impl Votes {
         self.used.drain(..).for_each(|at| self.places[at as usize].1 = 0);
     }
 
-    /// Where `label` is, or would be.
+    /// Returns the place of `label`, or the free place for it.
     #[inline]
     fn place(&self, label: u32) -> usize {
         let mask = self.places.len() - 1;
-        // The upper bits of a product by an odd number close to 2^32 / golden ratio: neighbouring labels spread out.
+        // Fibonacci hashing: neighbouring labels get distant places.
         let mut at = (label.wrapping_mul(0x9E37_79B1) >> 8) as usize & mask;
         while self.places[at].1 != 0 && self.places[at].0 != label {
             at = (at + 1) & mask;
@@ -217,7 +217,7 @@ impl Votes {
         at
     }
 
-    /// Counts `labels`. All are fetched first: reads that miss the cache do not wait for each other then.
+    /// Counts `labels`. Reads all of them first, so that cache misses overlap.
     fn add_all(&mut self, labels: impl Iterator<Item = u32>) {
         let mut seen = std::mem::take(&mut self.seen);
         seen.clear();
@@ -263,7 +263,7 @@ impl Votes {
 mod tests {
     use super::*;
     use crate::generate::{self, presets};
-    use crate::order::{is_permutation, pays};
+    use crate::order::{improves_locality, is_permutation};
     use crate::progress::Silent;
 
     /// Communities of a few hundred nodes, numbered at random.
@@ -282,15 +282,15 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_come_near_and_it_pays() {
+    fn neighbours_get_near_rows() {
         let csr = communities();
         let (graph, given) = (csr.view(), (0..20_000).collect::<Vec<u32>>());
         let order = cluster(graph);
         assert!(is_permutation(&order));
         let (before, after) = (near(graph, &given, 1024), near(graph, &order, 1024));
         assert!(before < 0.2 && after > 0.6, "{before} before, {after} after");
-        assert!(pays(graph, &order));
-        assert!(!pays(graph, &given), "the order it has does not gain");
+        assert!(improves_locality(graph, &order));
+        assert!(!improves_locality(graph, &given), "the given order improves nothing");
     }
 
     #[test]
@@ -320,8 +320,8 @@ mod tests {
     }
 
     #[test]
-    fn clusters_do_not_outgrow_their_room() {
-        // A star: everybody would join the centre.
+    fn clusters_keep_their_maximum_size() {
+        // A star: every leaf would join the centre.
         let leaves = 5000u32;
         let mut indptr: Vec<u64> = vec![0, leaves as u64];
         indptr.extend((1..=leaves as u64).map(|k| leaves as u64 + k));

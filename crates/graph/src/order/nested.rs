@@ -1,7 +1,7 @@
-//! An order in which the rows that each layer must compute are a prefix.
+//! An order in which each layer computes a prefix of the rows.
 //!
-//! The loss is taken on some rows. The last layer need compute only those, the one before it those and their
-//! in-neighbours, and so on: nested sets, which [`Block::prefix`](crate::block::Block::prefix) turns into blocks.
+//! The loss reads some rows. The last layer computes only those, the layer before it those and their in-neighbours, and so
+//! on: nested sets, which [`Block::prefix`](crate::block::Block::prefix) turns into blocks.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
@@ -9,47 +9,47 @@ use rayon::prelude::*;
 
 use crate::csr::CsrView;
 
-/// Sets that differ by less than this share of the nodes are made one: the work saved is not worth a row order torn
-/// apart.
+/// Sets that differ by less than this fraction of the nodes are merged: the work saved would not make up for the loss of
+/// locality.
 const MERGE: f64 = 0.03;
-/// Stands for a vertex that no layer reads.
+/// Marks a vertex that no layer reads.
 pub(crate) const UNUSED: u8 = u8::MAX;
 
-/// An order whose prefixes are what each layer needs.
+/// An order whose prefixes are the rows of each layer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nested {
-    /// `order[row]` is the vertex at `row`. Rows nobody needs come last.
+    /// `order[row]` is the vertex at `row`. Rows that no layer needs come last.
     pub order: Vec<u32>,
-    /// How many rows each layer must compute, the first layer first; never rising. The first `sizes[i]` rows have all
-    /// their in-neighbours among the first `sizes[i - 1]` rows.
+    /// Number of rows that each layer computes, from the first layer on; never increasing. The in-neighbours of the first
+    /// `sizes[i]` rows are among the first `sizes[i - 1]` rows.
     pub sizes: Vec<usize>,
-    /// How many rows the first layer reads.
+    /// Number of rows that the first layer reads.
     pub inputs: usize,
 }
 
-/// The order for `layers` graph layers on `graph` if the last must give the rows of the vertices `needed`. Vertices that
-/// are needed equally far down stay as they are in `base` (`None`: by number).
+/// Returns the order for `layers` graph layers on `graph` of which the last computes the vertices `needed`. Vertices of the
+/// same set keep their order in `base` (`None`: by number).
 pub fn nested(graph: CsrView, base: Option<&[u32]>, needed: &[u32], layers: usize) -> Nested {
     let nodes = graph.nodes();
-    // Sets further out than a byte counts are taken to be all.
+    // Larger distances than a byte holds count as the set of all vertices.
     let most = layers.min(UNUSED as usize - 2);
     let distance = distances(graph, needed, most + 1);
     let sets = Sets::new(&distance, most);
     let class: Vec<u8> = distance.par_iter().map(|&d| sets.class(d)).collect();
     let mut order: Vec<u32> = base.map_or_else(|| (0..nodes as u32).collect(), <[u32]>::to_vec);
     order.par_sort_by_key(|&v| class[v as usize]);
-    // The last layer's set is what is needed; each one before it is a step further out.
+    // The set of each layer is one step larger than that of the layer after it.
     let within = |steps: usize| sets.sizes.get(steps).copied().unwrap_or(nodes);
     Nested { order, sizes: (0..layers).rev().map(within).collect(), inputs: within(layers) }
 }
 
-/// Steps against the edges from `needed` to each vertex; [`UNUSED`] beyond `most`.
+/// Returns the distance of each vertex from `needed`, against the direction of edges; [`UNUSED`] beyond `most`.
 pub(crate) fn distances(graph: CsrView, needed: &[u32], most: usize) -> Vec<u8> {
     let distance: Vec<AtomicU8> = (0..graph.nodes()).map(|_| AtomicU8::new(UNUSED)).collect();
     needed.iter().for_each(|&v| distance[v as usize].store(0, Relaxed));
     for step in 0..most as u8 {
         let found = AtomicBool::new(false);
-        // Threads may reach a vertex together, but all of them write the same.
+        // Several threads may reach a vertex at once; all write the same value.
         let reach = |u: &u32| {
             let place = &distance[*u as usize];
             if place.load(Relaxed) == UNUSED {
@@ -68,9 +68,9 @@ pub(crate) fn distances(graph: CsrView, needed: &[u32], most: usize) -> Vec<u8> 
 
 /// Nested sets of vertices, by their distance.
 struct Sets {
-    /// Vertices within 0, 1, 2 … steps, once sets are merged.
+    /// Vertices within 0, 1, 2 … steps, after merging.
     sizes: Vec<usize>,
-    /// The same sets before, and one more.
+    /// The same before merging, and one step more.
     reached: Vec<usize>,
     /// All vertices.
     nodes: usize,
@@ -89,7 +89,7 @@ impl Sets {
             })
             .collect();
         let mut sizes = reached[..=layers].to_vec();
-        // A set may become the one around it only if that holds its own neighbours; the set of all does.
+        // A set may be merged into the next larger one only if that one contains its own neighbours, as the set of all does.
         let (mut around, mut closed) = (nodes, true);
         for (steps, size) in sizes.iter_mut().enumerate().rev() {
             if closed && ((around - *size) as f64) < MERGE * nodes as f64 {
@@ -102,7 +102,7 @@ impl Sets {
         Sets { sizes, reached, nodes }
     }
 
-    /// The innermost merged set that a vertex at `distance` is in.
+    /// Returns the innermost merged set that a vertex at `distance` is in.
     fn class(&self, distance: u8) -> u8 {
         let sum = self.reached.get(distance as usize).copied().unwrap_or(self.nodes);
         self.sizes.iter().position(|&size| sum <= size).map_or(UNUSED, |class| class as u8)
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn each_layer_needs_a_step_more() {
+    fn each_layer_reads_one_step_further() {
         let (indptr, indices) = path();
         let graph = CsrView { indptr: &indptr, indices: &indices };
         let found = nested(graph, None, &[50, 10], 2);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_base_order_survives_inside_each_set() {
+    fn each_set_keeps_the_base_order() {
         let (indptr, indices) = path();
         let graph = CsrView { indptr: &indptr, indices: &indices };
         let base: Vec<u32> = (0..100).rev().collect();
@@ -145,17 +145,17 @@ mod tests {
     }
 
     #[test]
-    fn sets_that_are_nearly_everything_become_it() {
+    fn sets_of_nearly_all_vertices_become_all() {
         let (indptr, indices) = path();
         let graph = CsrView { indptr: &indptr, indices: &indices };
         let needed: Vec<u32> = (1..99).rev().collect();
         let found = nested(graph, None, &needed, 2);
         assert_eq!((&found.sizes[..], found.inputs), (&[100, 100][..], 100));
-        assert!(found.order.is_sorted(), "nothing moves");
+        assert!(found.order.is_sorted(), "no vertex moves");
     }
 
     #[test]
-    fn nothing_needed_and_no_layers_are_allowed() {
+    fn no_needed_vertices_and_no_layers_are_allowed() {
         let (indptr, indices) = path();
         let graph = CsrView { indptr: &indptr, indices: &indices };
         let found = nested(graph, None, &[], 2);

@@ -1,7 +1,7 @@
-//! Assignments kept beside the dataset they were made for.
+//! Assignments stored beside their dataset.
 //!
-//! `partition-metis-volume-4.npy` holds one, `partition-metis-volume-4.json` what it was made for. Neither is part of the
-//! data: they may be deleted, and what cannot be right, or was made for other data or settings, is made anew.
+//! `partition-metis-volume-4.npy` holds an assignment, `partition-metis-volume-4.json` the data and settings it was
+//! computed for. Neither is part of the data: they may be deleted, and are recomputed if they are invalid or do not match.
 
 use std::fs;
 use std::io;
@@ -15,30 +15,29 @@ use crate::error::Result;
 use crate::io::npy::{self, Array, FileRecord, Writer};
 use crate::progress::Progress;
 
-/// Changes when the same spec gives another assignment.
+/// Changes when the same spec yields another assignment.
 const VERSION: u32 = 1;
 
-/// What a kept assignment was made for.
+/// What a stored assignment was computed for.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Note {
     version: u32,
-    /// Of the dataset.
+    /// Fingerprint of the dataset.
     fingerprint: String,
     parts: u32,
     #[serde(flatten)]
     origin: Origin,
-    /// Of the array beside it.
+    /// Record of the array.
     file: FileRecord,
 }
 
-/// The assignment of `dataset`'s vertices that `spec` makes: the one kept beside the data if there is one, else a new
-/// one, which is kept if that is possible.
+/// Returns the assignment of `dataset` under `spec`: the stored one, or a new one, which is then stored if possible.
 pub fn assignment_for(
     dataset: &Dataset,
     spec: &PartitionSpec,
     progress: &dyn Progress,
 ) -> Result<Assignment> {
-    // Made faster than read.
+    // Computing it is faster than reading it.
     if spec.method == Method::Random {
         return spec.assign(dataset, progress);
     }
@@ -50,10 +49,10 @@ pub fn assignment_for(
     Ok(made)
 }
 
-/// Writes what `spec` made of `dataset` beside it, if that is worth it and possible. A dataset in memory keeps nothing.
+/// Writes an assignment beside `dataset` if possible. Random assignments and those of datasets in memory are not stored.
 pub fn store(dataset: &Dataset, spec: &PartitionSpec, assignment: &Assignment) {
     if let (Some(folder), true) = (dataset.path(), spec.method != Method::Random) {
-        // Without it the next run takes longer: no reason to fail.
+        // A failure only makes the next run slower.
         let _ = save(folder, dataset, spec, assignment);
     }
 }
@@ -68,14 +67,14 @@ fn note(dataset: &Dataset, spec: &PartitionSpec, file: FileRecord) -> Note {
     }
 }
 
-/// The common part of both names.
+/// Returns the common stem of both file names.
 fn stem(spec: &PartitionSpec) -> String {
     let Origin { method, objective, .. } = Origin::from(spec);
     let objective = objective.map_or(String::new(), |objective| format!("-{objective}"));
     format!("partition-{method}{objective}-{}", spec.parts)
 }
 
-/// The assignment kept beside `dataset` for just this spec, if there is one.
+/// Returns the assignment stored beside `dataset` for exactly this spec, if there is one.
 pub fn load(dataset: &Dataset, spec: &PartitionSpec) -> Option<Assignment> {
     let folder = dataset.path()?;
     let path = |kind: &str| folder.join(format!("{}.{kind}", stem(spec)));
@@ -89,8 +88,8 @@ pub fn load(dataset: &Dataset, spec: &PartitionSpec) -> Option<Assignment> {
     Assignment::new(spec.parts, of.to_vec()).ok()
 }
 
-/// Writes `assignment` and its note into the dataset's folder, each whole or not at all. The digest in the note tells a
-/// note that belongs to another array.
+/// Writes `assignment` and its note into the folder of the dataset, each atomically. The digest in the note shows whether
+/// the two belong together.
 fn save(folder: &Path, dataset: &Dataset, spec: &PartitionSpec, assignment: &Assignment) -> io::Result<()> {
     let stem = stem(spec);
     let of = assignment.of();
@@ -107,18 +106,18 @@ fn save(folder: &Path, dataset: &Dataset, spec: &PartitionSpec, assignment: &Ass
     Ok(())
 }
 
-/// How the hidden name of a file begins and ends while it is written.
+/// Prefix and suffix of the hidden name of a file while it is written.
 const PARTIAL: (&str, &str) = (".partition.", ".partial");
 
 fn partial() -> tempfile::Builder<'static, 'static> {
     use std::os::unix::fs::PermissionsExt;
     let mut builder = tempfile::Builder::new();
-    // The usual rights of a new file; a temporary one would be the owner's alone.
+    // The usual permissions of a new file; those of a temporary one are the owner's alone.
     builder.prefix(PARTIAL.0).suffix(PARTIAL.1).permissions(fs::Permissions::from_mode(0o666));
     builder
 }
 
-/// Whether a file of this name in a dataset's folder is kept, or was left half written, by this module.
+/// Returns whether a file of this name in the folder of a dataset was written by this module, completely or not.
 pub(crate) fn is_ours(name: &str) -> bool {
     let kept = name.starts_with("partition-") && (name.ends_with(".npy") || name.ends_with(".json"));
     kept || name.starts_with(PARTIAL.0) && name.ends_with(PARTIAL.1)
@@ -142,23 +141,23 @@ mod tests {
     }
 
     #[test]
-    fn an_assignment_is_made_once_and_kept() {
+    fn an_assignment_is_computed_once_and_stored() {
         let (_folder, dataset) = communities(600, 6000);
         let made = get(&dataset, &spec(0));
         let folder = dataset.path().unwrap();
         let path = folder.join("partition-metis-cut-3.npy");
         assert_eq!(Array::open(&path).unwrap().as_slice::<u32>().unwrap(), made.of());
-        // What is there is taken: another one under a true note.
+        // A stored assignment with a valid note is used.
         let other = Assignment::new(3, vec![1; 600]).unwrap();
         store(&dataset, &spec(0), &other);
         assert_eq!(get(&dataset, &spec(0)), other);
-        // Dataset and folder are none the worse.
+        // The dataset remains valid.
         assert!(check(folder, &Silent).unwrap().1.is_empty());
         assert!(may_write(folder, true).is_ok());
     }
 
     #[test]
-    fn other_settings_and_other_data_are_not_mixed_up() {
+    fn assignments_for_other_settings_or_data_are_not_used() {
         let (_folder, mut dataset) = communities(600, 6000);
         let wrong = Assignment::new(3, vec![1; 600]).unwrap();
         let right = get(&dataset, &spec(0));
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_made_anew() {
+    fn damaged_files_are_recomputed() {
         let (_folder, dataset) = communities(600, 6000);
         let right = get(&dataset, &spec(0));
         let [array, note] =
@@ -191,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_written_to_is_no_reason_to_fail() {
+    fn a_read_only_folder_is_no_error() {
         let (_folder, mut dataset) = communities(600, 6000);
         let right = get(&dataset, &spec(0));
         dataset.path = dataset.path().map(|path| path.join("gone"));
@@ -199,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn only_its_own_files_are_ours() {
+    fn files_of_this_module_are_recognised() {
         for name in ["partition-stream-4.npy", "partition-metis-cut-2.json", ".partition.x1.partial"] {
             assert!(is_ours(name), "{name}");
         }

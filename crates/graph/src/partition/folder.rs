@@ -1,12 +1,12 @@
-//! All parts of a dataset on disk.
+//! A folder with all shards of a dataset.
 //!
 //! | file | meaning |
 //! |---|---|
-//! | `partition.json` | [`PartitionManifest`]: how it was made, of what, sizes and costs |
+//! | `partition.json` | [`PartitionManifest`]: provenance, dataset, sizes and costs |
 //! | `assignment.npy` | u32 N: the part of each vertex |
 //! | `part-0000/` … | one part each; see [`shard`](super::shard) |
 //!
-//! The folder appears whole or not at all. A part's folder stands alone: a rank needs no other.
+//! The folder is written atomically. A rank needs only the folder of its own part.
 
 use std::ffi::OsString;
 use std::io;
@@ -22,7 +22,7 @@ use crate::dataset::{Manifest, Task};
 use crate::error::Result;
 use crate::io::npy::DType;
 use crate::progress::{Progress, Unit};
-use crate::staging::{Kind, Staging, array, names, text};
+use crate::staging::{FolderKind, Staging, array, names, text};
 
 /// File name of the manifest.
 pub const MANIFEST: &str = "partition.json";
@@ -40,28 +40,28 @@ pub struct PartitionManifest {
     pub version: u32,
     /// Number of parts.
     pub parts: u32,
-    /// How the parts were found.
+    /// Provenance of the assignment.
     #[serde(flatten)]
     pub origin: Origin,
-    /// Digest of which part owns which vertex at which row; every `shard.json` has it.
+    /// Digest of owner and row of every vertex; every `shard.json` holds it too.
     pub layout: String,
-    /// The dataset that was cut.
+    /// Manifest of the partitioned dataset.
     pub dataset: Manifest,
-    /// Labelled training vertices.
+    /// Number of labelled training vertices.
     pub training: u64,
     /// Sizes and costs.
     pub report: PartitionReport,
 }
 
-/// A folder of shards, as something to be replaced.
-static KIND: Kind = Kind { noun: "partition", manifest: MANIFEST, is_manifest, foreign };
+/// A folder of shards.
+static KIND: FolderKind = FolderKind { noun: "partition", manifest: MANIFEST, is_manifest, foreign };
 
 fn is_manifest(path: &Path) -> bool {
     let head = std::fs::read_to_string(path).ok().and_then(|text| serde_json::from_str::<Head>(&text).ok());
     head.is_some_and(|head| head.format == FORMAT)
 }
 
-/// Something in `folder`, or in the folder of a part, that is no part of a partition.
+/// Returns something in `folder`, or in the folder of a part, that does not belong to a partition.
 fn foreign(folder: &Path) -> io::Result<Option<OsString>> {
     for name in names(folder)? {
         let text = name.to_string_lossy();
@@ -79,19 +79,19 @@ fn foreign(folder: &Path) -> io::Result<Option<OsString>> {
     Ok(None)
 }
 
-/// Whether this is the name of a part's folder.
+/// Returns whether this is the name of the folder of a part.
 fn is_part(name: &str) -> bool {
     let number = name.strip_prefix("part-").and_then(|digits| digits.parse().ok());
     number.is_some_and(|part: u32| part < MAX_PARTS && folder_name(part) == name)
 }
 
-/// Whether `target` may become a folder of shards: it is not there, is empty, or is nothing but one and `overwrite` is
-/// set.
+/// Refuses a `target` that exists, unless it is empty, or `overwrite` is set and it is a folder of shards without foreign
+/// files.
 pub fn may_write(target: &Path, overwrite: bool) -> Result<()> {
     KIND.may_write(target, overwrite)
 }
 
-/// Writes all parts to the folder `target`, one after the other: the memory of one part and of `layout` is enough.
+/// Writes all shards to the folder `target`, one after the other: memory holds one shard and `layout`.
 pub fn write(
     target: &Path,
     overwrite: bool,
@@ -126,12 +126,12 @@ pub fn write(
     Ok(partition)
 }
 
-/// Bytes the arrays will take.
+/// Returns the size of the arrays in bytes.
 fn bytes(layout: &Layout, report: &PartitionReport) -> u64 {
     let data = &layout.partition.dataset;
     let feature = if layout.dataset.features().header.dtype == DType::F16 { 2 } else { 4 };
     let label = if data.task == Task::SingleLabel { 8 } else { data.classes };
-    // Assignment and row start; then id, split, degrees and distance, of the halo too, which has its home as well.
+    // Assignment and row start; then id, split, degrees and distance, also of halo rows, which have a home as well.
     let owned = (4 + 8 + 18u64).saturating_add(label).saturating_add(data.features.saturating_mul(feature));
     let edges = data.edges.saturating_mul(4);
     data.nodes.saturating_mul(owned).saturating_add(edges).saturating_add(22 * report.halo)

@@ -1,4 +1,4 @@
-//! What is computed once for all parts: places of vertices, distances, degrees.
+//! Everything that is computed once for all parts: places, distances and degrees of vertices.
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -8,10 +8,10 @@ use crate::dataset::{Dataset, LabelView, Manifest, Subset};
 use crate::error::{Error, Result};
 use crate::order::{UNUSED, distances};
 
-/// A graph that is trained or scored on. Inductive training knows three, each a graph of its own.
+/// The graph that a step or a score sees. Transductive training uses one, inductive training three.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subgraph {
-    /// Every vertex.
+    /// All vertices.
     All = 0,
     /// Training vertices and the edges between them.
     Train = 1,
@@ -20,7 +20,7 @@ pub enum Subgraph {
 }
 
 impl Subgraph {
-    /// Whether vertices of this part of the split (a number of [`Subset`]) belong to it.
+    /// Returns whether vertices of this [`Subset`] of the split, given as a number, belong to the graph.
     pub fn holds(self, split: u8) -> bool {
         match self {
             Subgraph::All => true,
@@ -30,29 +30,28 @@ impl Subgraph {
     }
 }
 
-/// What every rank knows of the whole, the same everywhere.
+/// What every rank knows about the partition; the same on all ranks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PartitionInfo {
-    /// The dataset that was cut.
+    /// Manifest of the partitioned dataset.
     pub dataset: Manifest,
     /// Number of parts.
     pub parts: u32,
-    /// Digest of which part owns which vertex at which row: ranks with equal ones belong together.
+    /// Digest of owner and row of every vertex. Ranks that train together have the same.
     pub layout: String,
-    /// Labelled training vertices.
+    /// Number of labelled training vertices.
     pub training: u64,
-    /// How many vertices are so many edges from the nearest labelled training vertex; see [`Layout::distance`]. 256
-    /// numbers.
+    /// Number of vertices at each distance from the nearest labelled training vertex, 0 to 255; see [`Layout::distance`].
     pub distances: Vec<u64>,
 }
 
-/// Layout about all vertices of a dataset under an assignment: about 25 bytes a vertex.
+/// Places, degrees and distances of all vertices of a dataset under an assignment: about 25 bytes per vertex.
 pub struct Layout<'d> {
-    /// What was cut.
+    /// The partitioned dataset.
     pub dataset: &'d Dataset,
     /// The part of each vertex.
     pub assignment: &'d Assignment,
-    /// What every rank knows.
+    /// What every rank knows about the partition.
     pub partition: PartitionInfo,
     /// The first place of each part, and the end.
     pub(super) starts: Vec<usize>,
@@ -60,22 +59,22 @@ pub struct Layout<'d> {
     pub(super) order: Vec<u32>,
     /// The place of each vertex.
     pub(super) place: Vec<u32>,
-    /// In-degrees without self-loops, by [`Subgraph`]; 0 for a vertex that does not belong to it.
+    /// In-degrees without self-loops in each [`Subgraph`]; 0 for vertices outside it.
     pub(super) degrees: [Vec<u32>; 3],
     /// Distances.
     pub(super) distance: Vec<u8>,
 }
 
 impl<'d> Layout<'d> {
-    /// Computes them.
+    /// Computes the layout of `dataset` under `assignment`.
     pub fn of(dataset: &'d Dataset, assignment: &'d Assignment) -> Result<Self> {
         let nodes = dataset.graph().nodes();
         if assignment.of().len() != nodes {
-            let problem = format!("parts of {} vertices for a graph of {nodes}", assignment.of().len());
-            return Err(Error::input("assignment", problem).help("it was made for another dataset"));
+            let problem = format!("{} vertices for a graph of {nodes}", assignment.of().len());
+            return Err(Error::input("assignment", problem).help("use an assignment of this dataset"));
         }
         dataset.check_edges()?;
-        let (starts, order) = line_up(assignment, dataset.order()?.as_deref());
+        let (starts, order) = sort_by_part(assignment, dataset.order()?.as_deref());
         let mut place = vec![0; nodes];
         order.iter().enumerate().for_each(|(at, &v)| place[v as usize] = at as u32);
         let training = training(dataset);
@@ -90,35 +89,36 @@ impl<'d> Layout<'d> {
             distances: histogram,
         };
         let degrees =
-            [Subgraph::All, Subgraph::Train, Subgraph::TrainVal].map(|stage| degrees(dataset, stage));
+            [Subgraph::All, Subgraph::Train, Subgraph::TrainVal].map(|subgraph| degrees(dataset, subgraph));
         Ok(Layout { dataset, assignment, partition, starts, order, place, degrees, distance })
     }
 
-    /// The vertices that `part` owns, row by row.
+    /// Returns the vertices that `part` owns, in the order of its rows.
     pub fn owned(&self, part: u32) -> &[u32] {
         &self.order[self.starts[part as usize]..self.starts[part as usize + 1]]
     }
 
-    /// The part that owns `vertex`, and its row there.
+    /// Returns the owner of `vertex` and its row there.
     pub fn home(&self, vertex: u32) -> (u32, usize) {
         let part = self.assignment.of()[vertex as usize];
         (part, self.place[vertex as usize] as usize - self.starts[part as usize])
     }
 
-    /// How many edges each vertex is from the nearest labelled training vertex, following what is read: such a vertex is
-    /// at 0, an in-neighbour of one at distance d is at d + 1 or nearer. 255 is 255 or more, or never.
+    /// Returns the distance of each vertex from the nearest labelled training vertex, against the direction of edges: the
+    /// in-neighbours of a vertex at distance d are at most at d + 1. 255 means 255 or more, or unreachable.
     pub fn distance(&self) -> &[u8] {
         &self.distance
     }
 
-    /// In-degrees without self-loops in the graph of `stage`; 0 for a vertex that does not belong to it.
-    pub fn degrees(&self, stage: Subgraph) -> &[u32] {
-        &self.degrees[stage as usize]
+    /// Returns the in-degrees without self-loops in `graph`; 0 for vertices outside it.
+    pub fn degrees(&self, graph: Subgraph) -> &[u32] {
+        &self.degrees[graph as usize]
     }
 }
 
-/// Vertices by part and, inside a part, in this order (`None`: ascending): where each part begins, and the vertices.
-fn line_up(assignment: &Assignment, base: Option<&[u32]>) -> (Vec<usize>, Vec<u32>) {
+/// Sorts vertices by part and then by their position in `base` (`None`: by id); returns the start of each part and the
+/// vertices.
+fn sort_by_part(assignment: &Assignment, base: Option<&[u32]>) -> (Vec<usize>, Vec<u32>) {
     let mut starts = vec![0; assignment.parts() as usize + 1];
     assignment.of().iter().for_each(|&part| starts[part as usize + 1] += 1);
     for part in 1..starts.len() {
@@ -148,7 +148,7 @@ fn layout(starts: &[usize], order: &[u32]) -> String {
     hash.finalize().to_hex()[..32].to_string()
 }
 
-/// Training vertices whose labels count.
+/// Returns the labelled training vertices.
 fn training(dataset: &Dataset) -> Vec<u32> {
     let split = dataset.split();
     let labelled = |v: usize| match dataset.labels() {
@@ -159,11 +159,11 @@ fn training(dataset: &Dataset) -> Vec<u32> {
     all.map(|v| v as u32).collect()
 }
 
-fn degrees(dataset: &Dataset, stage: Subgraph) -> Vec<u32> {
+fn degrees(dataset: &Dataset, subgraph: Subgraph) -> Vec<u32> {
     let (graph, split) = (dataset.graph(), dataset.split());
     let degree = |v: usize| {
-        let counts = |&&u: &&u32| u as usize != v && stage.holds(split[u as usize]);
-        if stage.holds(split[v]) { graph.row(v).iter().filter(counts).count() as u32 } else { 0 }
+        let counts = |&&u: &&u32| u as usize != v && subgraph.holds(split[u as usize]);
+        if subgraph.holds(split[v]) { graph.row(v).iter().filter(counts).count() as u32 } else { 0 }
     };
     (0..graph.nodes()).into_par_iter().with_min_len(256).map(degree).collect()
 }

@@ -1,15 +1,16 @@
-//! Graphs in parts: which rank owns which vertex, and all that a rank needs.
+//! Partitions: which rank owns which vertex, and the shard of each rank.
 //!
-//! - [`assign`]: an [`Assignment`] of vertices to parts: METIS, streaming, random, or somebody else's;
-//! - [`cache`]: assignments kept beside the dataset they were made for;
-//! - [`layout`]: what is computed once for all parts;
-//! - [`shard`]: one part: owned rows, halo rows, edges; cut from a dataset in memory, or a folder of its own;
-//! - [`folder`]: all parts of a dataset on disk;
-//! - [`report`]: what a partition costs.
+//! - [`assign`]: an [`Assignment`] of vertices to parts: by METIS, streaming, random, or imported;
+//! - [`cache`]: assignments stored beside their dataset;
+//! - [`layout`]: everything that is computed once for all parts;
+//! - [`shard`]: one part with owned rows, halo rows and edges; cut from a dataset, or opened from its own folder;
+//! - [`folder`]: all shards of a dataset on disk;
+//! - [`report`]: edge cut, halo rows and balance of a partition.
 //!
-//! **Numbering.** Vertices are lined up by owner and, inside an owner, in the dataset's locality order: the *place* of a
-//! vertex. A part owns a run of places. Its local rows are that run, then its halo (in-neighbours owned elsewhere) by
-//! place, so by owner and then by row at the owner. Both sides of an exchange thus have the same order without a word.
+//! **Numbering.** Vertices are sorted by owner and then by the dataset's locality order; the position of a vertex in this
+//! order is its *place*. A part owns a run of places. The rows of its shard are that run, then its halo (in-neighbours
+//! owned by other parts) by place, i.e. by owner and then by row at the owner. Sender and receiver of an exchange derive
+//! the same order independently.
 
 pub mod assign;
 pub mod cache;

@@ -1,4 +1,4 @@
-//! What a partition costs: sizes, balance, rows that travel.
+//! Quality of a partition: sizes, balance, edge cut and communication volume.
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -6,54 +6,54 @@ use serde::{Deserialize, Serialize};
 use super::layout::Layout;
 use crate::dataset::Subset;
 
-/// What a partition is like.
+/// Quality of a partition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PartitionReport {
-    /// Each part.
+    /// Counts of each part.
     pub sizes: Vec<PartCounts>,
-    /// Edges whose ends have different owners.
+    /// Edge cut: edges whose ends have different owners.
     pub cut_edges: u64,
-    /// Their share of all edges.
+    /// Fraction of edges that are cut.
     pub cut_share: f64,
-    /// Halo rows of all parts.
+    /// Communication volume: halo rows of all parts.
     pub halo: u64,
-    /// Halo rows over vertices.
+    /// Halo rows per vertex.
     pub alpha: f64,
-    /// The largest part over the mean.
+    /// Imbalance: the largest part relative to the mean.
     pub balance: BalanceRatios,
-    /// Rows that travel each time all of them do, where there are any; by reader, then by owner.
+    /// Halo rows of each pair of parts that has any, by reader and then by owner.
     pub pairs: Vec<PairRows>,
 }
 
-/// How large one part is.
+/// Counts of one part.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartCounts {
     /// Owned vertices.
     pub nodes: u64,
-    /// In-edges of them.
+    /// In-edges of owned vertices.
     pub edges: u64,
-    /// Training vertices among them.
+    /// Owned training vertices.
     pub training: u64,
-    /// Rows it reads of others.
+    /// Halo rows.
     pub halo: u64,
-    /// Rows others read of it, counted once a reader.
+    /// Rows sent to other parts, counted once per reader.
     pub send: u64,
 }
 
-/// Largest over mean; 1 if there is nothing to share.
+/// Largest value relative to the mean; 1 if all are 0.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BalanceRatios {
-    /// Of owned vertices.
+    /// Owned vertices.
     pub nodes: f64,
-    /// Of their in-edges.
+    /// In-edges of owned vertices.
     pub edges: f64,
-    /// Of training vertices.
+    /// Training vertices.
     pub training: f64,
-    /// Of halo rows.
+    /// Halo rows.
     pub halo: f64,
 }
 
-/// What one part reads of another.
+/// Halo rows that one part reads from another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PairRows {
     /// The owner.
@@ -65,7 +65,7 @@ pub struct PairRows {
 }
 
 impl PartitionReport {
-    /// Measures a partition.
+    /// Computes the report of a partition.
     pub fn of(layout: &Layout) -> PartitionReport {
         let parts: Vec<(PartCounts, u64, Vec<PairRows>)> =
             (0..layout.partition.parts).into_par_iter().map(|part| measure(layout, part)).collect();
@@ -96,7 +96,7 @@ impl PartitionReport {
     }
 }
 
-/// One part: its size without what it sends, edges from elsewhere, and what it reads of others.
+/// Returns the counts of one part (without `send`), its cut in-edges, and its halo rows by owner.
 fn measure(layout: &Layout, part: u32) -> (PartCounts, u64, Vec<PairRows>) {
     let (graph, split) = (layout.dataset.graph(), layout.dataset.split());
     let (owner, owned) = (layout.assignment.of(), layout.owned(part));
@@ -131,7 +131,7 @@ mod tests {
     use crate::partition::testing::Toy;
 
     #[test]
-    fn rows_are_counted_once_a_reader() {
+    fn sent_rows_are_counted_once_per_reader() {
         // A triangle 0-1-2, and 3 that reads 2; the parts are {0, 1}, {2, 3} and nothing.
         let toy = Toy::new(4, &[[1, 0], [2, 0], [0, 1], [2, 1], [0, 2], [1, 2], [2, 3]]);
         let (dataset, parts) = (toy.dataset(), Assignment::new(3, vec![0, 0, 1, 1]).unwrap());
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_at_all_is_balanced() {
+    fn an_empty_graph_is_balanced() {
         let (dataset, parts) = (Toy::new(0, &[]).dataset(), Assignment::new(2, vec![]).unwrap());
         let report = PartitionReport::of(&Layout::of(&dataset, &parts).unwrap());
         assert_eq!((report.cut_share, report.alpha, report.balance.nodes), (0.0, 0.0, 1.0));

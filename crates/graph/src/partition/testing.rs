@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::generate::{Spec, make, presets};
 use crate::progress::Silent;
 
-/// Three numbers a vertex that tell which one it is.
+/// Three features per vertex that identify it.
 struct Numbers(usize);
 
 impl FeatureSource for Numbers {
@@ -22,13 +22,13 @@ impl FeatureSource for Numbers {
     }
 }
 
-/// A dataset of few vertices, in a folder of its own.
+/// A small dataset in a temporary folder.
 pub(super) struct Toy {
     folder: tempfile::TempDir,
     nodes: usize,
 }
 
-/// What a [`Toy`] is like, besides its edges.
+/// Properties of a [`Toy`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kind {
     pub directed: bool,
@@ -37,13 +37,13 @@ pub(super) struct Kind {
 }
 
 impl Toy {
-    /// Directed edges `[source, destination]`, self-loops kept.
+    /// Creates a directed graph from edges `[source, destination]`, self-loops included.
     pub fn new(nodes: usize, edges: &[[i64; 2]]) -> Toy {
         let split: Vec<u8> = (0..nodes).map(|v| (v % 4) as u8).collect();
         Toy::like(nodes, edges, &split, Kind { directed: true, multi_label: false, half: false })
     }
 
-    /// Such a dataset with this split. Every fifth vertex has no label.
+    /// Creates a dataset of this kind. Every fifth vertex has no label.
     pub fn like(nodes: usize, edges: &[[i64; 2]], split: &[u8], kind: Kind) -> Toy {
         let folder = tempfile::tempdir().unwrap();
         let source = EdgeInput::Source(Box::new(EdgeList { name: "toy".into(), edges: edges.to_vec() }));
@@ -81,7 +81,7 @@ impl Toy {
     }
 }
 
-/// A graph with communities, numbered at random.
+/// Generates a graph with communities and random node ids.
 pub(super) fn communities(nodes: usize, edges: u64) -> (tempfile::TempDir, Dataset) {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("made");

@@ -1,4 +1,4 @@
-//! `check` finds every kind of damage, by name and position.
+//! `check` reports every kind of damage with its position.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,13 +53,13 @@ fn ring(folder: &Path, multi: bool) -> PathBuf {
     target
 }
 
-/// Makes a ring, damages it, and gives what `check` says, a line a fault, without the digest line.
+/// Creates a ring and damages it; returns the faults that `check` reports, except those of digests.
 fn faults_after(multi: bool, damage: impl Fn(&Path)) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let ring = ring(folder.path(), multi);
     damage(&ring);
     let (_, faults) = check(&ring, &Silent).unwrap();
-    faults.iter().map(|f| f.to_string()).filter(|line| !line.contains("blake3")).collect()
+    faults.iter().map(|f| f.to_string()).filter(|line| !line.contains("BLAKE3")).collect()
 }
 
 fn replace<T: Element>(path: PathBuf, shape: &[usize], elements: &[T]) {
@@ -69,7 +69,7 @@ fn replace<T: Element>(path: PathBuf, shape: &[usize], elements: &[T]) {
     writer.finish().unwrap();
 }
 
-/// The ring's neighbours with some elements changed.
+/// Returns the neighbour ids of the ring with some elements changed.
 fn indices_with(changes: &[(usize, u32)]) -> Vec<u32> {
     let mut ids = vec![1, 5, 0, 2, 1, 3, 2, 4, 3, 5, 0, 4];
     changes.iter().for_each(|&(at, id)| ids[at] = id);
@@ -83,7 +83,7 @@ fn a_whole_dataset_has_no_fault() {
 }
 
 #[test]
-fn every_damage_is_named_and_placed() {
+fn every_damage_is_reported_with_its_position() {
     type Damage = fn(&Path);
     let cases: &[(&str, Damage)] = &[
         ("indices.npy, element 3 (node 1): out-of-range id 77 in a graph of 6 nodes", |d| {
@@ -102,9 +102,10 @@ fn every_damage_is_named_and_placed() {
         ("indices.npy, element 5 (node 2): repeated neighbour 1", |d| {
             replace(d.join("indices.npy"), &[12], &indices_with(&[(5, 1)]))
         }),
-        ("indices.npy, node 2: neighbour 4 does not list 2, although the graph is undirected", |d| {
-            replace(d.join("indices.npy"), &[12], &indices_with(&[(5, 4)]))
-        }),
+        (
+            "indices.npy, node 2: no reverse edge in the row of neighbour 4, although the graph is undirected",
+            |d| replace(d.join("indices.npy"), &[12], &indices_with(&[(5, 4)])),
+        ),
         ("feat.npy, row 2, column 1: NaN where features must be finite (1 more like this)", |d| {
             let mut x = [1f32; 18];
             (x[7], x[9]) = (f32::NAN, f32::INFINITY);
@@ -113,33 +114,33 @@ fn every_damage_is_named_and_placed() {
         ("label.npy, node 1: label 2 outside 2 classes", |d| {
             replace(d.join("label.npy"), &[6], &[0i64, 2, 0, 1, 0, -1])
         }),
-        ("split.npy, node 0: part 9 is none of 0 none, 1 train, 2 validation, 3 test", |d| {
+        ("split.npy, node 0: 9 is none of 0 (none), 1 (train), 2 (validation), 3 (test)", |d| {
             replace(d.join("split.npy"), &[6], &[9u8, 1, 2, 2, 3, 0])
         }),
-        ("split.npy, node 5: part 1 for a node without a label", |d| {
+        ("split.npy, node 5: subset 1 for a node without a label", |d| {
             replace(d.join("split.npy"), &[6], &[1u8, 1, 2, 2, 3, 1])
         }),
-        ("split.npy: wrong length: shape [5] where dataset.json says [6]", |d| {
+        ("split.npy: wrong length: shape [5] instead of [6] as in dataset.json", |d| {
             replace(d.join("split.npy"), &[5], &[1u8; 5])
         }),
         ("label.npy: wrong dtype: <f4 where <i8 is needed", |d| {
             replace(d.join("label.npy"), &[6], &[0f32; 6])
         }),
-        ("feat.npy: truncated: shape [6, 3] needs 72 bytes, 70 are there", |d| {
+        ("feat.npy: truncated: shape [6, 3] needs 72 bytes, there are 70", |d| {
             let file = fs::OpenOptions::new().write(true).open(d.join("feat.npy")).unwrap();
             file.set_len(128 + 70).unwrap();
         }),
-        ("indptr.npy, element 2: 1 after 2: row starts may not fall", |d| {
+        ("indptr.npy, element 2: 1 after 2: row starts may not decrease", |d| {
             replace(d.join("indptr.npy"), &[7], &[0u64, 2, 1, 6, 8, 10, 12])
         }),
-        ("indptr.npy, element 6: 11 where the last row ends at 12", |d| {
+        ("indptr.npy, element 6: 11 where the last row must end at 12", |d| {
             replace(d.join("indptr.npy"), &[7], &[0u64, 2, 4, 6, 8, 10, 11])
         }),
         ("feat.npy: cannot open: No such file or directory (os error 2)", |d| {
             fs::remove_file(d.join("feat.npy")).unwrap()
         }),
         ("ids.txt: 1 lines for 6 nodes", |d| fs::write(d.join("ids.txt"), "n0\n").unwrap()),
-        ("dataset.json: the fingerprint does not belong to the counts and digests beside it", |d| {
+        ("dataset.json: the fingerprint does not match the counts and digests in the file", |d| {
             let text = fs::read_to_string(d.join("dataset.json")).unwrap();
             let text = text.replace("\"fingerprint\": \"", "\"fingerprint\": \"0");
             fs::write(d.join("dataset.json"), text).unwrap();
@@ -159,17 +160,20 @@ fn multi_label_flags_are_checked() {
 }
 
 #[test]
-fn a_silent_change_shows_in_the_digest() {
+fn a_changed_value_is_detected_by_the_digest() {
     let folder = tempfile::tempdir().unwrap();
     let ring = ring(folder.path(), false);
     replace(ring.join("feat.npy"), &[6, 3], &[2f32; 18]);
     let (_, faults) = check(&ring, &Silent).unwrap();
     assert_eq!(faults.len(), 1);
-    assert_eq!(faults[0].to_string(), "feat.npy: contents differ from those dataset.json records (blake3)");
+    assert_eq!(
+        faults[0].to_string(),
+        "feat.npy: the contents do not match the BLAKE3 digest in dataset.json"
+    );
 }
 
 #[test]
-fn open_refuses_what_cannot_be_used() {
+fn open_refuses_wrong_row_starts() {
     let folder = tempfile::tempdir().unwrap();
     let ring = ring(folder.path(), false);
     replace(ring.join("indptr.npy"), &[7], &[0u64, 2, 1, 6, 8, 10, 12]);
@@ -178,7 +182,7 @@ fn open_refuses_what_cannot_be_used() {
 }
 
 #[test]
-fn a_folder_that_is_no_dataset_says_so() {
+fn a_folder_without_a_manifest_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let error = check(folder.path(), &Silent).unwrap_err().to_string();
     assert!(error.contains("no dataset.json"), "{error}");

@@ -1,4 +1,4 @@
-//! `order.npy`: made when it is needed, kept, and never a reason to fail.
+//! `order.npy`: computed when needed, stored, and never a cause of failure.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use halograph_graph::io::npy::{Array, Element, Writer};
 use halograph_graph::order::is_permutation;
 use halograph_graph::{Dataset, Silent};
 
-/// A dataset large enough for an order to pay: communities, numbered at random.
+/// Generates a dataset large enough for an order: communities with random node ids.
 fn communities(folder: &Path) -> PathBuf {
     let target = folder.join("d");
     make(&spec(), "d", &target, false, &Silent).unwrap();
@@ -37,23 +37,23 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn an_order_is_made_once_and_kept() {
+fn an_order_is_computed_once_and_stored() {
     let folder = tempfile::tempdir().unwrap();
     let d = communities(folder.path());
-    let made = order(&d).expect("it pays");
+    let made = order(&d).expect("an order that improves locality");
     assert!(made.len() == 20_000 && is_permutation(&made));
     assert_eq!(Array::open(&d.join(ORDER)).unwrap().as_slice::<u32>().unwrap(), made);
-    // What is there is taken, whatever it is like …
+    // A stored order is used, whatever it is …
     let reversed: Vec<u32> = (0..20_000).rev().collect();
     replace(&d.join(ORDER), &[20_000], &reversed);
     assert_eq!(order(&d), Some(reversed));
-    // … and so is the word that none pays.
+    // … and so is an empty one: no order.
     replace::<u32>(&d.join(ORDER), &[0], &[]);
     assert_eq!(order(&d), None);
 }
 
 #[test]
-fn an_order_that_cannot_be_right_is_made_anew() {
+fn an_invalid_order_is_recomputed() {
     let folder = tempfile::tempdir().unwrap();
     let d = communities(folder.path());
     let path = d.join(ORDER);
@@ -77,17 +77,17 @@ fn an_order_that_cannot_be_right_is_made_anew() {
 }
 
 #[test]
-fn an_order_that_cannot_be_kept_is_used_all_the_same() {
+fn an_order_that_cannot_be_stored_is_used() {
     let folder = tempfile::tempdir().unwrap();
     let d = communities(folder.path());
-    // A folder in its place cannot be replaced by a file.
+    // A folder of that name cannot be replaced by a file.
     fs::create_dir_all(d.join(ORDER).join("in the way")).unwrap();
     assert!(order(&d).is_some());
     assert!(names(&d).iter().all(|name| !name.contains("partial")), "{:?}", names(&d));
 }
 
 #[test]
-fn small_graphs_and_graphs_without_structure_need_none() {
+fn small_and_unstructured_graphs_have_no_order() {
     let folder = tempfile::tempdir().unwrap();
     let demo = folder.path().join("demo");
     make(&presets::find("demo").unwrap().spec, "demo", &demo, false, &Silent).unwrap();
@@ -96,11 +96,11 @@ fn small_graphs_and_graphs_without_structure_need_none() {
     let spec = Spec { nodes: 40_000, edges: 2_000_000, classes: 2, mixing: 1.0, ..spec() };
     make(&spec, "random", &random, false, &Silent).unwrap();
     assert!(order(&random).is_none());
-    assert_eq!(Array::open(&random.join(ORDER)).unwrap().len(), 0, "remembered");
+    assert_eq!(Array::open(&random.join(ORDER)).unwrap().len(), 0, "stored as empty");
 }
 
 #[test]
-fn an_order_is_no_part_of_the_data() {
+fn an_order_is_not_part_of_the_data() {
     let folder = tempfile::tempdir().unwrap();
     let d = communities(folder.path());
     order(&d);
@@ -108,7 +108,7 @@ fn an_order_is_no_part_of_the_data() {
     let (manifest, faults) = check(&d, &Silent).unwrap();
     assert!(faults.is_empty() && !manifest.files.contains_key(ORDER));
     make(&Spec { seed: 1, ..spec() }, "d", &d, true, &Silent).unwrap();
-    assert!(names(&d).iter().all(|name| !name.contains("order")), "a new graph starts without");
+    assert!(names(&d).iter().all(|name| !name.contains("order")), "a new graph has none");
 }
 
 #[test]
@@ -119,5 +119,8 @@ fn an_id_out_of_range_is_named() {
     ids[5] = 20_000;
     replace(&d.join("indices.npy"), &[ids.len()], &ids);
     let error = Dataset::open(&d).unwrap().order().unwrap_err().to_string();
-    assert!(error.contains("indices.npy, element 5: 20000 is not one of 20000 nodes"), "{error}");
+    assert!(
+        error.contains("indices.npy, element 5: out-of-range id 20000 in a graph of 20000 nodes"),
+        "{error}"
+    );
 }

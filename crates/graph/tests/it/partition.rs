@@ -1,6 +1,6 @@
-//! Real graphs in parts.
+//! Partitions of real graphs.
 //!
-//! Set `HALOGRAPH_TEST_DATA` to the folder that holds them; without it these tests say so and pass.
+//! Set `HALOGRAPH_TEST_DATA` to the folder that holds them; without it these tests are skipped with a message.
 
 use halograph_graph::import::{ImportFormat, ImportOptions, import};
 use halograph_graph::partition::{
@@ -18,9 +18,9 @@ fn imported(name: &str) -> Option<(tempfile::TempDir, Dataset)> {
 }
 
 #[test]
-fn pubmed_has_about_the_halo_that_others_find() {
+fn the_halo_of_pubmed_is_close_to_published_values() {
     let Some((_dir, pubmed)) = imported("pubmed") else { return };
-    // Halo rows that METIS found through DGL, as published with an implementation of PipeGCN.
+    // Halo rows of METIS partitions by DGL, published with an implementation of PipeGCN.
     for (parts, published) in [(2, 2169.0), (4, 3890.0), (8, 7679.0)] {
         for objective in [Objective::Volume, Objective::Cut] {
             let method = Method::Metis(objective);
@@ -35,7 +35,7 @@ fn pubmed_has_about_the_halo_that_others_find() {
 }
 
 #[test]
-fn cora_comes_back_from_its_shards() {
+fn the_shards_of_cora_hold_the_whole_graph() {
     let Some((dir, cora)) = imported("cora") else { return };
     let spec = PartitionSpec {
         parts: 5,
@@ -54,7 +54,7 @@ fn cora_comes_back_from_its_shards() {
         let mut row_features = vec![0.0; 1433];
         for (row, &v) in shard.ids()[..shard.owned()].iter().enumerate() {
             edges.extend(shard.edges().row(row).iter().map(|&column| (v, shard.ids()[column as usize])));
-            shard.read_features(row, &mut row_features).unwrap();
+            shard.features().read_f32(row * 1433, &mut row_features).unwrap();
             let all = cora.features().as_slice::<f32>().unwrap();
             assert_eq!(row_features, all[v as usize * 1433..][..1433]);
         }

@@ -1,6 +1,6 @@
-//! Published graphs, imported whole and compared with what numpy and scipy make of the same files.
+//! Published graphs, imported and compared with values that numpy and scipy compute from the same files.
 //!
-//! Set `HALOGRAPH_TEST_DATA` to the folder that holds them; without it these tests say so and pass.
+//! Set `HALOGRAPH_TEST_DATA` to the folder that holds them; without it these tests are skipped with a message.
 
 use std::path::Path;
 
@@ -10,22 +10,22 @@ use halograph_graph::import::{ImportFormat, ImportOptions, ImportReport, import}
 use halograph_graph::{Dataset, Silent};
 use halograph_testing::real_data;
 
-/// What a wrong row, id or order would change. All sums are exact.
+/// Values that a wrong row, id or order would change. All sums are exact.
 #[derive(Debug, PartialEq)]
 struct Digest {
     nodes: u64,
     edges: u64,
     features: u64,
     classes: u64,
-    /// Nodes in no part, training, validation, test.
+    /// Nodes in no subset, for training, validation and test.
     split: [usize; 4],
     /// Over the edges: (row + 1) × (column + 7).
     edge_sum: u64,
     /// Over the nodes: (node + 1) × class.
     label_sum: i64,
-    /// Over the nodes: (node + 1) × part; `None` where the files hold no split.
+    /// Over the nodes: (node + 1) × subset; `None` if the files hold no split.
     split_sum: Option<u64>,
-    /// How many features are not 0, and over those: (row + 1) × (column + 1).
+    /// Number of features that are not 0, and over those: (row + 1) × (column + 1).
     entries: (u64, u64),
 }
 
@@ -83,7 +83,7 @@ fn cora() {
     };
     assert_eq!(digest(&report, &dataset), expected);
     assert_eq!((report.manifest.name.as_str(), report.edges.read), ("cora", 10_858));
-    // Any one of the files stands for all eight.
+    // Any one of the eight files selects the graph.
     let (by_file, ..) =
         imported(ImportFormat::Planetoid, &source.join("ind.cora.test.index"), &ImportOptions::default());
     assert_eq!(by_file.manifest.fingerprint, report.manifest.fingerprint);
@@ -105,7 +105,7 @@ fn citeseer() {
         entries: (105_165, 317_817_808_020),
     };
     assert_eq!(digest(&report, &dataset), expected);
-    assert!(report.notes[0].starts_with("15 nodes that no file describes"));
+    assert!(report.notes[0].starts_with("15 nodes are in no file"));
     assert_eq!(report.edges.self_loops, 248);
 }
 

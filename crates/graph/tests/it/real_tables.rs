@@ -1,6 +1,6 @@
-//! Importing real graphs kept as tables, with the counts their publishers state.
+//! Import of real graphs from tables, with published counts.
 //!
-//! The data is found through `HALOGRAPH_TEST_DATA`; without it these tests pass by without looking.
+//! Set `HALOGRAPH_TEST_DATA` to the folder that holds them; without it these tests are skipped.
 
 use halograph_graph::dataset::LabelView;
 use halograph_graph::import::{Dialect, ImportFormat, ImportOptions, TableSpec, import};

@@ -108,7 +108,7 @@ impl Args {
         Ok(PartitionSpec { parts: self.parts, method, balance, seed: self.seed })
     }
 
-    /// Bytes that training a GraphSAGE model sends, if every row is needed.
+    /// Returns the bytes that training a GraphSAGE model sends, if every row is needed.
     fn traffic(&self, partition: &PartitionManifest) -> PartitionTraffic {
         let spec =
             Spec { layers: self.layers as usize, hidden: self.hidden as usize, ..Spec::new(Kind::Sage) };
@@ -116,7 +116,7 @@ impl Args {
         PartitionTraffic::of(&partition.report, &spec.messages(inputs, outputs))
     }
 
-    /// The part of each vertex.
+    /// Returns the part of each vertex.
     fn assign(&self, dataset: &Dataset, progress: &dyn Progress) -> Result<Found, Error> {
         if let Some(path) = &self.assignment {
             let nodes = dataset.manifest.nodes as usize;

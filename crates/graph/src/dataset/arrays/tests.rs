@@ -11,7 +11,7 @@ fn path() -> DatasetArrays {
     DatasetArrays::new("path", graph, features, Labels::Single(vec![0, 1, 1, -1]), vec![1, 2, 3, 0])
 }
 
-/// The contents of `dataset` as arrays.
+/// Returns the contents of `dataset` as arrays.
 pub(crate) fn copied(dataset: &Dataset) -> DatasetArrays {
     let (graph, columns) = (dataset.graph(), dataset.features().cols());
     let rows = GraphArrays {
@@ -135,11 +135,11 @@ fn wrong_edges_are_refused() {
     };
     refused(
         with(&[0, 2, 1, 1, 1], &[1]),
-        "dataset \"path\", indptr, element 2: 1 after 2: row starts may not fall",
+        "dataset \"path\", indptr, element 2: 1 after 2: row starts may not decrease",
     );
     refused(
         with(&[0, 1, 1, 1, 1], &[1, 2]),
-        "dataset \"path\", indptr, element 4: 1 where the last row ends at 2",
+        "dataset \"path\", indptr, element 4: 1 where the last row must end at 2",
     );
     refused(
         with(&[0, 1, 1, 1, 1], &[4]),
@@ -153,7 +153,10 @@ fn wrong_edges_are_refused() {
         with(&[0, 2, 2, 2, 2], &[1, 1]),
         "dataset \"path\", indices, element 1 (node 0): repeated neighbour 1",
     );
-    refused(with(&[0, 1, 1, 1, 1], &[1]), "dataset \"path\", indices, node 0: neighbour 1 does not list 0");
+    refused(
+        with(&[0, 1, 1, 1, 1], &[1]),
+        "dataset \"path\", indices, node 0: no reverse edge in the row of neighbour 1",
+    );
 }
 
 #[test]

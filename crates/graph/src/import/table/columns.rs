@@ -1,4 +1,4 @@
-//! Finding columns: by name, by position, or by guessing.
+//! Columns of tables, found by name, by position or by usual names.
 
 use super::{Table, TableSpec};
 use crate::error::{Error, Result};
@@ -8,19 +8,19 @@ const SRC: [&str; 3] = ["src", "source", "from"];
 /// Usual names of the column of destinations.
 const DST: [&str; 3] = ["dst", "target", "to"];
 
-/// Where everything stands in a node table.
+/// The columns of a node table.
 pub(super) struct Columns {
     pub id: usize,
     pub labels: Vec<usize>,
     pub split: Option<usize>,
     /// Empty if features come from elsewhere.
     pub features: Vec<usize>,
-    /// Things worth telling.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
 impl Columns {
-    /// Finds what `spec` names and guesses the rest.
+    /// Finds the columns of `spec`, and the others by their usual names.
     pub(super) fn choose(table: &dyn Table, spec: &TableSpec) -> Result<Columns> {
         let flags = spec.id.iter().chain(&spec.labels).chain(&spec.split).chain(&spec.feature_columns);
         expect_names(table, flags)?;
@@ -56,23 +56,27 @@ impl Columns {
             self.features = features;
             if !others.is_empty() {
                 let names: Vec<String> = others.iter().map(|&k| table.columns()[k].clone()).collect();
-                self.notes.push(format!("{}: not numbers, left out: {}", table.name(), listing(&names)));
+                self.notes.push(format!(
+                    "{}: skipped columns that are not numbers: {}",
+                    table.name(),
+                    listing(&names)
+                ));
             }
         }
         if self.features.is_empty() {
-            let help = "name them with --feature-cols, or an array with --feature-file FILE.npy";
-            return Err(Error::input(table.name(), "no column of features").help(help));
+            let help = "choose columns with --feature-cols, or give an array with --feature-file FILE.npy";
+            return Err(Error::input(table.name(), "no feature column").help(help));
         }
         if wanted.is_empty() {
-            // A guess is told: an index column without a name looks like any other number.
+            // An unnamed index column would be among them, so that the user should know.
             let names: Vec<String> =
                 self.features.iter().map(|&k| format!("{:?}", table.columns()[k])).collect();
-            self.notes.push(format!("{}: taken as features: {}", table.name(), listing(&names)));
+            self.notes.push(format!("{}: feature columns: {}", table.name(), listing(&names)));
         }
         Ok(())
     }
 
-    /// What a column is besides a feature.
+    /// Returns the role of a column that cannot be a feature.
     fn role(&self, column: usize) -> Option<&'static str> {
         match column {
             k if k == self.id => Some("the id"),
@@ -82,26 +86,26 @@ impl Columns {
         }
     }
 
-    /// A label among the features would be learnt from itself, and a column taken twice counts twice.
+    /// Refuses a feature column that has another role or is a feature already.
     fn check_feature(&self, table: &dyn Table, column: usize) -> Result<()> {
         let twice = self.features.contains(&column).then_some("a feature already");
         match self.role(column).or(twice) {
             None => Ok(()),
             Some(role) => {
                 let name = &table.columns()[column];
-                let problem = format!("--feature-cols takes in column {name:?}, which is {role}");
-                Err(Error::input(table.name(), problem).help("leave it out"))
+                let problem = format!("--feature-cols includes column {name:?}, which is {role}");
+                Err(Error::input(table.name(), problem).help("leave that column out"))
             }
         }
     }
 }
 
-/// The columns of sources and destinations in an edge table.
+/// Returns the columns of sources and destinations in an edge table.
 pub(super) fn edge_ends(table: &dyn Table, spec: &TableSpec) -> Result<[usize; 2]> {
     if table.columns().len() < 2 {
         let problem = format!("one column where edges need two: {}", listing(table.columns()));
         return Err(
-            Error::input(table.name(), problem).help("is the delimiter right? choose one with --delimiter")
+            Error::input(table.name(), problem).help("if the delimiter is wrong, choose it with --delimiter")
         );
     }
     expect_names(table, spec.src.iter().chain(&spec.dst))?;
@@ -118,15 +122,15 @@ pub(super) fn edge_ends(table: &dyn Table, spec: &TableSpec) -> Result<[usize; 2
             Err(Error::input(table.name(), problem).help("choose two with --src-col and --dst-col"))
         }
         (Some(src), Some(dst)) => Ok([src, dst]),
-        // Only a table that names neither is read by position: next to a known column, a guess may be that column.
+        // Positions are used only if neither is named: otherwise a position could be the named column.
         (None, None) => Ok([0, 1]),
         (None, Some(_)) => missing("sources", &SRC, "--src-col"),
         (Some(_), None) => missing("destinations", &DST, "--dst-col"),
     }
 }
 
-/// Refuses a first line that should name columns but holds nothing but numbers, unless a flag calls one by its name.
-/// A position is no such name: `0` says nothing about what the first line is.
+/// Refuses a first line of numbers where column names are expected, unless a flag names one of them. A position such as
+/// `0` does not count as a name.
 fn expect_names<'a>(table: &dyn Table, mut flags: impl Iterator<Item = &'a String>) -> Result<()> {
     let columns = table.columns();
     let number = |name: &String| name.parse::<f64>().is_ok();
@@ -135,12 +139,12 @@ fn expect_names<'a>(table: &dyn Table, mut flags: impl Iterator<Item = &'a Strin
     if !table.names_from_first_line() || called || !columns.iter().all(number) {
         return Ok(());
     }
-    let problem = format!("numbers where the first line should name the columns: {}", listing(columns));
+    let problem = format!("numbers where column names are expected: {}", listing(columns));
     Err(Error::input(format!("{}, line 1", table.name()), problem)
-        .help("add --no-header if this is data already; otherwise give the columns names"))
+        .help("add --no-header if the first line is data; otherwise name the columns there"))
 }
 
-/// The column the user named, else the first with one of the usual `names`.
+/// Returns the column the user chose, else the first with one of the usual `names`.
 fn named_or_guessed(table: &dyn Table, wanted: Option<&str>, names: &[&str]) -> Result<Option<usize>> {
     match wanted {
         Some(name) => named(table, name).map(Some),
@@ -152,7 +156,7 @@ fn guess(table: &dyn Table, names: &[&str]) -> Option<usize> {
     names.iter().find_map(|name| table.columns().iter().position(|column| column.eq_ignore_ascii_case(name)))
 }
 
-/// The column called `name`, or at position `name`.
+/// Returns the column called `name`, or at position `name`.
 fn named(table: &dyn Table, name: &str) -> Result<usize> {
     let columns = table.columns();
     let by_name = columns.iter().position(|column| column == name);
@@ -160,7 +164,7 @@ fn named(table: &dyn Table, name: &str) -> Result<usize> {
     by_name.or_else(by_position).ok_or_else(|| missing(table, name))
 }
 
-/// The columns that `name` stands for: one, a range of positions `3-130`, or all with a prefix `x*`.
+/// Returns the columns that `name` selects: one, a range of positions `3-130`, or all with a prefix `x*`.
 fn matching(table: &dyn Table, name: &str) -> Result<Vec<usize>> {
     if let Ok(column) = named(table, name) {
         return Ok(vec![column]);
@@ -186,7 +190,7 @@ fn missing(table: &dyn Table, name: &str) -> Error {
     ))
 }
 
-/// The first names of a list, and how many more there are.
+/// Returns the first names of a list, and how many more there are.
 fn listing(names: &[String]) -> String {
     const SHOWN: usize = 20;
     let mut text = names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");

@@ -3,21 +3,21 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::{Cell, Rows, Table, TableSpec};
+use super::{Cell, RowCursor, Table, TableSpec};
 use crate::error::{Error, Result};
 use crate::import::RawGraph;
 use crate::io::text::Records;
 use crate::progress::Progress;
 
-/// Rows by which a column is judged to hold numbers.
+/// Rows that are read to decide whether a column holds numbers.
 const JUDGED: usize = 1000;
 
 /// How fields are separated and named.
 #[derive(Debug, Clone, Copy)]
 pub struct Dialect {
-    /// The first line names the columns; otherwise they are called `0`, `1`….
+    /// Whether the first line names the columns; otherwise their names are `0`, `1`….
     pub header: bool,
-    /// What stands between fields; by default a tab in `.tsv` files and a comma elsewhere.
+    /// Field separator; by default a tab in `.tsv` files and a comma elsewhere.
     pub delimiter: Option<u8>,
 }
 
@@ -27,7 +27,7 @@ impl Default for Dialect {
     }
 }
 
-/// Reads the tables that `source` stands for.
+/// Reads the tables of `source`.
 pub(in crate::import) fn read(
     source: &Path,
     spec: &TableSpec,
@@ -48,7 +48,7 @@ pub(in crate::import) struct CsvTable {
 }
 
 impl CsvTable {
-    /// Opens `path` and learns its columns from the first line.
+    /// Opens `path` and reads its columns from the first line.
     pub(in crate::import) fn open(path: &Path, dialect: Dialect) -> Result<CsvTable> {
         let delimiter = dialect.delimiter.unwrap_or_else(|| usual_delimiter(path));
         let mut records = Records::open(path, delimiter)?;
@@ -57,7 +57,7 @@ impl CsvTable {
             Some(names) if dialect.header => names.iter().map(String::from).collect(),
             Some(fields) => (0..fields.len()).map(|k| k.to_string()).collect(),
             None if dialect.header => {
-                return Err(Error::input(path.display(), "empty: not even a line of column names"));
+                return Err(Error::input(path.display(), "empty: no line of column names"));
             }
             None => Vec::new(),
         };
@@ -97,8 +97,8 @@ impl Table for CsvTable {
         self.header
     }
 
-    /// Only a column of words is none: one number among the first rows makes the words beside it faults to report.
-    /// Empty fields and `nan` say nothing either way; a column of nothing else is reported too, not passed over.
+    /// A column counts as numeric unless its first rows hold words and no number: words beside numbers are errors to
+    /// report. Empty fields and `nan` are neither; a column of only those is numeric, so that it is reported too.
     fn numeric(&self) -> Result<Vec<bool>> {
         let all: Vec<usize> = (0..self.columns.len()).collect();
         let (mut numbers, mut words) = (vec![false; all.len()], vec![false; all.len()]);
@@ -120,7 +120,7 @@ impl Table for CsvTable {
         None
     }
 
-    fn open(&self, columns: &[usize]) -> Result<Box<dyn Rows>> {
+    fn open(&self, columns: &[usize]) -> Result<Box<dyn RowCursor>> {
         Ok(Box::new(self.rows(columns)?))
     }
 }
@@ -131,7 +131,7 @@ struct CsvRows {
     columns: Vec<usize>,
 }
 
-impl Rows for CsvRows {
+impl RowCursor for CsvRows {
     fn advance(&mut self) -> Result<bool> {
         Ok(self.records.read()?.is_some())
     }

@@ -1,4 +1,4 @@
-//! The users' own node ids and the numbers they become.
+//! The users' own node ids and their node numbers.
 
 use std::collections::HashMap;
 
@@ -7,8 +7,8 @@ use crate::build::MAX_NODES;
 
 /// Ids in the order of their nodes.
 ///
-/// Most files number their nodes 0, 1, 2…, or with other whole numbers: these cost nothing, or a map of integers. Text
-/// is kept as text.
+/// Most files number their nodes 0, 1, 2…, which needs no memory, or with other whole numbers, which needs a map of
+/// integers. Other ids are stored as text.
 pub(super) enum Ids {
     /// 0, 1, 2… so far.
     Sequence(u32),
@@ -32,11 +32,11 @@ impl<'a> Key<'a> {
             Cell::Int(id) => Ok(Key::Int(id)),
             Cell::Real(id) if id.fract() == 0.0 && id.abs() < 1e15 => Ok(Key::Int(id as i64)),
             Cell::Text(text) if text.contains(['\n', '\r']) => {
-                Err(format!("id {cell} holds a line break; ids.txt could not hold it"))
+                Err(format!("id {cell} holds a line break, which ids.txt cannot store"))
             }
             Cell::Text(text) => Ok(canonical_int(text).map_or(Key::Text(text), Key::Int)),
             Cell::Null => Err("no id".into()),
-            other => Err(format!("{other} is no id")),
+            other => Err(format!("{other} is not an id")),
         }
     }
 }
@@ -66,7 +66,7 @@ impl Ids {
         }
     }
 
-    /// Adds the id of the next node, or says what is wrong with it.
+    /// Adds the id of the next node; the error is its problem.
     pub(super) fn push(&mut self, cell: Cell) -> Result<(), String> {
         let node = self.len();
         if node >= MAX_NODES {
@@ -90,12 +90,11 @@ impl Ids {
             }
             (Ids::Ints { .. }, Key::Text(_)) => unreachable!("make_room_for turned integers into texts"),
         };
-        before.map_or(Ok(()), |first| {
-            Err(format!("id {cell} a second time; it is the id of node {first}, counted from 0"))
-        })
+        before
+            .map_or(Ok(()), |first| Err(format!("id {cell} is already that of node {first}, counted from 0")))
     }
 
-    /// Changes to the next more general form if `key` does not fit the present one.
+    /// Changes to the next more general form if the current one cannot hold `key`.
     fn make_room_for(&mut self, key: Key) {
         if let (Ids::Sequence(n), key) = (&*self, key)
             && !matches!(key, Key::Int(id) if id == i64::from(*n))
@@ -111,7 +110,7 @@ impl Ids {
         }
     }
 
-    /// The node with this id, or what is wrong with it.
+    /// Returns the node with this id; the error is the problem of the id.
     pub(super) fn find(&self, cell: Cell) -> Result<u32, String> {
         let found = match (self, Key::of(cell)?) {
             (Ids::Sequence(n), Key::Int(id)) => u32::try_from(id).ok().filter(|id| id < n),
@@ -123,7 +122,7 @@ impl Ids {
         found.ok_or_else(|| format!("id {cell} is not in the node table"))
     }
 
-    /// The ids as text, unless they are 0, 1, 2….
+    /// Returns the ids as text, unless they are 0, 1, 2….
     pub(super) fn names(&self) -> Option<Vec<String>> {
         match self {
             Ids::Sequence(_) => None,
@@ -174,12 +173,12 @@ mod tests {
     fn repeats_are_found_in_every_form() {
         for texts in [&["0", "1", "1"][..], &["5", "9", "5"], &["a", "b", "a"], &["0", "0"], &["3", "a", "3"]]
         {
-            assert!(ids(texts).err().unwrap().contains("a second time"), "{texts:?}");
+            assert!(ids(texts).err().unwrap().contains("is already that of node"), "{texts:?}");
         }
     }
 
     #[test]
-    fn what_ids_txt_cannot_hold_is_refused() {
+    fn ids_that_ids_txt_cannot_store_are_refused() {
         assert!(ids(&["a\nb"]).err().unwrap().contains("line break"));
         assert!(Ids::default().push(Cell::Null).is_err());
         assert!(Ids::default().push(Cell::Real(0.5)).is_err());

@@ -1,4 +1,4 @@
-//! Labels out of table cells.
+//! Labels from table cells.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use crate::dataset::write::Labels;
 /// No label.
 const NONE: u32 = u32::MAX;
 
-/// Takes labels cell by cell: classes from one column, 0/1 flags from several.
+/// Collects labels cell by cell: classes from one column, 0/1 flags from several.
 pub(in crate::import) enum LabelReader {
     /// Classes, numbered in the order they come; names are sorted at the end.
     Single { codes: Vec<u32>, seen: HashMap<String, u32> },
@@ -25,7 +25,7 @@ impl LabelReader {
         }
     }
 
-    /// Takes the next cell, or says what is wrong with it.
+    /// Adds the next cell; the error is its problem.
     pub(in crate::import) fn push(&mut self, cell: Cell) -> Result<(), String> {
         match self {
             LabelReader::Multi { flags, .. } => flags.push(flag(cell)?),
@@ -37,7 +37,7 @@ impl LabelReader {
         Ok(())
     }
 
-    /// The labels, and the names of the classes if they are not numbers.
+    /// Returns the labels, and the names of the classes if they are not numbers.
     pub(in crate::import) fn finish(self) -> (Labels, Vec<String>) {
         let (codes, seen) = match self {
             LabelReader::Multi { classes, flags } => return (Labels::Multi { classes, flags }, Vec::new()),
@@ -57,10 +57,10 @@ impl LabelReader {
     }
 }
 
-/// The name of a class; `None` for an empty cell or NaN.
+/// Returns the name of a class; `None` for an empty cell or NaN.
 fn class(cell: Cell) -> Result<Option<String>, String> {
     let int = |x: i64, name: String| match x {
-        ..-1 => Err(format!("class {x}: classes count from 0, and -1 stands for no label")),
+        ..-1 => Err(format!("class {x}: classes count from 0, and -1 means no label")),
         _ => Ok(Some(name)),
     };
     let real = |x: f64| match x {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stay_numbers() {
+    fn numeric_classes_keep_their_numbers() {
         assert_eq!(
             single(&["10", "2.0", "", "nan", "-1"]).unwrap(),
             (Labels::Single(vec![10, 2, -1, -1, -1]), vec![])
@@ -112,14 +112,14 @@ mod tests {
     }
 
     #[test]
-    fn names_are_sorted() {
+    fn named_classes_are_numbered_in_sorted_order() {
         let (labels, names) = single(&["cat", "", "ant", "cat", "7"]).unwrap();
         assert_eq!(names, ["7", "ant", "cat"]);
         assert_eq!(labels, Labels::Single(vec![2, -1, 1, 2, 0]));
     }
 
     #[test]
-    fn other_numbers_are_refused() {
+    fn fractions_and_other_flags_are_refused() {
         assert!(single(&["1.5"]).unwrap_err().contains("\"1.5\" is a number but not a class"));
         assert!(LabelReader::new(2).push(Cell::Int(2)).is_err());
     }

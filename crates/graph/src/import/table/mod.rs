@@ -1,8 +1,8 @@
 //! `csv` and `parquet`: an edge table and a node table.
 //!
-//! `source` is a folder that holds `edges.*` and `nodes.*`, or the edge table itself, with the node table named beside
-//! it. Columns are found by name or position ([`TableSpec`]). Node ids may be any text; nodes keep the order of their
-//! table. Edges and features are read row by row, whenever they are asked for; only ids, labels and split are held.
+//! `source` is a folder that holds `edges.*` and `nodes.*`, or the edge table, with the node table given separately.
+//! Columns are found by name or position ([`TableSpec`]). Node ids may be any text; nodes keep the order of their table.
+//! Edges and features are streamed row by row; only ids, labels and split are held in memory.
 
 mod columns;
 pub(super) mod csv;
@@ -41,7 +41,7 @@ use crate::error::{Error, IoContext, Result};
 use crate::io::npy::Array;
 use crate::progress::{Progress, Unit};
 
-/// Which files and columns to read; whatever is not said is guessed from column names.
+/// Which files and columns to read. Columns that are not given are found by their usual names.
 ///
 /// A column is named by its header or by its position, counted from 0.
 #[derive(Debug, Clone, Default)]
@@ -68,13 +68,13 @@ pub struct TableSpec {
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(not(feature = "parquet"), allow(dead_code, reason = "text files hold nothing but text"))]
 pub(super) enum Cell<'a> {
-    /// Nothing.
+    /// An empty cell.
     Null,
-    /// A whole number (or a truth value: 0 or 1).
+    /// A whole number, or a boolean as 0 or 1.
     Int(i64),
     /// A number.
     Real(f64),
-    /// Text, which may spell a number.
+    /// Text, which may be a number in decimal.
     Text(&'a str),
     /// Several numbers.
     List(&'a [f32]),
@@ -92,29 +92,29 @@ impl std::fmt::Display for Cell<'_> {
     }
 }
 
-/// A file of named columns that can be read any number of times.
+/// A file of named columns that can be read several times.
 pub(super) trait Table {
-    /// The file, for messages.
+    /// Returns the name of the file, for messages.
     fn name(&self) -> &str;
-    /// Column names.
+    /// Returns the column names.
     fn columns(&self) -> &[String];
-    /// Whether the names are the first line of the file, where there may be data instead.
+    /// Returns whether the names are from the first line of the file, which may be data by mistake.
     fn names_from_first_line(&self) -> bool;
-    /// Which columns look as if they held numbers.
+    /// Returns which columns seem to hold numbers.
     fn numeric(&self) -> Result<Vec<bool>>;
-    /// Rows, if that is known without reading them.
+    /// Returns the number of rows, if known without reading them.
     fn len(&self) -> Option<u64>;
-    /// Starts a pass over the rows that sees only `columns`.
-    fn open(&self, columns: &[usize]) -> Result<Box<dyn Rows>>;
+    /// Starts reading the rows, with only these `columns`.
+    fn open(&self, columns: &[usize]) -> Result<Box<dyn RowCursor>>;
 }
 
-/// A pass over the rows of a table.
-pub(super) trait Rows {
-    /// Moves on to the next row; false at the end.
+/// A cursor over the rows of a table.
+pub(super) trait RowCursor {
+    /// Moves to the next row; returns false at the end.
     fn advance(&mut self) -> Result<bool>;
-    /// Column number `k` of those asked for, in the current row.
+    /// Returns the `k`th of the chosen columns in the current row.
     fn cell(&self, k: usize) -> Cell<'_>;
-    /// Where the current row stands: file, and line or row.
+    /// Returns the position of the current row, for messages: file, and line or row.
     fn place(&self) -> String;
 }
 
@@ -126,7 +126,7 @@ fn find(folder: &Path, stem: &str, extensions: &[&str]) -> Result<PathBuf> {
     })
 }
 
-/// The edge table and the node table that `source` stands for.
+/// Returns the paths of the edge table and the node table of `source`.
 fn locate(source: &Path, spec: &TableSpec, extensions: &[&str]) -> Result<[PathBuf; 2]> {
     let folder = std::fs::metadata(source).at(source, "open")?.is_dir();
     let edges = if folder { find(source, "edges", extensions)? } else { source.to_path_buf() };
@@ -134,14 +134,14 @@ fn locate(source: &Path, spec: &TableSpec, extensions: &[&str]) -> Result<[PathB
         Some(nodes) => nodes.clone(),
         None if folder => find(source, "nodes", extensions)?,
         None => {
-            return Err(Error::input(source.display(), "an edge table alone")
-                .help("name the node table with --nodes FILE, or give the folder that holds both"));
+            return Err(Error::input(source.display(), "an edge table without a node table")
+                .help("give the node table with --nodes FILE, or give the folder that holds both tables"));
         }
     };
     Ok([edges, nodes])
 }
 
-/// Reads the tables that `source` stands for; `open` opens one of them.
+/// Reads the tables of `source`; `open` opens a table.
 pub(super) fn read(
     source: &Path,
     spec: &TableSpec,
@@ -158,7 +158,7 @@ pub(super) fn read(
     }
     let ends = columns::edge_ends(&*edges, spec)?;
     let columns = Columns::choose(&*nodes, spec)?;
-    let NodeFacts { ids, labels, split } = read_nodes(&*nodes, &columns, progress)?;
+    let NodeColumns { ids, labels, split } = read_nodes(&*nodes, &columns, progress)?;
     let features = features(&nodes, &columns, spec, ids.len())?;
     let (labels, class_names) = labels.finish();
     let names = ids.names();
@@ -176,21 +176,21 @@ pub(super) fn read(
     })
 }
 
-/// What is held of the node table.
-struct NodeFacts {
+/// Columns of the node table that are held in memory.
+struct NodeColumns {
     ids: Ids,
     labels: LabelReader,
     split: Option<Vec<u8>>,
 }
 
-/// One pass over ids, labels and split.
-fn read_nodes(table: &dyn Table, columns: &Columns, progress: &dyn Progress) -> Result<NodeFacts> {
+/// Reads ids, labels and split in one pass.
+fn read_nodes(table: &dyn Table, columns: &Columns, progress: &dyn Progress) -> Result<NodeColumns> {
     progress.begin("reading nodes", table.len(), Unit::Items);
     let wanted: Vec<usize> =
         [columns.id].into_iter().chain(columns.labels.iter().copied()).chain(columns.split).collect();
     let name = |k: usize| &table.columns()[wanted[k]];
     let last = wanted.len() - 1;
-    let mut facts = NodeFacts {
+    let mut facts = NodeColumns {
         ids: Ids::default(),
         labels: LabelReader::new(columns.labels.len()),
         split: columns.split.map(|_| Vec::new()),
@@ -203,9 +203,9 @@ fn read_nodes(table: &dyn Table, columns: &Columns, progress: &dyn Progress) -> 
             facts.labels.push(rows.cell(k + 1)).map_err(|problem| Error::input(at(k + 1), problem))?;
         }
         if let Some(split) = &mut facts.split {
-            split.push(part(rows.cell(last)).map_err(|problem| {
+            split.push(subset(rows.cell(last)).map_err(|problem| {
                 Error::input(at(last), problem)
-                    .help("parts are 0 none, 1 train, 2 validation, 3 test, or these words")
+                    .help("use 0 (none), 1 (train), 2 (validation), 3 (test), or these words")
             })?);
         }
         if facts.ids.len().is_multiple_of(4096) {
@@ -215,9 +215,9 @@ fn read_nodes(table: &dyn Table, columns: &Columns, progress: &dyn Progress) -> 
     Ok(facts)
 }
 
-/// The part of the split that a cell names.
-fn part(cell: Cell) -> Result<u8, String> {
-    let part = match cell {
+/// Returns the subset of the split that a cell names.
+fn subset(cell: Cell) -> Result<u8, String> {
+    let subset = match cell {
         Cell::Null => Some(Subset::None),
         Cell::Int(0) => Some(Subset::None),
         Cell::Int(1) => Some(Subset::Train),
@@ -233,10 +233,10 @@ fn part(cell: Cell) -> Result<u8, String> {
         },
         _ => None,
     };
-    part.map(|part| part as u8).ok_or_else(|| format!("{cell} is no part of a split"))
+    subset.map(|subset| subset as u8).ok_or_else(|| format!("{cell} is no subset of a split"))
 }
 
-/// Features out of an array, if one was named, or out of the node table.
+/// Returns the features: from an array if one was given, else from the node table.
 fn features(
     nodes: &Rc<dyn Table>,
     columns: &Columns,

@@ -1,8 +1,8 @@
-//! Looking over a parquet file before the decoder sees it.
+//! Checks of a parquet file before it is decoded.
 //!
-//! The decoder believes what headers say: it makes room for as many children, dictionary entries and bytes of a page
-//! as are claimed, and follows a schema as deep as it goes. So the claims of the schema and of every page that will
-//! be decoded are held against the bytes that are there, with room to spare for honest compression.
+//! The decoder trusts headers: it allocates memory for the stated numbers of children, dictionary entries and page bytes,
+//! and recurses as deep as the schema. So the schema and every page header are checked against the size of the file, with
+//! a generous margin for compression.
 
 use parquet::basic::{Compression, Type};
 use parquet::file::metadata::ColumnChunkMetaData;
@@ -12,34 +12,34 @@ use super::thrift::{I32, LIST, Reader, STRUCT};
 type Result<T> = std::result::Result<T, String>;
 
 const MAGIC: &[u8] = b"PAR1";
-/// A page may always unpack to this many bytes: writers aim at 1 MiB…
+/// Uncompressed size that is allowed for any page: writers aim at 1 MiB…
 const MIN_PAGE: u64 = 4 << 20;
-/// …and to this many times its packed size, which is as far as gzip goes.
+/// …and largest compression ratio above that, the limit of gzip.
 const MAX_RATIO: u64 = 1100;
-/// A column chunk may always hold this many values…
+/// Number of values that is allowed in any column chunk…
 const MIN_VALUES: u64 = 4 << 20;
-/// …and this many a byte: runs of equal values take next to nothing.
+/// …and number of values per byte above that: runs of equal values compress well.
 const MAX_VALUES_A_BYTE: u64 = 4096;
-/// Schema elements may be nested this deep.
+/// Maximum depth of the schema.
 const MAX_DEPTH: usize = 32;
-/// Encodings whose decoder makes room only for what it finds: plain, dictionary (two names), runs, deltas of
-/// integers, split bytes.
+/// Encodings whose decoder allocates no unverified size: plain, dictionary (two numbers), run length, integer deltas, byte
+/// stream split.
 const ENCODINGS: [i64; 6] = [0, 2, 8, 3, 5, 9];
 
-/// Checks that `file` has a footer whose schema is what it claims to be.
+/// Checks the footer of `file` and its schema.
 pub(super) fn check_footer(file: &[u8]) -> Result<()> {
-    let cut = "not a parquet file, or one that was cut short";
+    let cut = "not a parquet file, or a truncated one";
     let (rest, magic) = file.split_last_chunk::<4>().ok_or(cut)?;
     let (rest, length) = rest.split_last_chunk::<4>().ok_or(cut)?;
     if magic != MAGIC {
         return Err(format!("{cut} (it does not end in PAR1)"));
     }
     let start = rest.len().checked_sub(u32::from_le_bytes(*length) as usize);
-    let start = start.ok_or("its footer claims to be longer than the file")?;
+    let start = start.ok_or("the stated length of the footer is larger than the file")?;
     check_schema(&mut Reader::new(&rest[start..])).map_err(|e| format!("damaged footer: {e}"))
 }
 
-/// Walks the schema, a tree in depth-first order.
+/// Checks the schema, a tree in depth-first order.
 fn check_schema(footer: &mut Reader) -> super::thrift::Result<()> {
     let mut last = 0;
     while let Some(field) = footer.field(&mut last)? {
@@ -48,13 +48,13 @@ fn check_schema(footer: &mut Reader) -> super::thrift::Result<()> {
             continue;
         }
         let (_, mut left) = footer.list()?;
-        // Children still to come, for every open group.
+        // Number of children still to come, for every open group.
         let mut open: Vec<i64> = Vec::new();
         while left > 0 {
             left -= 1;
             let children = schema_children(footer)?;
             if children < 0 || children > left as i64 {
-                return Err("a group claims more columns than there are");
+                return Err("a group states more columns than there are");
             }
             open.push(children);
             if open.len() > MAX_DEPTH {
@@ -71,7 +71,7 @@ fn check_schema(footer: &mut Reader) -> super::thrift::Result<()> {
     Ok(())
 }
 
-/// The number of children that the next schema element claims.
+/// Returns the stated number of children of the next schema element.
 fn schema_children(footer: &mut Reader) -> super::thrift::Result<i64> {
     let (mut last, mut children) = (0, 0);
     while let Some((id, kind)) = footer.field(&mut last)? {
@@ -83,9 +83,9 @@ fn schema_children(footer: &mut Reader) -> super::thrift::Result<i64> {
     Ok(children)
 }
 
-/// Checks all pages of a column chunk that should hold `rows` rows, or at least as many values if it holds lists.
+/// Checks all pages of a column chunk of `rows` rows, which has as many values, or more if it holds lists.
 pub(super) fn check_chunk(file: &[u8], chunk: &ColumnChunkMetaData, rows: u64) -> Result<()> {
-    let bytes = chunk_bytes(file, chunk).ok_or("its place is beyond the end of the file")?;
+    let bytes = chunk_bytes(file, chunk).ok_or("its position is beyond the end of the file")?;
     let lists = chunk.column_descr().max_rep_level() > 0;
     let (mut at, mut values) = (0, 0u64);
     while at < bytes.len() {
@@ -93,16 +93,16 @@ pub(super) fn check_chunk(file: &[u8], chunk: &ColumnChunkMetaData, rows: u64) -
         let page = PageHeader::read(&mut reader).map_err(|e| format!("damaged page header: {e}"))?;
         at += reader.position();
         let packed = page.packed.filter(|&n| n <= (bytes.len() - at) as u64);
-        let packed = packed.ok_or("a page claims more bytes than its column has")?;
+        let packed = packed.ok_or("a page is larger than its column")?;
         page.check(packed, chunk)?;
         at += packed as usize;
         values = values.saturating_add(page.data.map_or(0, |(values, _)| values));
     }
     if values > MIN_VALUES.saturating_add(MAX_VALUES_A_BYTE.saturating_mul(bytes.len() as u64)) {
-        return Err(format!("{values} values claimed in {} bytes", bytes.len()));
+        return Err(format!("{values} values in {} bytes", bytes.len()));
     }
     if values < rows || (values > rows && !lists) {
-        return Err(format!("its pages hold {values} values where {rows} rows are claimed"));
+        return Err(format!("its pages hold {values} values for {rows} rows"));
     }
     Ok(())
 }
@@ -114,7 +114,7 @@ fn chunk_bytes<'a>(file: &'a [u8], chunk: &ColumnChunkMetaData) -> Option<&'a [u
     file.get(start..end)
 }
 
-/// What a page says of itself. Numbers that cannot be are `None`, or too large for any check.
+/// A page header. Negative numbers become `None`, or too large for any check.
 #[derive(Default)]
 struct PageHeader {
     unpacked: Option<u64>,
@@ -142,11 +142,11 @@ impl PageHeader {
         Ok(page)
     }
 
-    /// Holds the claims of a page of `packed` bytes against them.
+    /// Checks the header of a page of `packed` bytes.
     fn check(&self, packed: u64, chunk: &ColumnChunkMetaData) -> Result<()> {
         let unpacked = self.unpacked.unwrap_or(u64::MAX);
         if unpacked > MIN_PAGE.max(packed.saturating_mul(MAX_RATIO)) {
-            return Err(format!("a page of {packed} bytes claims to unpack to {unpacked}"));
+            return Err(format!("a page of {packed} bytes states an uncompressed size of {unpacked}"));
         }
         let there = if chunk.compression() == Compression::UNCOMPRESSED { packed } else { unpacked };
         let entry = match chunk.column_type() {
@@ -155,7 +155,7 @@ impl PageHeader {
             _ => 4,
         };
         if let Some(entries) = self.dictionary.filter(|&n| n > there / entry) {
-            return Err(format!("a dictionary of {there} bytes claims {entries} entries"));
+            return Err(format!("a dictionary of {there} bytes states {entries} entries"));
         }
         match self.data {
             Some((_, encoding)) if !ENCODINGS.contains(&encoding) => {
@@ -166,7 +166,7 @@ impl PageHeader {
     }
 }
 
-/// Number of values (field 1) and encoding (field `encoding`) of a page's own header.
+/// Returns the number of values (field 1) and encoding (field `encoding`) of a page's own header.
 fn counts(reader: &mut Reader, encoding: i64) -> super::thrift::Result<(u64, i64)> {
     let (mut last, mut found) = (0, (u64::MAX, -1));
     while let Some((id, kind)) = reader.field(&mut last)? {
@@ -195,11 +195,11 @@ mod tests {
     }
 
     #[test]
-    fn schemas_must_be_as_they_claim() {
+    fn schemas_must_be_consistent() {
         let (group, leaf) = ([0x55, 4, 0], [0]);
         assert!(footer(&[&group[..], &leaf, &leaf].concat(), 3).is_ok());
-        let claims_100 = [0x55, 200, 1, 0];
-        let error = footer(&[&claims_100[..], &leaf].concat(), 2).unwrap_err();
+        let states_100 = [0x55, 200, 1, 0];
+        let error = footer(&[&states_100[..], &leaf].concat(), 2).unwrap_err();
         assert!(error.contains("more columns than there are"), "{error}");
         let chain = [0x55, 2, 0].repeat(100);
         assert!(footer(&[&chain[..], &leaf].concat(), 101).unwrap_err().contains("too deeply"));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_may_claim_no_more_than_its_bytes_could_hold() {
+    fn page_sizes_are_limited_by_the_compressed_size() {
         use parquet::schema::types::{ColumnDescriptor, ColumnPath, Type as Schema};
         let leaf = Schema::primitive_type_builder("x", Type::INT64).build().unwrap();
         let column = ColumnDescriptor::new(leaf.into(), 0, 0, ColumnPath::from("x"));
@@ -223,7 +223,7 @@ mod tests {
             PageHeader { unpacked: Some(unpacked), ..PageHeader::default() }.check(packed, &chunk)
         };
         assert!(page(4 << 20, 100).is_ok() && page(100 << 20, 1 << 20).is_ok());
-        assert!(page(8 << 20, 100).unwrap_err().contains("claims to unpack to 8388608"));
+        assert!(page(8 << 20, 100).unwrap_err().contains("an uncompressed size of 8388608"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Tables in parquet files.
 //!
-//! Numbers, truth values, text, and lists of numbers are read; rows are counted from 0, as pandas does. Memory holds a
-//! batch of rows and a page of each column that is read.
+//! Numbers, booleans, text and lists of numbers are read; rows are counted from 0, as in pandas. A batch of rows and one
+//! page per column are in memory.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::ColumnDescriptor;
 
 use super::parquet_column::{Column, Kind, decode};
-use super::{Cell, Rows, Table, TableSpec, pages};
+use super::{Cell, RowCursor, Table, TableSpec, pages};
 use crate::error::{Error, Result};
 use crate::import::RawGraph;
 use crate::io::npy;
@@ -22,7 +22,7 @@ use crate::progress::Progress;
 /// Rows decoded at a time.
 const BATCH: usize = 1024;
 
-/// Reads the tables that `source` stands for.
+/// Reads the tables of `source`.
 pub(in crate::import) fn read(source: &Path, spec: &TableSpec, progress: &dyn Progress) -> Result<RawGraph> {
     let open = |path: &Path| Ok(Rc::new(ParquetTable::open(path)?) as Rc<dyn Table>);
     super::read(source, spec, &["parquet", "pq"], &open, progress)
@@ -55,13 +55,13 @@ impl ParquetTable {
     }
 }
 
-/// The name a user knows: of a list, not of the elements inside it.
+/// Returns the name of a column; for a list, that of the list, not of its elements.
 fn column_name(column: &ColumnDescriptor) -> String {
     let parts = column.path().parts();
     if column.max_rep_level() > 0 { parts[..1].join(".") } else { parts.join(".") }
 }
 
-/// Opens a file whose footer has been looked over.
+/// Checks the footer of a file and opens it.
 fn open_file(path: &Path, name: &str) -> Result<(SerializedFileReader<File>, Arc<Mmap>)> {
     let map = npy::map(path)?;
     pages::check_footer(&map).map_err(|problem| Error::input(name, problem))?;
@@ -83,7 +83,7 @@ impl Table for ParquetTable {
         false
     }
 
-    /// By type. pandas stores an index it could not leave out as `__index_level_0__`, which nobody means.
+    /// Decides by type. Index columns of pandas (`__index_level_0__`) are not features.
     fn numeric(&self) -> Result<Vec<bool>> {
         let numeric = |kind: &Kind| matches!(kind, Kind::Int | Kind::Real | Kind::List);
         let columns = self.kinds.iter().zip(&self.columns);
@@ -94,7 +94,7 @@ impl Table for ParquetTable {
         Some(self.rows)
     }
 
-    fn open(&self, columns: &[usize]) -> Result<Box<dyn Rows>> {
+    fn open(&self, columns: &[usize]) -> Result<Box<dyn RowCursor>> {
         let (file, map) = open_file(&self.path, &self.name)?;
         let descriptors = file.metadata().file_metadata().schema_descr().columns();
         if descriptors.len() != self.columns.len() {
@@ -114,13 +114,13 @@ impl Table for ParquetTable {
     }
 }
 
-/// A pass over a file: row group by row group, batch by batch.
+/// A cursor over a file: row group by row group, batch by batch.
 struct ParquetRows {
     file: SerializedFileReader<File>,
     map: Arc<Mmap>,
     name: String,
     columns: Vec<Column>,
-    /// Row groups begun.
+    /// Number of row groups begun.
     group: usize,
     /// Rows of the current group that are not yet decoded.
     left: u64,
@@ -128,11 +128,11 @@ struct ParquetRows {
     at: usize,
     /// Rows in the batch.
     len: usize,
-    /// Row of the file with which the batch begins.
+    /// Row number of the first row of the batch.
     first: u64,
 }
 
-impl Rows for ParquetRows {
+impl RowCursor for ParquetRows {
     fn advance(&mut self) -> Result<bool> {
         self.at += 1;
         if self.at < self.len {
@@ -166,7 +166,7 @@ impl ParquetRows {
                 let place = format!("{}, row group {}, column {}", self.name, self.group, column.name);
                 Error::input(place, problem)
             };
-            let chunk = group.columns().get(column.at).ok_or_else(|| problem("it is not there".into()))?;
+            let chunk = group.columns().get(column.at).ok_or_else(|| problem("missing".into()))?;
             pages::check_chunk(&self.map, chunk, rows).map_err(problem)?;
             let reader = decode(|| self.file.get_row_group(self.group)?.get_column_reader(column.at));
             column.reader = Some(reader.map_err(problem)?);

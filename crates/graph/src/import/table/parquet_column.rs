@@ -1,4 +1,4 @@
-//! Columns of parquet files, decoded a batch of rows at a time.
+//! Columns of parquet files, decoded in batches of rows.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -10,7 +10,7 @@ use parquet::schema::types::ColumnDescriptor;
 
 use super::Cell;
 
-/// What a column holds.
+/// Type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Int,
@@ -42,40 +42,41 @@ thread_local! {
     static PANIC_EXPECTED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// Whether a panic on this thread, now, would be caught and become an error; a panic hook need not report it.
+/// Returns whether a panic on this thread would be caught now and become an error, so that a panic hook need not report
+/// it.
 pub fn panic_expected() -> bool {
     PANIC_EXPECTED.get()
 }
 
-/// Runs a part of the decoder, which on damaged files may panic instead of giving an error: its indexing and
-/// arithmetic trust the file. What it was working on is dropped with the error, so nothing half-done is seen.
+/// Runs a part of the decoder, which may panic on damaged files instead of returning an error. Its partial results are
+/// dropped.
 pub(super) fn decode<T>(work: impl FnOnce() -> parquet::errors::Result<T>) -> Result<T, String> {
     PANIC_EXPECTED.set(true);
     let outcome = catch_unwind(AssertUnwindSafe(work));
     PANIC_EXPECTED.set(false);
     match outcome {
         Ok(result) => result.map_err(|e| format!("damaged or unsupported parquet data: {e}")),
-        Err(_) => Err("damaged parquet data: the decoder gave up".into()),
+        Err(_) => Err("damaged parquet data".into()),
     }
 }
 
-/// Where the value (or list) of a row stands among the values of its batch; `None` is null.
-type Spot = Option<(usize, usize)>;
+/// Range of the value (or list) of a row among the values of its batch; `None` is null.
+type ValueRange = Option<(usize, usize)>;
 
-/// One column of a pass over a file.
+/// One column of a cursor over a file.
 pub(super) struct Column {
     /// Number in the file.
     pub at: usize,
     pub name: String,
     kind: Kind,
-    /// How its integers are to be understood.
+    /// Meaning of its integers.
     integers: ConvertedType,
-    /// Definition level of a value that is there.
+    /// Definition level of a value that is not null.
     present: i16,
     /// The decoder of the current row group.
     pub reader: Option<ColumnReader>,
     values: Values,
-    rows: Vec<Spot>,
+    rows: Vec<ValueRange>,
 }
 
 /// Values of a batch that are not null.
@@ -101,7 +102,7 @@ impl Column {
         }
     }
 
-    /// The cell in row `row` of the batch.
+    /// Returns the cell in row `row` of the batch.
     pub(super) fn cell(&self, row: usize) -> Cell<'_> {
         let Some((start, end)) = self.rows[row] else { return Cell::Null };
         match &self.values {
@@ -113,7 +114,7 @@ impl Column {
         }
     }
 
-    /// Decodes the next `n` rows. An error comes with the row it is in, counted within the batch.
+    /// Decodes the next `n` rows. An error holds its row, counted from the start of the batch.
     pub(super) fn read(&mut self, n: usize) -> Result<(), (usize, String)> {
         let mut levels = Levels::default();
         let Some(reader) = &mut self.reader else { return Err((0, "no row group was begun".into())) };
@@ -131,7 +132,7 @@ impl Column {
             (_, ConvertedType::UINT_32, Values::Ints(x)) => {
                 Values::Ints(x.into_iter().map(|x| i64::from(x as u32)).collect())
             }
-            // Hashes used as ids may need all 64 bits; as text they keep their value.
+            // Ids that need all 64 bits become text.
             (_, ConvertedType::UINT_64, Values::Ints(x)) if x.iter().any(|&x| x < 0) => {
                 Values::Texts(x.into_iter().map(|x| (x as u64).to_string()).collect())
             }
@@ -169,10 +170,10 @@ fn read_values(reader: &mut ColumnReader, n: usize, levels: &mut Levels) -> Resu
     })
 }
 
-/// How values are spread over rows, in parquet's terms.
+/// Definition and repetition levels of values, which assign them to rows.
 #[derive(Default)]
 struct Levels {
-    /// How much of its path each value has; less than all is null.
+    /// Definition level of each value; less than the maximum is null.
     definition: Vec<i16>,
     /// 0 begins a row, anything else continues a list.
     repetition: Vec<i16>,
@@ -192,8 +193,8 @@ impl Levels {
         Ok(values)
     }
 
-    /// For each of `n` rows, where its value (or list) stands among the values.
-    fn rows(&self, n: usize, present: i16, lists: bool) -> Result<Vec<Spot>, (usize, String)> {
+    /// Returns the range of values of each of `n` rows.
+    fn rows(&self, n: usize, present: i16, lists: bool) -> Result<Vec<ValueRange>, (usize, String)> {
         let rows = match (lists, present) {
             (true, _) => self.list_rows(present),
             (false, 0) => (0..self.values).map(|k| Some((k, k + 1))).collect(),
@@ -210,14 +211,14 @@ impl Levels {
         };
         let there = self.records.min(rows.len());
         if rows.len() != n || self.records != n {
-            return Err((there, format!("{there} rows where {n} are claimed")));
+            return Err((there, format!("{there} rows instead of {n}")));
         }
         Ok(rows)
     }
 
-    /// A list that is null, empty, or holds a null counts as null.
-    fn list_rows(&self, present: i16) -> Vec<Spot> {
-        let mut rows: Vec<Spot> = Vec::new();
+    /// Returns the range of values of each list. A list that is null, is empty or holds a null counts as null.
+    fn list_rows(&self, present: i16) -> Vec<ValueRange> {
+        let mut rows: Vec<ValueRange> = Vec::new();
         let mut next = 0;
         for (k, &repetition) in self.repetition.iter().enumerate() {
             if repetition == 0 {

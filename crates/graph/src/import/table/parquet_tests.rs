@@ -1,4 +1,4 @@
-//! Importing small parquet files, and surviving damaged ones.
+//! Import of small parquet files, and errors of damaged ones.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -44,7 +44,7 @@ impl Folder {
         folder
     }
 
-    /// The usual three nodes and two edges.
+    /// Returns the usual three nodes and two edges.
     fn usual(compression: Compression) -> Folder {
         let folder = Folder::new();
         folder.write("edges", EDGES, compression, |group| {
@@ -134,7 +134,7 @@ fn every_type_is_read_in_every_compression() {
 }
 
 #[test]
-fn rows_run_on_over_batches_and_groups() {
+fn rows_continue_over_batches_and_row_groups() {
     let folder = Folder::new();
     let count = 3000i64;
     let half = |from: i64| {
@@ -185,7 +185,7 @@ fn with_lists(values: &[f32], levels: &[i16], repeats: &[i16]) -> Folder {
 }
 
 #[test]
-fn a_list_of_numbers_is_as_many_features() {
+fn a_list_of_numbers_is_several_features() {
     let folder = with_lists(&[1.0, 2.0, 3.0, 4.0], &[3; 4], &[0, 1, 0, 1]);
     let (_, data) = folder.import(TableSpec::default()).unwrap();
     assert_eq!(data.features().as_slice::<f32>().unwrap(), [1.0, 2.0, 3.0, 4.0]);
@@ -246,7 +246,7 @@ fn bad_cells_are_named_by_row_and_column() {
 }
 
 #[test]
-fn every_prefix_is_an_error() {
+fn truncated_files_are_refused() {
     let folder = Folder::usual(Compression::SNAPPY);
     let bytes = fs::read(folder.file("nodes")).unwrap();
     for end in 0..bytes.len() {
@@ -256,7 +256,7 @@ fn every_prefix_is_an_error() {
 }
 
 #[test]
-fn every_damaged_byte_gives_an_answer() {
+fn damaged_bytes_never_panic() {
     for compression in [Compression::UNCOMPRESSED, Compression::SNAPPY] {
         let folder = Folder::usual(compression);
         let bytes = fs::read(folder.file("nodes")).unwrap();
@@ -282,7 +282,7 @@ fn every_damaged_byte_gives_an_answer() {
 }
 
 #[test]
-fn encodings_that_trust_the_file_are_refused() {
+fn encodings_whose_decoder_allocates_unverified_sizes_are_refused() {
     let folder = Folder::usual(Compression::SNAPPY);
     let schema = Arc::new(parse_message_type(EDGES).unwrap());
     let properties = WriterProperties::builder()

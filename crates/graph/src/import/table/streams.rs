@@ -1,23 +1,23 @@
-//! Edges and features that stay in their tables until they are asked for.
+//! Edges and features, streamed from their tables.
 
 use std::rc::Rc;
 
 use super::ids::Ids;
-use super::{Cell, Rows, Table};
+use super::{Cell, RowCursor, Table};
 use crate::build::EdgeSource;
 use crate::dataset::write::FeatureSource;
 use crate::error::{Error, Result};
 
-/// Edges handed over at a time.
+/// Edges per batch.
 const BATCH: usize = 1 << 14;
-/// Feature values handed over at a time.
+/// Feature values per batch.
 const CHUNK: usize = 1 << 16;
 
-/// Passes over all rows and hands on what `pair` makes of each.
+/// Passes the result of `pair` for every row to `sink`, in batches.
 pub(in crate::import) fn visit_pairs(
-    rows: &mut dyn Rows,
+    rows: &mut dyn RowCursor,
     sink: &mut dyn FnMut(&[[i64; 2]]) -> Result<()>,
-    pair: &mut dyn FnMut(&dyn Rows) -> Result<[i64; 2]>,
+    pair: &mut dyn FnMut(&dyn RowCursor) -> Result<[i64; 2]>,
 ) -> Result<()> {
     let mut batch = Vec::with_capacity(BATCH);
     while rows.advance()? {
@@ -42,7 +42,7 @@ impl TableEdges {
         TableEdges { table, ends, ids }
     }
 
-    fn end(&self, rows: &dyn Rows, k: usize) -> Result<i64> {
+    fn end(&self, rows: &dyn RowCursor, k: usize) -> Result<i64> {
         self.ids.find(rows.cell(k)).map(i64::from).map_err(|problem| {
             let column = &self.table.columns()[self.ends[k]];
             Error::input(format!("{}, column {column}", rows.place()), problem)
@@ -74,7 +74,7 @@ pub(in crate::import) struct Features {
 }
 
 impl Features {
-    /// Learns the widths of `columns` from the first row.
+    /// Opens the `columns`; their widths are those of the first row.
     pub(in crate::import) fn new(table: Rc<dyn Table>, columns: Vec<usize>) -> Result<Self> {
         let mut rows = table.open(&columns)?;
         let any = rows.advance()?;
@@ -92,7 +92,7 @@ impl Features {
     }
 
     /// Appends the numbers of the current row.
-    fn append_row(&self, rows: &dyn Rows, out: &mut Vec<f32>) -> Result<()> {
+    fn append_row(&self, rows: &dyn RowCursor, out: &mut Vec<f32>) -> Result<()> {
         for k in 0..self.columns.len() {
             let cell = rows.cell(k);
             let start = out.len();

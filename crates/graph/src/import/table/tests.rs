@@ -1,4 +1,4 @@
-//! Importing small tables, and what is said about bad ones.
+//! Import of small tables, and errors of invalid ones.
 
 use std::fs;
 use std::io::Write;
@@ -114,7 +114,7 @@ fn an_edge_file_with_its_node_file_and_no_header() {
 }
 
 #[test]
-fn ids_that_count_from_0_are_not_kept() {
+fn ids_that_count_from_0_are_not_stored() {
     let sequence = folder("s,t\n0,1\n1,2\n", "id,y,x\n0,1,1\n1,0,2\n2,,3\n");
     let (_, data) = sequence.import("in", default(), Dialect::default()).unwrap();
     assert!(data.ids().unwrap().is_none());
@@ -151,7 +151,7 @@ fn feature_columns_are_chosen_by_name_prefix_position_or_range() {
     assert_eq!(pick(&["4-5"]).unwrap(), [2.0, 3.0]);
     let (report, data) = load("src,dst\na,b\n", nodes, default()).unwrap();
     assert_eq!(features(&data), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-    assert!(report.notes[0].ends_with("left out: name"), "{:?}", report.notes);
+    assert!(report.notes[0].ends_with("not numbers: name"), "{:?}", report.notes);
     for bad in ["w", "w*", "4-9", "9"] {
         let error = pick(&[bad]).err().unwrap().to_string();
         let help = "help: the 6 columns are id, y, name, x0, x1, z; positions count from 0";
@@ -193,8 +193,8 @@ fn bad_cells_are_named_by_line_and_column() {
         ("b,dog,val", "b,0.5,val", "nodes.csv, line 3, column label: \"0.5\" is a number but not a class"),
         ("b,dog,val", "b,-2,val", "nodes.csv, line 3, column label: class -2: classes count from 0"),
         ("b,dog,val", "b,-2.0,val", "nodes.csv, line 3, column label: class -2: classes count from 0"),
-        ("c,cat,test", "c,cat,later", "nodes.csv, line 4, column split: \"later\" is no part of a split"),
-        ("c,cat", "a,cat", "nodes.csv, line 4, column id: id \"a\" a second time"),
+        ("c,cat,test", "c,cat,later", "nodes.csv, line 4, column split: \"later\" is no subset of a split"),
+        ("c,cat", "a,cat", "nodes.csv, line 4, column id: id \"a\" is already that of node 0"),
         ("c,cat", ",cat", "nodes.csv, line 4, column id: no id"),
         ("c,cat", "\"c\nd\",cat", "nodes.csv, line 5, column id: id \"c\\nd\" holds a line break"),
     ] {
@@ -204,7 +204,7 @@ fn bad_cells_are_named_by_line_and_column() {
 }
 
 #[test]
-fn edges_to_nobody_are_named() {
+fn edges_to_unknown_nodes_are_refused() {
     let error = fault("src,dst\na,b\nb,z\n", NODES, default());
     assert!(error.starts_with("edges.csv, line 3, column dst: id \"z\" is not in the node table"), "{error}");
     let error = fault("src,dst\na,b\n,b\n", NODES, default());
@@ -212,7 +212,7 @@ fn edges_to_nobody_are_named() {
 }
 
 #[test]
-fn missing_columns_are_named_with_those_that_are_there() {
+fn missing_columns_are_named_with_the_existing_ones() {
     let error = fault(EDGES, NODES, TableSpec { src: Some("start".into()), ..default() });
     assert!(
         error.starts_with("edges.csv: no column \"start\"\n  help: the 2 columns are src, dst"),
@@ -223,7 +223,7 @@ fn missing_columns_are_named_with_those_that_are_there() {
     let error = fault("a b\n", NODES, default());
     assert!(error.contains("one column where edges need two"), "{error}");
     let error = fault(EDGES, "id,label\na,1\nb,1\nc,0\n", default());
-    assert!(error.contains("no column of features"), "{error}");
+    assert!(error.contains("no feature column"), "{error}");
 }
 
 #[test]
@@ -232,20 +232,20 @@ fn a_first_line_of_numbers_is_not_taken_for_names() {
     let positions = TableSpec { src: Some("0".into()), dst: Some("1".into()), ..default() };
     for spec in [default(), positions] {
         let error = fault(edges, nodes, spec);
-        assert!(error.starts_with("edges.csv, line 1: numbers where the first line should name"), "{error}");
+        assert!(error.starts_with("edges.csv, line 1: numbers where column names are expected"), "{error}");
         assert!(error.contains("help: add --no-header"), "{error}");
     }
     let spec = TableSpec { labels: names(&["1"]), ..default() };
     let error = fault(EDGES, "0,1,2.5\n1,0,2\n", spec);
     assert!(error.starts_with("nodes.csv, line 1: numbers") && error.contains("--no-header"), "{error}");
-    // Called by its name, a number is a name.
+    // A flag that names a column of the first line makes it a header.
     let spec = TableSpec { src: Some("10".into()), dst: Some("20".into()), ..default() };
     let (report, _) = load("10,20\n0,1\n1,2\n", nodes, spec).unwrap();
     assert_eq!(report.edges.read, 2);
 }
 
 #[test]
-fn two_ends_are_two_columns() {
+fn source_and_destination_are_different_columns() {
     let nodes = "id,y,x\na,1,1\nb,0,2\n";
     let error = fault("neighbour,src\na,b\n", nodes, default());
     assert!(error.starts_with("edges.csv: no column of destinations: none of dst, target, to"), "{error}");
@@ -260,7 +260,7 @@ fn two_ends_are_two_columns() {
 }
 
 #[test]
-fn features_are_nothing_else_and_taken_once() {
+fn a_feature_column_has_no_other_role_and_is_used_once() {
     for (columns, message) in [
         (&["x0", "id"][..], "column \"id\", which is the id"),
         (&["label"], "column \"label\", which is a label"),
@@ -268,19 +268,19 @@ fn features_are_nothing_else_and_taken_once() {
         (&["x0", "x*"], "column \"x0\", which is a feature already"),
     ] {
         let error = fault(EDGES, NODES, TableSpec { feature_columns: names(columns), ..default() });
-        assert!(error.starts_with(&format!("nodes.csv: --feature-cols takes in {message}")), "{error}");
+        assert!(error.starts_with(&format!("nodes.csv: --feature-cols includes {message}")), "{error}");
     }
 }
 
 #[test]
-fn a_column_is_left_out_only_if_no_row_holds_a_number() {
+fn a_column_is_skipped_only_if_no_row_holds_a_number() {
     let error = fault(EDGES, &NODES.replace("train,1,2", "train,one,2"), default());
     assert!(error.starts_with("nodes.csv, line 2, column x0: \"one\" is not a number"), "{error}");
     let words =
         NODES.replace("train,1,2", "train,,2").replace("val,3", "val,nan").replace("test,5", "test,so");
     let (report, data) = load(EDGES, &words, default()).unwrap();
     assert_eq!(features(&data), [2.0, 4.0, 6.5]);
-    assert!(report.notes[0].ends_with("left out: x0"), "{:?}", report.notes);
+    assert!(report.notes[0].ends_with("not numbers: x0"), "{:?}", report.notes);
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn empty_tables_are_named() {
 }
 
 #[test]
-fn every_prefix_of_the_files_gives_an_answer() {
+fn truncated_files_never_panic() {
     for end in 0..NODES.len() {
         let _ = load(EDGES, &NODES[..end], default());
     }

@@ -1,9 +1,9 @@
-//! The few corners of Thrift's compact protocol that are needed to look at a parquet file before it is decoded.
+//! The part of Thrift's compact protocol that is needed to check a parquet file before it is decoded.
 
-/// What is wrong with the bytes.
+/// The error is the problem of the bytes.
 pub(super) type Result<T> = std::result::Result<T, &'static str>;
 
-/// Structures may be nested this deep.
+/// Maximum nesting of structures.
 const MAX_DEPTH: u32 = 32;
 
 /// Type of a field.
@@ -24,7 +24,7 @@ impl<'a> Reader<'a> {
         Reader { bytes, at: 0 }
     }
 
-    /// Bytes read so far.
+    /// Returns the number of bytes read so far.
     pub(super) fn position(&self) -> usize {
         self.at
     }
@@ -34,14 +34,14 @@ impl<'a> Reader<'a> {
     }
 
     fn byte(&mut self) -> Result<u8> {
-        let byte = *self.bytes.get(self.at).ok_or("it ends inside a header")?;
+        let byte = *self.bytes.get(self.at).ok_or("truncated inside a header")?;
         self.at += 1;
         Ok(byte)
     }
 
     fn skip_bytes(&mut self, n: u64) -> Result<()> {
         if n > self.left() as u64 {
-            return Err("a header claims more bytes than there are");
+            return Err("a header states more bytes than there are");
         }
         self.at += n as usize;
         Ok(())
@@ -59,13 +59,13 @@ impl<'a> Reader<'a> {
         Err("a number of more than 64 bits")
     }
 
-    /// A signed number.
+    /// Reads a signed number.
     pub(super) fn int(&mut self) -> Result<i64> {
         let value = self.varint()?;
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// Id and type of the next field of a structure, `None` at its end. `last` is the id of the field before.
+    /// Reads id and type of the next field of a structure; `None` at its end. `last` is the id of the field before.
     pub(super) fn field(&mut self, last: &mut i64) -> Result<Option<(i64, u8)>> {
         let head = self.byte()?;
         if head & 0x0f == 0 {
@@ -78,17 +78,17 @@ impl<'a> Reader<'a> {
         Ok(Some((*last, head & 0x0f)))
     }
 
-    /// Type and number of the elements of a list. Each takes at least a byte, so there cannot be more than bytes.
+    /// Reads type and number of the elements of a list, each of which takes at least one byte.
     pub(super) fn list(&mut self) -> Result<(u8, usize)> {
         let head = self.byte()?;
         let count = if head >> 4 == 15 { self.varint()? } else { u64::from(head >> 4) };
         if count > self.left() as u64 {
-            return Err("a list claims more elements than there are bytes");
+            return Err("a list states more elements than there are bytes");
         }
         Ok((head & 0x0f, count as usize))
     }
 
-    /// Passes over a field of type `kind`.
+    /// Skips a field of type `kind`.
     pub(super) fn skip(&mut self, kind: u8) -> Result<()> {
         self.skip_nested(kind, MAX_DEPTH)
     }
@@ -96,7 +96,7 @@ impl<'a> Reader<'a> {
     fn skip_nested(&mut self, kind: u8, depth: u32) -> Result<()> {
         let depth = depth.checked_sub(1).ok_or("headers are nested too deeply")?;
         match kind {
-            // A truth value in a structure is in its type.
+            // The type of a boolean field is its value.
             1 | 2 => Ok(()),
             3 => self.skip_bytes(1),
             4..=6 => self.varint().map(drop),
@@ -121,7 +121,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// In lists and maps, unlike in structures, a truth value is a byte.
+    /// Skips an element of a list or map, where a boolean is a byte, unlike in a structure.
     fn skip_element(&mut self, kind: u8, depth: u32) -> Result<()> {
         if matches!(kind, 1 | 2) { self.skip_bytes(1) } else { self.skip_nested(kind, depth) }
     }
@@ -132,7 +132,7 @@ impl<'a> Reader<'a> {
             return Ok(());
         }
         if count > self.left() as u64 {
-            return Err("a map claims more entries than there are bytes");
+            return Err("a map states more entries than there are bytes");
         }
         let kinds = self.byte()?;
         (0..count).try_for_each(|_| {
@@ -147,8 +147,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn structures_are_passed_over() {
-        // 1: i32 5, 2: list of two truth values, 3: "ab", then a field after it.
+    fn structures_are_skipped() {
+        // 1: i32 5, 2: list of two booleans, 3: "ab", then a field after it.
         let bytes = [0x15, 10, 0x19, 0x21, 1, 2, 0x18, 2, b'a', b'b', 0x15, 3, 0];
         let mut reader = Reader::new(&bytes);
         reader.skip(STRUCT).unwrap();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_and_nesting_are_bounded() {
+    fn stated_sizes_and_nesting_are_limited() {
         for bytes in [&[0x18, 0xff, 0xff, 0xff, 0x0f][..], &[0x19, 0xfc, 0xff, 0xff, 0x0f], &[0x15, 0xff]] {
             assert!(Reader::new(bytes).skip(STRUCT).is_err());
         }

@@ -6,7 +6,7 @@ use half::f16;
 use crate::error::Result;
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
-/// Longest header we read. numpy's own limit for untrusted files is 10,000 bytes.
+/// Maximum length of a header. numpy's limit for untrusted files is 10,000 bytes.
 const MAX_HEADER: usize = 64 * 1024;
 /// numpy aligns the first element to this many bytes.
 const ALIGN: usize = 64;
@@ -38,12 +38,12 @@ pub enum DType {
     F32,
     /// IEEE double precision.
     F64,
-    /// Strings, objects, records: known by name only, never decoded.
+    /// Strings, objects and records, by name; not decoded.
     Other(String),
 }
 
 impl DType {
-    /// Parses numpy's `descr`, byte order included: `<f4`, `|b1`, `>i8`. The flag says big-endian.
+    /// Parses numpy's `descr`, byte order included: `<f4`, `|b1`, `>i8`. Also returns whether it is big-endian.
     pub(crate) fn parse(descr: &str) -> (DType, bool) {
         let (order, kind) = match descr.as_bytes().first() {
             Some(b'<' | b'>' | b'|' | b'=') => descr.split_at(1),
@@ -86,7 +86,7 @@ impl DType {
         }
     }
 
-    /// Bytes an element takes; `None` for types we do not decode.
+    /// Returns the size of an element in bytes; `None` for types that are not decoded.
     pub fn size(&self) -> Option<usize> {
         match self {
             DType::Bool | DType::I8 | DType::U8 => Some(1),
@@ -109,24 +109,24 @@ macro_rules! element {
 }
 element!(i8 => I8, i16 => I16, i32 => I32, i64 => I64, u8 => U8, u16 => U16, u32 => U32, u64 => U64, f16 => F16, f32 => F32, f64 => F64);
 
-/// What an `.npy` header says.
+/// Contents of an `.npy` header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
     /// Element type.
     pub dtype: DType,
-    /// Elements are stored in big-endian order.
+    /// Whether elements are big-endian.
     pub big_endian: bool,
-    /// Columns are contiguous instead of rows.
+    /// Whether columns are contiguous instead of rows.
     pub fortran: bool,
     /// Length of each dimension.
     pub shape: Vec<usize>,
 }
 
 impl Header {
-    /// Parses the header at the start of `bytes`; gives it and the offset of the first element.
+    /// Parses the header at the start of `bytes`; returns it and the offset of the first element.
     pub fn parse(bytes: &[u8]) -> Result<(Header, usize), String> {
         if bytes.len() < 10 || &bytes[..6] != MAGIC {
-            return Err("not an .npy array (its first bytes are not \\x93NUMPY)".into());
+            return Err("not an .npy array (the first bytes are not \\x93NUMPY)".into());
         }
         let (start, len) = match bytes[6] {
             1 => (10, u16::from_le_bytes([bytes[8], bytes[9]]) as usize),
@@ -143,7 +143,7 @@ impl Header {
         Ok((Dict { rest: text }.header()?, start + len))
     }
 
-    /// The header numpy would write, padded so that elements start at a multiple of 64 bytes.
+    /// Returns the header as numpy writes it, padded so that elements start at a multiple of 64 bytes.
     pub(super) fn encode(dtype: &DType, shape: &[usize]) -> Vec<u8> {
         let dims: String = shape.iter().map(|d| format!("{d}, ")).collect();
         let dims = if shape.len() == 1 { dims.trim_end() } else { dims.trim_end_matches(", ") };
@@ -160,13 +160,13 @@ impl Header {
         out
     }
 
-    /// Number of elements, unless the shape overflows.
+    /// Returns the number of elements, unless the shape overflows.
     pub fn count(&self) -> Option<usize> {
         self.shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d))
     }
 }
 
-/// A reader of the one Python literal that occurs here: a flat dictionary with three known keys.
+/// A parser of a Python dictionary literal with three known keys.
 struct Dict<'a> {
     rest: &'a str,
 }
@@ -226,7 +226,7 @@ impl<'a> Dict<'a> {
         Ok(text)
     }
 
-    /// A plain type name; a list of fields (a record array) is passed over and named as such.
+    /// Parses a type name; a list of fields (a record array) is skipped and named `record`.
     fn descr(&mut self) -> Result<(DType, bool), String> {
         if !self.accept('[') {
             return Ok(DType::parse(self.string()?));

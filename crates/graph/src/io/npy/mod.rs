@@ -1,10 +1,10 @@
 //! `.npy` arrays: header, memory-mapped or owned contents, streaming writer.
 //!
-//! A header is checked against the bytes that are really there before anything is allocated, so a file that
-//! claims a terabyte costs nothing. Contents stay where they are (memory map, or a decompressed zip member) and
-//! are decoded in pieces; [`Array::as_slice`] gives the numbers themselves when layout and alignment allow.
+//! A header is checked against the size of the file before anything is allocated. Contents stay in the memory map (or the
+//! decompressed zip member) and are decoded in pieces; [`Array::as_slice`] borrows the elements if layout and alignment
+//! allow it.
 //!
-//! Format: magic, version, header length, a Python dictionary literal, then the raw elements.
+//! Format: magic, version, header length, a Python dictionary literal, then the elements.
 
 mod header;
 mod write;
@@ -62,9 +62,9 @@ impl Bytes {
 /// Maps a whole file into memory, read-only.
 pub fn map(path: &Path) -> Result<Arc<Mmap>> {
     let file = super::open(path)?;
-    // SAFETY: the map is read-only and we never hand out a mutable view. A writer that changes the file under
-    // us can change the numbers we read, and one that truncates it ends the process with SIGBUS; that is the
-    // documented contract for datasets and for files being imported: nobody writes into them meanwhile.
+    // SAFETY: the map is read-only and never borrowed mutably. A process that changes the file meanwhile can change the
+    // values read, and one that truncates it ends this process with SIGBUS. Datasets and imported files are documented
+    // as not to be written to meanwhile.
     let map = unsafe { Mmap::map(&file) }.at(path, "map")?;
     Ok(Arc::new(map))
 }
@@ -72,7 +72,7 @@ pub fn map(path: &Path) -> Result<Arc<Mmap>> {
 /// An array whose contents stay in a file map or buffer.
 #[derive(Clone)]
 pub struct Array {
-    /// File name, or `archive.npz[member]`: the first word of every message about it.
+    /// Name in messages: the file, or `archive.npz[member]`.
     pub name: String,
     /// Type and shape.
     pub header: Header,
@@ -93,7 +93,7 @@ impl Array {
         Array::from_parts(name, header, bytes.skip(start))
     }
 
-    /// An array whose type and shape were told elsewhere; `bytes` are its elements and must be just enough.
+    /// Creates an array from its header and its elements, whose size must match.
     pub fn from_parts(name: String, header: Header, bytes: Bytes) -> Result<Array> {
         if let Some(size) = header.dtype.size() {
             let wanted = header.count().and_then(|n| n.checked_mul(size)).unwrap_or(usize::MAX);
@@ -101,7 +101,7 @@ impl Array {
             if wanted != there {
                 let what = if wanted > there { "truncated" } else { "too long" };
                 let problem =
-                    format!("{what}: shape {:?} needs {wanted} bytes, {there} are there", header.shape);
+                    format!("{what}: shape {:?} needs {wanted} bytes, there are {there}", header.shape);
                 return Err(Error::input(name, problem));
             }
         }
@@ -126,43 +126,42 @@ impl Array {
         FileRecord { bytes, blake3: hash.finalize().to_hex().to_string() }
     }
 
-    /// Number of elements; 0 for types we do not decode, whose length nobody has checked.
+    /// Returns the number of elements; 0 for types that are not decoded.
     pub fn len(&self) -> usize {
         self.header.dtype.size().and(self.header.count()).unwrap_or(0)
     }
 
-    /// Whether there is no element.
+    /// Returns whether there is no element.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// First dimension (1 for a scalar).
+    /// Returns the first dimension (1 for a scalar).
     pub fn rows(&self) -> usize {
         self.header.shape.first().copied().unwrap_or(1)
     }
 
-    /// Product of the other dimensions.
+    /// Returns the product of the other dimensions.
     pub fn cols(&self) -> usize {
         self.header.shape.iter().skip(1).fold(1, |n: usize, &d| n.saturating_mul(d))
     }
 
-    /// Gives the memory of a mapped file back to the system, which reads it again should it be needed again.
+    /// Releases the resident pages of a mapped file; later accesses read it again.
     pub fn release(&self) {
         if let Bytes::Mapped(map, _) = &self.bytes {
-            // SAFETY: the map is shared and read-only, so that pages hold nothing the file does not. Advice that is
-            // not taken changes nothing.
+            // SAFETY: the map is shared and read-only, so that pages can be read again from the file.
             let _ = unsafe { map.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
         }
     }
 
-    /// Bytes of the elements as they are stored.
+    /// Returns the stored bytes of the elements.
     pub fn raw(&self) -> &[u8] {
         self.bytes.get()
     }
 
-    /// The elements themselves, if they are of type `T`, in row order, native and aligned.
+    /// Borrows the elements if they are of type `T`, in row order, little-endian and aligned.
     ///
-    /// `i32` may be viewed as `u32` and `i64` as `u64`: a negative id shows up as one far out of range.
+    /// `i32` may be borrowed as `u32` and `i64` as `u64`: a negative id then is out of range.
     pub fn as_slice<T: Element>(&self) -> Option<&[T]> {
         let same = self.header.dtype == T::DTYPE
             || matches!((&self.header.dtype, T::DTYPE), (DType::I32, DType::U32) | (DType::I64, DType::U64));
@@ -171,7 +170,7 @@ impl Array {
         (same && ordered && native).then(|| bytemuck::try_cast_slice(self.raw()).ok()).flatten()
     }
 
-    /// Where logical (row-order) element `i` is stored, counted in elements.
+    /// Returns the storage position of element `i` in row order, counted in elements.
     fn position(&self, i: usize) -> usize {
         if self.header.fortran && self.header.shape.len() == 2 {
             let (rows, cols) = (self.header.shape[0], self.header.shape[1]);
@@ -266,7 +265,7 @@ impl Array {
         })
     }
 
-    /// All elements as integers. For small arrays: shapes, labels, splits.
+    /// Returns all elements as integers. For small arrays: shapes, labels, splits.
     pub fn to_i64(&self) -> Result<Vec<i64>> {
         let mut out = vec![0; self.len()];
         self.read_i64(0, &mut out)?;
@@ -345,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn lies_about_size_are_refused() {
+    fn wrong_sizes_are_refused() {
         for (shape, word) in
             [("(3,)", "truncated"), ("(1,)", "too long"), ("(99999999999999999, 9999999)", "truncated")]
         {

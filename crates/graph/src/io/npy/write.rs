@@ -1,4 +1,4 @@
-//! Writing one array front to back.
+//! Streaming writer of one array.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -17,14 +17,14 @@ pub struct FileRecord {
 }
 
 impl FileRecord {
-    /// The record of a file with these contents.
+    /// Returns the record of a file with these contents.
     pub(crate) fn of(contents: &[u8]) -> Self {
         let blake3 = blake3::hash(contents).to_hex().to_string();
         FileRecord { bytes: contents.len() as u64, blake3 }
     }
 }
 
-/// Writes one array front to back, hashing as it goes.
+/// Writes one array from start to end and hashes it.
 pub struct Writer<T> {
     path: PathBuf,
     out: BufWriter<File>,
@@ -63,14 +63,14 @@ impl<T: Element> Writer<T> {
         self.out.write_all(bytes).at(&self.path, "write")
     }
 
-    /// Flushes to the device and gives the file's record. The number of elements must match the shape.
+    /// Syncs the file and returns its record. The number of elements must match the shape.
     pub fn finish(mut self) -> Result<FileRecord> {
         let record = self.flush()?;
         self.out.get_ref().sync_all().at(&self.path, "write")?;
         Ok(record)
     }
 
-    /// The same but for the device: the caller syncs many files at once.
+    /// Finishes the file without syncing it: the caller syncs many files at once.
     pub(crate) fn finish_unsynced(mut self) -> Result<FileRecord> {
         self.flush()
     }

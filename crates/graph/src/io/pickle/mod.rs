@@ -1,12 +1,11 @@
-//! A pickle reader for data, not for programs.
+//! A restricted pickle reader.
 //!
-//! A pickle is a small program for a stack machine that may call anything in Python. This one knows the opcodes
-//! of protocol 2 that arrays, sparse matrices and adjacency lists are written with, and six names; everything
-//! else is refused by name. Nothing is ever called: a "call" of a known name becomes a record of that name and
-//! its arguments, which `objects` interprets.
+//! A pickle is a program for a stack machine that may call anything in Python. This reader knows six names and the opcodes
+//! of protocol 2 that arrays, sparse matrices and adjacency lists are written with; everything else is refused by name.
+//! Nothing is called: a call of a known name becomes a record of the name and its arguments, which `objects` interprets.
 //!
-//! Every opcode makes at most one value, containers refer to others by number, and text stays in the mapped file,
-//! so memory is linear in the length of the file however often a value is referred to.
+//! Every opcode makes at most one value, containers refer to other values by number, and text stays in the mapped file, so
+//! that memory is linear in the size of the file.
 
 mod objects;
 mod opcode;
@@ -23,10 +22,10 @@ pub use objects::{Adjacency, CsrMatrix};
 use crate::error::{Error, Result};
 use crate::io::npy;
 
-/// Python hands items over in batches of 1,000, so an honest stack stays far below this.
+/// Maximum height of the stack. Python writes items in batches of 1,000, so real stacks are far lower.
 const MAX_STACK: usize = 1 << 20;
 
-/// The only names a pickle may mention.
+/// The names that a pickle may contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Global {
     CsrMatrix,
@@ -51,7 +50,7 @@ impl Global {
     }
 }
 
-/// Anything on the stack.
+/// A value on the stack.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Value {
     None,
@@ -65,12 +64,12 @@ enum Value {
 /// A value that is not a plain number.
 #[derive(Debug)]
 enum Node {
-    /// Where a byte string stands in the file.
+    /// Range of a byte string in the file.
     Bytes(Range<usize>),
     Tuple(Vec<Value>),
     List(Vec<Value>),
     Dict(Vec<(Value, Value)>),
-    /// What a call of `class` with `args` would have made, and the state it was given after.
+    /// A call of `class` with `args`, and the state set after it.
     Object {
         class: Global,
         args: Value,
@@ -78,7 +77,7 @@ enum Node {
     },
 }
 
-/// A pickle that was read to its end.
+/// A parsed pickle.
 pub struct Pickle {
     name: String,
     map: Arc<Mmap>,
@@ -87,20 +86,20 @@ pub struct Pickle {
 }
 
 impl Pickle {
-    /// Maps and reads `path`.
+    /// Maps and parses `path`.
     pub fn open(path: &Path) -> Result<Pickle> {
         let map = npy::map(path)?;
         let name = path.display().to_string();
         let (nodes, root) = Machine::run(&map).map_err(|(at, problem)| {
             Error::input(format!("{name}, byte {at}"), problem).help(
-                "fetch the file again if it is damaged; only plain Planetoid pickles are read, protocol 2 and no other objects",
+                "only Planetoid pickles of protocol 2 are supported; if the file is damaged, download it again",
             )
         })?;
         Ok(Pickle { name, map, nodes, root })
     }
 }
 
-/// What is wrong, before its position is known.
+/// The error is a problem without its position.
 type Step<T> = std::result::Result<T, String>;
 
 struct Machine<'a> {
@@ -114,7 +113,7 @@ struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    /// Runs `bytes` to their end; a problem comes with the offset of the opcode that had it.
+    /// Executes all opcodes; an error holds the offset of its opcode.
     fn run(bytes: &'a [u8]) -> std::result::Result<(Vec<Node>, Value), (usize, String)> {
         let mut machine = Machine {
             bytes,
@@ -129,13 +128,13 @@ impl<'a> Machine<'a> {
             match machine.step() {
                 Ok(None) => {}
                 Ok(Some(root)) if machine.at == bytes.len() => return Ok((machine.nodes, root)),
-                Ok(Some(_)) => return Err((machine.at, "more bytes after the end of the pickle".into())),
+                Ok(Some(_)) => return Err((machine.at, "bytes after the end of the pickle".into())),
                 Err(problem) => return Err((at, problem)),
             }
         }
     }
 
-    /// One opcode. Gives the result when that was the last one.
+    /// Executes one opcode; returns the result after the last one.
     fn step(&mut self) -> Step<Option<Value>> {
         use opcode::*;
         let code = self.byte()?;
@@ -190,7 +189,7 @@ impl<'a> Machine<'a> {
             }
             REDUCE | NEWOBJ => self.call(code == NEWOBJ)?,
             BUILD => self.build()?,
-            other => return Err(format!("opcode {} is not read here", opcode::name(other))),
+            other => return Err(format!("opcode {} is not supported", opcode::name(other))),
         }
         Ok(None)
     }
@@ -223,7 +222,7 @@ impl<'a> Machine<'a> {
         self.push(Value::Int(number))
     }
 
-    /// A Python long: little-endian two's complement of any length; ours are 8 bytes at most.
+    /// Reads a Python long, in little-endian two's complement, of at most 8 bytes.
     fn long(&mut self) -> Step<()> {
         let len = self.byte()?;
         let bytes = self.take(usize::from(len))?;
@@ -242,7 +241,7 @@ impl<'a> Machine<'a> {
         self.make(Node::Bytes(start..start + len))
     }
 
-    /// A line of a `GLOBAL`, which no honest file makes long.
+    /// Reads a line of a `GLOBAL`, whose length is limited.
     fn line(&mut self) -> Step<&'a str> {
         const LIMIT: usize = 200;
         let rest = &self.bytes[self.at..];
@@ -255,7 +254,7 @@ impl<'a> Machine<'a> {
     fn global(&mut self) -> Step<()> {
         let (module, name) = (self.line()?, self.line()?);
         let global = Global::find(module, name)
-            .ok_or_else(|| format!("the Python object {:?} is not read here", format!("{module}.{name}")))?;
+            .ok_or_else(|| format!("the Python object {:?} is not supported", format!("{module}.{name}")))?;
         self.push(Value::Global(global))
     }
 
@@ -285,14 +284,14 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// How many values lie above the last mark.
+    /// Returns the number of values above the last mark.
     fn height(&self) -> usize {
         self.stack.len() - self.marks.last().copied().unwrap_or(0)
     }
 
     fn top(&self) -> Step<Value> {
         let last = self.stack.last().filter(|_| self.height() > 0);
-        last.copied().ok_or("nothing is on the stack".into())
+        last.copied().ok_or("the stack is empty".into())
     }
 
     fn pop(&mut self) -> Step<Value> {
@@ -303,7 +302,7 @@ impl<'a> Machine<'a> {
 
     fn pop_many(&mut self, n: usize) -> Step<Vec<Value>> {
         if self.height() < n {
-            return Err(format!("{n} values are needed on the stack, {} are there", self.height()));
+            return Err(format!("{n} values are needed on the stack, there are {}", self.height()));
         }
         Ok(self.stack.split_off(self.stack.len() - n))
     }
@@ -313,7 +312,7 @@ impl<'a> Machine<'a> {
         Ok(self.stack.split_off(mark))
     }
 
-    /// The node on top of the stack.
+    /// Returns the node on top of the stack.
     fn top_node(&mut self) -> Step<&mut Node> {
         match self.top()? {
             Value::Node(id) => Ok(&mut self.nodes[id as usize]),
@@ -340,7 +339,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// `REDUCE` calls a function, `NEWOBJ` a class: here both only leave a record.
+    /// Records a call: `REDUCE` of a function, `NEWOBJ` of a class.
     fn call(&mut self, new: bool) -> Step<()> {
         let (args, callee) = (self.pop()?, self.pop()?);
         let class = match callee {
@@ -348,7 +347,7 @@ impl<'a> Machine<'a> {
             Value::Global(Global::Reconstruct) if !new => Global::NdArray,
             Value::Global(Global::DType) if !new => Global::DType,
             Value::Global(Global::DefaultDict) if !new => return self.make(Node::Dict(Vec::new())),
-            other => return Err(format!("a call of {other:?} is not read here")),
+            other => return Err(format!("a call of {other:?} is not supported")),
         };
         self.make(Node::Object { class, args, state: None })
     }
@@ -395,12 +394,12 @@ mod tests {
     #[test]
     fn strangers_are_refused_by_name_and_place() {
         let (at, text) = problem(b"\x80\x02cos\nsystem\n(S'true'\ntR.");
-        assert_eq!((at, text.as_str()), (2, "the Python object \"os.system\" is not read here"));
-        assert_eq!(problem(b"\x80\x02NG"), (3, "opcode BINFLOAT is not read here".into()));
-        assert_eq!(problem(b"\x80\x02\xFF"), (2, "opcode 0xff is not read here".into()));
+        assert_eq!((at, text.as_str()), (2, "the Python object \"os.system\" is not supported"));
+        assert_eq!(problem(b"\x80\x02NG"), (3, "opcode BINFLOAT is not supported".into()));
+        assert_eq!(problem(b"\x80\x02\xFF"), (2, "opcode 0xff is not supported".into()));
         assert!(problem(b"\x80\x04N.").1.contains("protocol 4"));
         assert!(problem(&pickle(&[b"c__builtin__\nlist\n)R"])).1.contains("a call of"));
-        assert!(problem(&pickle(&[b"N", b".x"])).1.contains("more bytes"));
+        assert!(problem(&pickle(&[b"N", b".x"])).1.contains("bytes after the end"));
     }
 
     #[test]
@@ -412,7 +411,7 @@ mod tests {
         }
         assert!(problem(&vec![b']'; MAX_STACK + 1]).1.contains("values on the stack"));
         assert!(problem(&vec![b'('; MAX_STACK + 1]).1.contains("marks on the stack"));
-        // What lies below a mark is out of reach until the mark is used.
+        // Values below a mark cannot be used before the mark is.
         assert!(Machine::run(&pickle(&[b"N(."])).is_err());
     }
 

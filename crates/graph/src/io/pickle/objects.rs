@@ -1,11 +1,11 @@
-//! What the values of a pickle mean: numpy arrays, scipy matrices, adjacency lists.
+//! Interpretation of pickles: numpy arrays, scipy matrices, adjacency lists.
 
 use super::{Global, Node, Pickle, Value};
 use crate::build::EdgeSource;
 use crate::error::{Error, Result};
 use crate::io::npy::{Array, Bytes, DType, Header};
 
-/// A `scipy.sparse.csr_matrix`, not yet checked.
+/// An unchecked `scipy.sparse.csr_matrix`.
 pub struct CsrMatrix {
     /// Row starts.
     pub indptr: Array,
@@ -13,14 +13,14 @@ pub struct CsrMatrix {
     pub indices: Array,
     /// Value of each entry.
     pub data: Array,
-    /// Rows and columns, as claimed.
+    /// Stated numbers of rows and columns.
     pub shape: [usize; 2],
 }
 
 impl Pickle {
     fn wrong(&self, what: &str) -> Error {
         Error::input(&self.name, format!("no {what} where one is needed"))
-            .help("the file does not hold what its name says, or was written by something else than Planetoid's tools")
+            .help("the file was not written by Planetoid's tools, or has the wrong name")
     }
 
     fn node(&self, value: Value) -> Option<&Node> {
@@ -44,7 +44,7 @@ impl Pickle {
         }
     }
 
-    /// The arguments and the state of an object of `class`.
+    /// Returns the arguments and the state of an object of `class`.
     fn object(&self, value: Value, wanted: Global) -> Option<(Value, Value)> {
         match self.node(value)? {
             Node::Object { class, args, state: Some(state) } if *class == wanted => Some((*args, *state)),
@@ -52,7 +52,7 @@ impl Pickle {
         }
     }
 
-    /// The whole pickle as an array.
+    /// Interprets the pickle as an array.
     pub fn array(&self) -> Result<Array> {
         self.array_at(self.root, self.name.clone())
     }
@@ -62,7 +62,7 @@ impl Pickle {
         Array::from_parts(name, header, bytes)
     }
 
-    /// numpy's state is (version, shape, dtype, Fortran order, bytes).
+    /// Interprets the state of a numpy array: (version, shape, dtype, Fortran order, bytes).
     fn array_parts(&self, value: Value) -> Option<(Header, Bytes)> {
         let (_, state) = self.object(value, Global::NdArray)?;
         let &[Value::Int(1), shape, dtype, Value::Bool(fortran), Value::Node(bytes)] = self.tuple(state)?
@@ -77,7 +77,7 @@ impl Pickle {
     }
 
     fn sizes(&self, shape: Value) -> Option<Vec<usize>> {
-        // As many dimensions as numpy can have.
+        // The maximum number of dimensions of numpy.
         const MOST: usize = 32;
         let dims = self.tuple(shape).filter(|dims| dims.len() <= MOST)?;
         dims.iter()
@@ -88,18 +88,18 @@ impl Pickle {
             .collect()
     }
 
-    /// `dtype('f4', 0, 1)` whose state is (3, '<', …). The flag says big-endian.
+    /// Interprets `dtype('f4', 0, 1)` with state (3, '<', …). Also returns whether it is big-endian.
     fn dtype(&self, value: Value) -> Option<(DType, bool)> {
         let (args, state) = self.object(value, Global::DType)?;
         let code = self.text(*self.tuple(args)?.first()?)?;
         let order = self.text(*self.tuple(state)?.get(1)?)?;
         let descr = [order, code].concat();
         let (dtype, big_endian) = DType::parse(std::str::from_utf8(&descr).ok()?);
-        // Texts and objects have no place in these files.
+        // These files hold neither text nor objects.
         dtype.size().map(|_| (dtype, big_endian))
     }
 
-    /// The whole pickle as a sparse matrix.
+    /// Interprets the pickle as a sparse matrix.
     pub fn matrix(&self) -> Result<CsrMatrix> {
         let (_, state) =
             self.object(self.root, Global::CsrMatrix).ok_or_else(|| self.wrong("sparse matrix"))?;
@@ -119,7 +119,7 @@ impl Pickle {
         items.iter().find(|(k, _)| self.text(*k) == Some(key.as_bytes())).map(|&(_, value)| value)
     }
 
-    /// The whole pickle as adjacency lists.
+    /// Interprets the pickle as adjacency lists.
     pub fn adjacency(self) -> Result<Adjacency> {
         let Some(Node::Dict(items)) = self.node(self.root) else { return Err(self.wrong("dictionary")) };
         let mut rows = Vec::with_capacity(items.len());
@@ -130,7 +130,7 @@ impl Pickle {
             let (Value::Node(id), Some(Node::List(list))) = (value, self.node(value)) else {
                 return Err(self.wrong(&format!("neighbour list of node {key}")));
             };
-            // One list under many keys would make a small file a huge graph.
+            // A list shared by many keys would make a huge graph of a small file.
             if std::mem::replace(&mut used[id as usize], true) {
                 let problem = format!("node {key} shares its neighbour list with another node");
                 return Err(Error::input(&self.name, problem));
@@ -148,13 +148,13 @@ impl Pickle {
 /// A dictionary from node id to neighbour ids. Keys are sources.
 pub struct Adjacency {
     pickle: Pickle,
-    /// Node id and the number of its list.
+    /// Node id and number of its list.
     rows: Vec<(i64, u32)>,
     edges: u64,
 }
 
 impl Adjacency {
-    /// How many nodes have a list.
+    /// Returns the number of nodes with a list.
     pub fn keys(&self) -> usize {
         self.rows.len()
     }

@@ -1,4 +1,4 @@
-//! The opcodes of pickle protocol 2: those we read as constants, the others by name for messages.
+//! Opcodes of pickle protocol 2: constants for the supported ones, names of the others for messages.
 
 pub(super) const MARK: u8 = b'(';
 pub(super) const STOP: u8 = b'.';
@@ -32,7 +32,7 @@ pub(super) const NEWTRUE: u8 = 0x88;
 pub(super) const NEWFALSE: u8 = 0x89;
 pub(super) const LONG1: u8 = 0x8A;
 
-/// What Python calls an opcode that we do not read; its number if Python does not know it either.
+/// Returns the name of an unsupported opcode; its number if Python has no name for it.
 pub(super) fn name(code: u8) -> String {
     let name = match code {
         b'0' => "POP",

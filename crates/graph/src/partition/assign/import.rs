@@ -1,4 +1,4 @@
-//! Assignments that somebody else made: an `.npy` array, or METIS's text with a part a line.
+//! Imported assignments: an `.npy` array, or METIS's text format with one part per line.
 
 use std::path::Path;
 
@@ -8,8 +8,8 @@ use crate::io::npy::{Array, DType};
 use crate::io::text::Records;
 
 impl Assignment {
-    /// Reads the parts of `nodes` vertices: an array of integers if the name ends in `.npy`, else text with the part of
-    /// each vertex on a line of its own.
+    /// Reads the parts of `nodes` vertices: an array of integers if the name ends in `.npy`, else text with one part per
+    /// line.
     pub fn read(path: &Path, nodes: usize, parts: u32) -> Result<Assignment> {
         check_parts(parts)?;
         let is_array = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("npy"));
@@ -27,7 +27,9 @@ fn array(path: &Path, nodes: usize, parts: u32) -> Result<Vec<u32>> {
     }
     if array.header.shape != [nodes] {
         let problem = format!("shape {:?} where the graph has {nodes} nodes", array.header.shape);
-        return Err(Error::input(&array.name, problem).help("one part a node, in the order of the dataset"));
+        return Err(
+            Error::input(&array.name, problem).help("give one part per node, in the order of the dataset")
+        );
     }
     let mut of = Vec::with_capacity(nodes);
     let mut chunk = [0; 4096];
@@ -56,7 +58,7 @@ fn text(path: &Path, nodes: usize, parts: u32) -> Result<Vec<u32>> {
             _ => {
                 let line: Vec<&str> = records.record().iter().collect();
                 return Err(Error::input(place(), format!("{:?} where a part is needed", line.join(",")))
-                    .help("one whole number a line: the part of the node of that line, counted from 0"));
+                    .help("line v must hold the part of node v, counted from 0"));
             }
         };
         of.push(checked(value, parts, place)?);
@@ -69,13 +71,13 @@ fn text(path: &Path, nodes: usize, parts: u32) -> Result<Vec<u32>> {
 
 fn wrong_count(place: String, what: &str, nodes: usize) -> Error {
     Error::input(place, format!("{what} the {nodes} nodes of the graph"))
-        .help("one part a node, in the order of the dataset")
+        .help("give one part per node, in the order of the dataset")
 }
 
 fn checked(value: i64, parts: u32, place: impl Fn() -> String) -> Result<u32> {
     u32::try_from(value).ok().filter(|&part| part < parts).ok_or_else(|| {
         Error::input(place(), format!("part {value} where parts are numbered 0 to {}", parts - 1))
-            .help("give -k as many parts as the file has")
+            .help("set -k to the number of parts in the file")
     })
 }
 
@@ -117,23 +119,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_place() {
-        let says = |outcome: Result<Assignment>, words: &[&str]| {
+    fn errors_name_file_and_position() {
+        let assert_error = |outcome: Result<Assignment>, words: &[&str]| {
             let message = outcome.unwrap_err().to_string();
             assert!(words.iter().all(|word| message.contains(word)), "{message}");
         };
-        says(from_text("0\n1\nx\n0\n"), &["graph.part.3, line 3", "\"x\""]);
-        says(from_text("0\n1\n1 2\n0\n"), &["line 3", "\"1 2\""]);
-        says(from_text("0\n1\n1.0\n0\n"), &["line 3"]);
-        says(from_text("0\n1\n-1\n0\n"), &["line 3", "part -1", "0 to 2"]);
-        says(from_text("0\n1\n3\n0\n"), &["line 3", "part 3", "-k"]);
-        says(from_text("0\n1\n1\n"), &["3 lines for the 4 nodes"]);
-        says(from_text("0\n1\n1\n0\n0\n"), &["line 5", "more lines"]);
-        says(from_array(&[4], &[0i32, 1, -5, 0]), &["parts.npy, element 2", "part -5"]);
-        says(from_array(&[4], &[0u64, 1, u64::MAX, 0]), &["element 2"]);
-        says(from_array(&[3], &[0i32, 1, 0]), &["[3]", "4 nodes"]);
-        says(from_array(&[2, 2], &[0i32, 1, 0, 0]), &["[2, 2]"]);
-        says(from_array(&[4], &[0f32, 1.0, 0.0, 0.0]), &["<f4", "integers"]);
-        says(Assignment::read(Path::new("nowhere.npy"), 4, 3), &["nowhere.npy", "cannot open"]);
+        assert_error(from_text("0\n1\nx\n0\n"), &["graph.part.3, line 3", "\"x\""]);
+        assert_error(from_text("0\n1\n1 2\n0\n"), &["line 3", "\"1 2\""]);
+        assert_error(from_text("0\n1\n1.0\n0\n"), &["line 3"]);
+        assert_error(from_text("0\n1\n-1\n0\n"), &["line 3", "part -1", "0 to 2"]);
+        assert_error(from_text("0\n1\n3\n0\n"), &["line 3", "part 3", "-k"]);
+        assert_error(from_text("0\n1\n1\n"), &["3 lines for the 4 nodes"]);
+        assert_error(from_text("0\n1\n1\n0\n0\n"), &["line 5", "more lines"]);
+        assert_error(from_array(&[4], &[0i32, 1, -5, 0]), &["parts.npy, element 2", "part -5"]);
+        assert_error(from_array(&[4], &[0u64, 1, u64::MAX, 0]), &["element 2"]);
+        assert_error(from_array(&[3], &[0i32, 1, 0]), &["[3]", "4 nodes"]);
+        assert_error(from_array(&[2, 2], &[0i32, 1, 0, 0]), &["[2, 2]"]);
+        assert_error(from_array(&[4], &[0f32, 1.0, 0.0, 0.0]), &["<f4", "integers"]);
+        assert_error(Assignment::read(Path::new("nowhere.npy"), 4, 3), &["nowhere.npy", "cannot open"]);
     }
 }

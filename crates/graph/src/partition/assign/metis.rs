@@ -16,15 +16,15 @@ use crate::dataset::{Dataset, Manifest};
 use crate::error::{Error, Result};
 use crate::progress::Progress;
 
-/// Attempts of which the best is taken. A single one may end in a local optimum a fifth worse.
+/// Attempts, of which METIS takes the best. A single one may be a fifth worse.
 const ATTEMPTS: Idx = 4;
-/// With fewer vertices a part, halves of halves may be left without any, which METIS complains of on standard output.
+/// With fewer vertices per part, METIS may get empty bisections, which it reports on standard output.
 const LEAST: usize = 4;
 
-/// METIS draws from the C library's one random sequence: two calls at once would disturb each other.
+/// METIS uses the global `rand` of the C library: concurrent calls would not be reproducible.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// The part of each vertex of `dataset`. While METIS works it neither reports nor asks whether to stop.
+/// Returns the part of each vertex of `dataset`. METIS itself neither reports progress nor can be cancelled.
 pub(super) fn assign(
     dataset: &Dataset,
     spec: &PartitionSpec,
@@ -38,11 +38,11 @@ pub(super) fn assign(
     if parts == 1 {
         return Ok(vec![0; nodes]);
     }
-    let (starts, ids) = two_way(dataset, progress)?;
+    let (starts, ids) = symmetrised(dataset, progress)?;
     if ids.is_empty() || nodes < LEAST * parts {
         return stream::assign(dataset, spec, progress);
     }
-    let weights = whole_weights(dataset, spec)?;
+    let weights = metis_weights(dataset, spec)?;
     let each = weights.len() / nodes;
     let seed = (Key::new(spec.seed, "partition metis").at(0) >> 33) as Idx;
     announce(progress, "METIS")?;
@@ -64,7 +64,7 @@ pub(super) fn assign(
     Ok(part.into_iter().map(|part| part as u32).collect())
 }
 
-/// Why METIS returned without a partition.
+/// Turns an error of METIS into one of ours.
 ///
 /// METIS replaces the handler of SIGTERM while it runs and returns an error if that signal arrives. Its input is
 /// correct here, so every error but one of memory is such a signal: it is sent again, to the handler that METIS has put
@@ -83,18 +83,18 @@ fn give_up(error: ::metis::Error, progress: &dyn Progress) -> Error {
     Error::Cancelled
 }
 
-/// Bytes METIS needs at its peak: our copy of the graph, its coarser graphs and what it keeps of them.
+/// Returns the peak memory in bytes: our copy of the graph, and the coarser graphs and buffers of METIS.
 ///
-/// Measured and rounded up; see `docs/partition.md`. Objective and number of parts matter little.
+/// Measured and rounded up; see `docs/partition.md`. Objective and number of parts have little influence.
 pub(super) fn peak_bytes(manifest: &Manifest, weights: u64) -> u64 {
-    // Made two-way, a directed graph may have twice the edges.
+    // A symmetrised directed graph may have twice the edges.
     let both = if manifest.directed { 2 } else { 1 };
     let edges = manifest.edges.saturating_mul(40 * both);
     edges.saturating_add(manifest.nodes.saturating_mul(200 + 12 * weights))
 }
 
-/// The weights as METIS takes them; what nobody has any of is left out.
-fn whole_weights(dataset: &Dataset, spec: &PartitionSpec) -> Result<Vec<Idx>> {
+/// Returns the weights in the format of METIS, without those whose total is 0.
+fn metis_weights(dataset: &Dataset, spec: &PartitionSpec) -> Result<Vec<Idx>> {
     let weights = Weights::new(dataset, spec.balance);
     let totals = weights.totals();
     if let Some(total) = totals.iter().find(|&&total| Idx::try_from(total).is_err()) {
@@ -107,17 +107,17 @@ fn whole_weights(dataset: &Dataset, spec: &PartitionSpec) -> Result<Vec<Idx>> {
 }
 
 fn too_large(what: String) -> Error {
-    Error::input("METIS", format!("{what}, beyond the {} it can count", Idx::MAX))
+    Error::input("METIS", format!("{what}, more than the {} that METIS can count", Idx::MAX))
         .help("the method `stream` has no such limit")
 }
 
-/// Row starts and neighbours as METIS needs them: every edge both ways, none from a vertex to itself.
-fn two_way(dataset: &Dataset, progress: &dyn Progress) -> Result<(Vec<Idx>, Vec<Idx>)> {
+/// Returns row starts and neighbours as METIS needs them: symmetric, without self-loops.
+fn symmetrised(dataset: &Dataset, progress: &dyn Progress) -> Result<(Vec<Idx>, Vec<Idx>)> {
     let graph = dataset.graph();
     if Idx::try_from(graph.nodes() + 1).is_err() || Idx::try_from(graph.indices.len()).is_err() {
         return Err(too_large(format!("{} nodes and {} edges", graph.nodes(), graph.indices.len())));
     }
-    // Looked at, not believed: METIS reads and writes where a wrong graph sends it.
+    // Checked even for undirected graphs: METIS accesses memory out of bounds on an asymmetric graph.
     let rows = one_way_edge(graph, progress)?.map(|_| merged(graph));
     let graph = rows.as_ref().map_or(graph, |(starts, ids)| CsrView { indptr: starts, indices: ids });
     let mut starts = Vec::with_capacity(graph.nodes() + 1);
@@ -131,7 +131,7 @@ fn two_way(dataset: &Dataset, progress: &dyn Progress) -> Result<(Vec<Idx>, Vec<
     Ok((starts, ids))
 }
 
-/// Every edge of `graph` both ways, each once, rows ascending.
+/// Returns every edge of `graph` both ways, without repeats, rows ascending.
 fn merged(graph: CsrView) -> (Vec<u64>, Vec<u32>) {
     let nodes = graph.nodes();
     let mut ends = vec![0u64; nodes + 1];
@@ -139,7 +139,7 @@ fn merged(graph: CsrView) -> (Vec<u64>, Vec<u32>) {
         ends[v] += graph.degree(v);
         graph.row(v).iter().for_each(|&u| ends[u as usize] += 1);
     }
-    // From lengths to the start of each row, which moves to its end while it is filled.
+    // Turn lengths into row starts, which move to the row ends while rows are filled.
     let mut sum = 0;
     for end in &mut ends {
         sum += std::mem::replace(end, sum);
@@ -158,7 +158,7 @@ fn merged(graph: CsrView) -> (Vec<u64>, Vec<u32>) {
         ids[from..end as usize].sort_unstable();
         for at in from..end as usize {
             if at == from || ids[at] != ids[at - 1] {
-                // `kept` never passes `at`: nothing is overwritten before it was read.
+                // `kept` <= `at`: nothing is overwritten before it is read.
                 ids[kept] = ids[at];
                 kept += 1;
             }
@@ -177,9 +177,9 @@ mod tests {
     use crate::progress::Silent;
 
     #[test]
-    fn directed_edges_are_made_two_way_and_loops_dropped() {
+    fn directed_edges_are_symmetrised_and_self_loops_dropped() {
         let toy = Toy::new(4, &[[0, 1], [1, 0], [1, 2], [2, 2], [3, 1]]);
-        let (starts, ids) = two_way(&toy.dataset(), &Silent).unwrap();
+        let (starts, ids) = symmetrised(&toy.dataset(), &Silent).unwrap();
         assert_eq!((starts, ids), (vec![0, 1, 4, 5, 6], vec![1, 0, 2, 3, 1, 1]));
     }
 

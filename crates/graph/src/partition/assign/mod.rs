@@ -1,4 +1,4 @@
-//! Which part every vertex belongs to.
+//! Assignments of vertices to parts.
 
 mod import;
 mod metis;
@@ -13,10 +13,10 @@ use crate::dataset::Dataset;
 use crate::error::{Error, Result};
 use crate::progress::{Progress, Unit};
 
-/// Most parts a graph can be cut into.
+/// Maximum number of parts.
 pub const MAX_PARTS: u32 = 1 << 16;
 
-/// The part of each vertex. Parts may be empty, and more than there are vertices.
+/// The part of each vertex. Parts may be empty, and there may be more parts than vertices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assignment {
     parts: u32,
@@ -24,7 +24,7 @@ pub struct Assignment {
 }
 
 impl Assignment {
-    /// Vertex `v` belongs to part `of[v]` of `parts`.
+    /// Creates an assignment: vertex `v` belongs to part `of[v]`, which must be below `parts`.
     pub fn new(parts: u32, of: Vec<u32>) -> Result<Self> {
         check_parts(parts)?;
         match of.iter().position(|&part| part >= parts) {
@@ -36,12 +36,12 @@ impl Assignment {
         }
     }
 
-    /// Number of parts.
+    /// Returns the number of parts.
     pub fn parts(&self) -> u32 {
         self.parts
     }
 
-    /// The part of each vertex.
+    /// Returns the part of each vertex.
     pub fn of(&self) -> &[u32] {
         &self.of
     }
@@ -51,43 +51,43 @@ fn check_parts(parts: u32) -> Result<()> {
     if (1..=MAX_PARTS).contains(&parts) {
         return Ok(());
     }
-    Err(Error::input("parts", format!("{parts} where 1 to {MAX_PARTS} are possible")))
+    Err(Error::input("number of parts", format!("{parts} where 1 to {MAX_PARTS} are possible")))
 }
 
-/// Everything that decides an assignment of a dataset's vertices.
+/// How to partition a dataset: everything that determines the assignment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartitionSpec {
     /// Number of parts.
     pub parts: u32,
-    /// How they are found.
+    /// Partitioning method.
     pub method: Method,
-    /// What they shall have equally much of.
+    /// What is balanced besides vertices.
     pub balance: Balance,
-    /// Seed of everything random.
+    /// Seed of all random values.
     pub seed: u64,
 }
 
-/// How parts are found.
+/// Partitioning method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// METIS k-way: the best cuts, one thread, many times the memory of the graph.
+    /// METIS k-way: the best partitions; one thread, many times the memory of the graph.
     Metis(Objective),
-    /// Vertices placed one by one where most of their in-neighbours are, in several passes; a few bytes a vertex.
+    /// Streaming: each vertex goes to the part of most of its in-neighbours, in several passes; a few bytes per vertex.
     Stream,
-    /// A part at random for each vertex. What the others are measured against.
+    /// A random part for each vertex, as a baseline.
     Random,
 }
 
-/// What METIS keeps small.
+/// Objective of METIS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Objective {
-    /// Rows that travel: for each vertex, other parts that hold a neighbour of it.
+    /// Communication volume: halo rows of all parts.
     Volume,
-    /// Edges between parts.
+    /// Edge cut.
     Cut,
 }
 
-/// What parts have equally much of, besides vertices.
+/// What is balanced besides vertices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Balance {
     /// In-edges: the work of aggregation.
@@ -97,7 +97,8 @@ pub struct Balance {
 }
 
 impl PartitionSpec {
-    /// Finds the assignment. Equal specs give equal assignments, METIS as far as the C library's `rand` is the same.
+    /// Computes the assignment. Blocks; METIS cannot be cancelled. Equal specs give equal assignments; with METIS only for
+    /// the same `rand` of the C library.
     pub fn assign(&self, dataset: &Dataset, progress: &dyn Progress) -> Result<Assignment> {
         check_parts(self.parts)?;
         dataset.check_edges()?;
@@ -114,7 +115,7 @@ impl PartitionSpec {
         (0..nodes as u64).into_par_iter().map(|v| key.below(v, self.parts.into()) as u32).collect()
     }
 
-    /// Most bytes that [`PartitionSpec::assign`] will take at once, the mapped dataset not counted.
+    /// Returns the peak memory of [`PartitionSpec::assign`] in bytes, without the mapped dataset.
     pub fn peak_bytes(&self, dataset: &Dataset) -> u64 {
         let weights = weights::Weights::count(self.balance) as u64;
         match self.method {
@@ -125,21 +126,21 @@ impl PartitionSpec {
     }
 }
 
-/// Where an assignment came from, for people and for comparison.
+/// Provenance of an assignment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     /// `metis`, `stream`, `random` or `imported`.
     pub method: String,
-    /// `volume` or `cut`, of METIS.
+    /// Objective of METIS: `volume` or `cut`.
     pub objective: Option<String>,
-    /// What parts were to have equally much of.
+    /// What was balanced.
     pub balance: Vec<String>,
     /// Seed.
     pub seed: Option<u64>,
 }
 
 impl Origin {
-    /// An assignment that somebody else made.
+    /// Creates the provenance of an imported assignment.
     pub fn imported() -> Self {
         Origin { method: "imported".into(), objective: None, balance: Vec::new(), seed: None }
     }
@@ -164,12 +165,12 @@ impl From<&PartitionSpec> for Origin {
     }
 }
 
-/// One vertex a part, as long as there are any: what is left to do with more parts than vertices.
+/// Returns the assignment of one vertex to each part, for at least as many parts as vertices.
 fn one_each(nodes: usize) -> Vec<u32> {
     (0..nodes as u32).collect()
 }
 
-/// Tells `progress` of a stage whose length nobody knows.
+/// Reports a stage of unknown length to `progress`.
 fn announce(progress: &dyn Progress, stage: &str) -> Result<()> {
     progress.begin(stage, None, Unit::Items);
     progress.tick(0)
@@ -189,7 +190,7 @@ mod tests {
         [Method::Metis(Objective::Volume), Method::Metis(Objective::Cut), Method::Stream, Method::Random];
 
     #[test]
-    fn parts_that_do_not_exist_are_refused() {
+    fn parts_out_of_range_are_refused() {
         let error = Assignment::new(2, vec![0, 2]).unwrap_err().to_string();
         assert!(error.contains("vertex 1") && error.contains("0 to 1"), "{error}");
         assert!(Assignment::new(0, vec![]).is_err() && Assignment::new(MAX_PARTS + 1, vec![]).is_err());
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn searching_beats_chance_and_keeps_balance() {
+    fn metis_and_streaming_cut_less_than_random_and_are_balanced() {
         let (_folder, dataset) = communities(4000, 60_000);
         let graph = dataset.graph();
         let make = |method| spec(4, method).assign(&dataset, &Silent).unwrap();
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_balanced() {
+    fn edges_and_training_vertices_are_balanced_on_request() {
         let (_folder, dataset) = communities(4000, 60_000);
         let (graph, split) = (dataset.graph(), dataset.split());
         for method in &METHODS[..3] {

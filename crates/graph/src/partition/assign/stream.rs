@@ -1,8 +1,8 @@
 //! Streaming partition: linear deterministic greedy (Stanton and Kliot, 2012), several passes.
 //!
-//! Vertices come in a random order. Each goes to the part that holds most of its in-neighbours, less so the fuller the
-//! part is; a part that is full takes none. Later passes take each vertex out and place it again, knowing where all of
-//! its neighbours are.
+//! Vertices are placed in random order. Each goes to the part with most of its in-neighbours, weighted by the free
+//! capacity of the part; a full part gets none. Later passes remove each vertex and place it again, when the parts of all
+//! its neighbours are known.
 
 use halograph_kernels::keyed::Key;
 use rayon::prelude::*;
@@ -13,14 +13,14 @@ use crate::dataset::{Dataset, Manifest};
 use crate::error::Result;
 use crate::progress::{Progress, Unit};
 
-/// More of them move less than one edge in a hundred.
+/// Passes. Further ones change the edge cut by less than 1 %.
 const PASSES: u64 = 5;
-/// What a part may hold, over the mean.
+/// Capacity of a part, relative to the mean.
 const SLACK: f64 = 1.05;
-/// Stands for a vertex that has not come yet.
+/// Marks a vertex that is not yet placed.
 const NOWHERE: u32 = u32::MAX;
 
-/// The part of each vertex of `dataset`.
+/// Returns the part of each vertex of `dataset`.
 pub(super) fn assign(dataset: &Dataset, spec: &PartitionSpec, progress: &dyn Progress) -> Result<Vec<u32>> {
     let graph = dataset.graph();
     let nodes = graph.nodes();
@@ -48,18 +48,18 @@ pub(super) fn assign(dataset: &Dataset, spec: &PartitionSpec, progress: &dyn Pro
     Ok(of)
 }
 
-/// Order, parts, weights.
+/// Returns the peak memory in bytes: order, parts and weights.
 pub(super) fn peak_bytes(manifest: &Manifest, weights: u64) -> u64 {
-    // Sorting keys that are computed anew each time needs no more.
+    // Sort keys are recomputed at each comparison and not stored.
     manifest.nodes.saturating_mul(8 + 4 * weights)
 }
 
-/// How full parts are.
+/// Loads of all parts.
 struct Parts {
     weights: Weights,
-    /// What a part may hold of each weight.
+    /// Capacity of a part for each weight.
     capacity: Vec<f64>,
-    /// What each part holds of each weight.
+    /// Load of each part by each weight.
     loads: Vec<f64>,
     /// Neighbours of the vertex being placed in each part; 0 between vertices.
     neighbours: Vec<u32>,
@@ -86,22 +86,22 @@ impl Parts {
         }
     }
 
-    /// How full `part` is with what it has the most of, 1 being its capacity.
+    /// Returns the largest relative load of `part`; 1 is its capacity.
     fn fill(&self, part: u32) -> f64 {
         let loads = &self.loads[part as usize * self.weights.each..];
-        // What nobody has any of fills nothing.
+        // A weight whose total is 0 does not count.
         let shares = loads.iter().zip(&self.capacity).filter(|(_, capacity)| **capacity > 0.0);
         shares.map(|(load, capacity)| load / capacity).fold(0.0, f64::max)
     }
 
-    /// Whether `part` can take vertex `v`.
+    /// Returns whether `part` can take vertex `v`.
     fn fits(&self, v: usize, part: u32) -> bool {
         let loads = &self.loads[part as usize * self.weights.each..];
         let after = loads.iter().zip(self.weights.row(v)).map(|(load, &weight)| load + f64::from(weight));
         after.zip(&self.capacity).all(|(after, &capacity)| after <= capacity)
     }
 
-    /// Puts `v`, whose neighbours are in the parts `around`, into a part.
+    /// Places `v`, whose neighbours are in the parts `around`; returns its part.
     fn place(&mut self, v: usize, around: impl Iterator<Item = u32>) -> u32 {
         let mut met = Vec::new();
         for part in around.filter(|&part| part != NOWHERE) {
@@ -120,7 +120,7 @@ impl Parts {
         part
     }
 
-    /// The least full part, the first of equals.
+    /// Returns the part with the least load; of equals the first.
     fn emptiest(&self) -> u32 {
         let all = 0..self.neighbours.len() as u32;
         all.min_by(|&a, &b| self.fill(a).total_cmp(&self.fill(b))).expect("there is at least one part")

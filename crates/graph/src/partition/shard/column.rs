@@ -1,15 +1,15 @@
-//! Numbers in memory or in a file.
+//! Arrays in memory or in a mapped file.
 
 use std::ops::Deref;
 
 use crate::dataset::view;
 use crate::io::npy::{Array, Element};
 
-/// Numbers, in memory or left in the file they came from.
+/// An array in memory or in a mapped file.
 pub(super) enum Column<T> {
     /// In memory.
     Owned(Vec<T>),
-    /// A mapped array whose type and order were checked when it was opened.
+    /// A mapped array of type `T`, checked when it was opened.
     Mapped(Array),
 }
 

@@ -1,24 +1,15 @@
-//! Cutting a part out of a dataset in memory.
+//! Shards cut from an open dataset.
 
 use rayon::prelude::*;
 
 use super::Shard;
 use super::column::Column;
 use crate::block::{ROWS, rows_mut};
-use crate::dataset::Dataset;
 use crate::error::{Error, Result};
-use crate::partition::assign::Assignment;
 use crate::partition::layout::Layout;
 
-impl Shard {
-    /// Part `part` of `dataset`. To cut several, compute [`Layout`] once and use [`Layout::cut`].
-    pub fn cut(dataset: &Dataset, assignment: &Assignment, part: u32) -> Result<Shard> {
-        Layout::of(dataset, assignment)?.cut(part)
-    }
-}
-
 impl Layout<'_> {
-    /// Part `part`. Features and labels stay where they are, in the mapped dataset.
+    /// Creates the shard of part `part`. Features and labels stay in the dataset.
     pub fn cut(&self, part: u32) -> Result<Shard> {
         if part >= self.partition.parts {
             let problem = format!("part {part} where parts are numbered 0 to {}", self.partition.parts - 1);
@@ -53,7 +44,7 @@ impl Layout<'_> {
         })
     }
 
-    /// Row starts of the in-edges of `owned`, and the places they come from.
+    /// Returns the in-edges of `owned`: row starts and places of the sources.
     fn edges_of(&self, owned: &[u32]) -> (Vec<u64>, Vec<u32>) {
         let graph = self.dataset.graph();
         let mut indptr = Vec::with_capacity(owned.len() + 1);
@@ -71,7 +62,7 @@ impl Layout<'_> {
         (indptr, places)
     }
 
-    /// Turns the places in `indices` into rows of `part`, ascending in each row; gives the places of the halo.
+    /// Turns the places in `indices` into rows of `part`, ascending in each row; returns the places of the halo.
     fn renumber(&self, part: u32, indptr: &[u64], indices: &mut [u32]) -> Vec<u32> {
         let own = self.starts[part as usize] as u32..self.starts[part as usize + 1] as u32;
         let mut halo: Vec<u32> = indices.par_iter().copied().filter(|at| !own.contains(at)).collect();
@@ -81,7 +72,7 @@ impl Layout<'_> {
             if own.contains(&at) {
                 return at - own.start;
             }
-            let position = halo.binary_search(&at).expect("the halo holds every place that is not owned");
+            let position = halo.binary_search(&at).expect("the halo contains every place that is not owned");
             own.len() as u32 + position as u32
         };
         rows_mut(indptr, indices).into_par_iter().enumerate().for_each(|(run, mut rest)| {

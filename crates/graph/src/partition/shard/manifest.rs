@@ -1,4 +1,4 @@
-//! `shard.json`: what the folder of one part says of itself.
+//! `shard.json`: the manifest of one shard.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,19 +19,19 @@ pub(crate) const FORMAT: &str = "halograph-shard";
 
 /// Dataset ids of owned and halo rows.
 pub const IDS: &str = "ids.npy";
-/// In-degrees by stage.
+/// In-degrees in each subgraph.
 pub const DEGREE: &str = "degree.npy";
 /// Distances from training vertices.
 pub const DISTANCE: &str = "distance.npy";
-/// Where the halo rows of each owner begin.
+/// First halo row of each owner.
 pub const HALO: &str = "halo.npy";
-/// The row of each halo vertex at its owner.
+/// Row of each halo vertex at its owner.
 pub const HOME: &str = "home.npy";
 
 /// The arrays of a shard. `indptr.npy`, `indices.npy`, `feat.npy`, `label.npy` and `split.npy` are as in a dataset.
 pub const FILES: [&str; 10] = [INDPTR, INDICES, IDS, SPLIT, DEGREE, DISTANCE, HALO, HOME, FEAT, LABEL];
 
-/// The folder of part `part`.
+/// Returns the name of the folder of part `part`.
 pub fn folder_name(part: u32) -> String {
     format!("part-{part:04}")
 }
@@ -43,15 +43,15 @@ pub struct ShardManifest {
     pub format: String,
     /// Layout version of the folder.
     pub version: u32,
-    /// Which part it is.
+    /// Number of the part.
     pub part: u32,
     /// Owned vertices.
     pub owned: u64,
     /// Halo vertices.
     pub halo: u64,
-    /// Edges of owned vertices.
+    /// In-edges of owned vertices.
     pub edges: u64,
-    /// What every part knows.
+    /// What every rank knows about the partition.
     #[serde(rename = "whole")]
     pub partition: PartitionInfo,
     /// Length and digest of each file.
@@ -60,7 +60,7 @@ pub struct ShardManifest {
     pub digest: String,
 }
 
-/// What every version of the manifest has.
+/// The fields of every version of the manifest.
 #[derive(Deserialize)]
 pub(crate) struct Head {
     pub format: String,
@@ -68,7 +68,7 @@ pub(crate) struct Head {
 }
 
 impl ShardManifest {
-    /// The digest of everything but itself.
+    /// Returns the digest of all other fields.
     pub(super) fn compute_digest(&self) -> String {
         let bare = ShardManifest { digest: String::new(), ..self.clone() };
         let text = serde_json::to_vec(&bare).expect("a manifest always serialises");
@@ -85,8 +85,9 @@ impl ShardManifest {
         }
         if head.version != VERSION {
             let problem = format!("shard version {}; this build reads version {VERSION}", head.version);
-            return Err(Error::input(path.display(), problem)
-                .help("partition the dataset again with this build, or use the build that made it"));
+            return Err(Error::input(path.display(), problem).help(
+                "partition the dataset again with this build, or use the build that wrote the shards",
+            ));
         }
         let manifest: ShardManifest =
             serde_json::from_str(text).map_err(|e| refuse(format!("bad manifest: {e}")))?;
@@ -94,10 +95,10 @@ impl ShardManifest {
         Ok(manifest)
     }
 
-    /// Refuses contents that were changed, and numbers that no shard can have.
+    /// Refuses changed contents and impossible counts.
     fn check(&self) -> Result<(), String> {
         if self.digest != self.compute_digest() {
-            return Err("the digest does not belong to the contents: the file was changed".into());
+            return Err("the digest does not match the contents: the file was changed".into());
         }
         self.partition.dataset.check()?;
         let nodes = self.partition.dataset.nodes;
@@ -108,12 +109,12 @@ impl ShardManifest {
             return Err(format!("{} owned and {} halo vertices of {nodes}", self.owned, self.halo));
         }
         if !self.files.keys().map(String::as_str).eq(sorted_files()) {
-            return Err("does not list the files of a shard".into());
+            return Err("the list of files is not that of a shard".into());
         }
         Ok(())
     }
 
-    /// The shape and the types of an array.
+    /// Returns the shape and the possible types of the array in `file`.
     pub(super) fn shape(&self, file: &str) -> (Vec<usize>, &'static [DType]) {
         let (owned, halo) = (self.owned as usize, self.halo as usize);
         let rows = owned + halo;
@@ -133,9 +134,9 @@ impl ShardManifest {
     }
 }
 
-/// What to do about a damaged shard.
+/// Remedy for a damaged shard.
 pub(super) const AGAIN: &str =
-    "copy the folder of this part again, or make all parts again with `halograph partition`";
+    "copy the folder of this part again, or partition the dataset again with `halograph partition`";
 
 fn sorted_files() -> Vec<&'static str> {
     let mut files = FILES.to_vec();

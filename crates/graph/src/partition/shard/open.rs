@@ -1,4 +1,4 @@
-//! Opening the folder of one part. Nothing else is read: a host may have nothing else.
+//! Opening the folder of one shard. No other file is read: a host may have no other.
 
 use std::fs;
 use std::path::Path;
@@ -14,13 +14,13 @@ use crate::error::{Error, IoContext, Result};
 use crate::io::npy::{self, Array};
 
 impl Shard {
-    /// What part `part` of the partition in the folder `shards` says of itself: no array is looked at.
+    /// Reads the manifest of part `part` in the folder `shards`, without its arrays.
     pub fn describe(shards: &Path, part: u32) -> Result<ShardManifest> {
         read_manifest(&shards.join(folder_name(part)), part)
     }
 
-    /// Part `part` of the partition in the folder `shards`: only its own folder is looked at. Large arrays are mapped;
-    /// lengths, types and digests of all of them are checked, and that they fit together.
+    /// Opens part `part` in the folder `shards`. Reads only the folder of that part and maps its arrays. Checks lengths,
+    /// types, digests and consistency of all arrays.
     pub fn open(shards: &Path, part: u32) -> Result<Shard> {
         let folder = shards.join(folder_name(part));
         let manifest = read_manifest(&folder, part)?;
@@ -48,7 +48,7 @@ impl Shard {
         Ok(shard)
     }
 
-    /// Whether the numbers make sense together: nothing that is read later leads outside.
+    /// Checks that all indices are in range; returns file and problem of the first fault.
     fn check(&self) -> Result<(), (&'static str, String)> {
         if let Some(fault) = row_starts(&self.indptr, self.indices.len() as u64).into_iter().next() {
             return Err((INDPTR, format!("{}: {}", fault.position, fault.problem)));
@@ -57,31 +57,34 @@ impl Shard {
         if let Some(edge) = self.indices.par_iter().position_any(|&column| column >= rows) {
             return Err((
                 INDICES,
-                format!("element {edge}: {} is not one of {rows} rows", self.indices[edge]),
+                format!("element {edge}: out-of-range row {} of {rows}", self.indices[edge]),
             ));
         }
         let edges = self.edges();
         if let Some(row) = (0..self.owned()).into_par_iter().find_any(|&row| !edges.row(row).is_sorted()) {
-            return Err((INDICES, format!("the edges of row {row} do not ascend")));
+            return Err((INDICES, format!("unsorted edges in row {row}")));
         }
         if let Some(row) = self.ids.iter().position(|&id| id >= nodes) {
-            return Err((IDS, format!("element {row}: {} is not one of {nodes} nodes", self.ids[row])));
+            return Err((
+                IDS,
+                format!("element {row}: out-of-range id {} in a graph of {nodes} nodes", self.ids[row]),
+            ));
         }
         let ends = self.halo.first() == Some(&0) && self.halo.last() == Some(&(self.homes.len() as u64));
         let own = self.halo[self.part as usize] == self.halo[self.part as usize + 1];
         if !ends || !own || !self.halo.is_sorted() {
-            return Err((HALO, "the halo of each owner does not follow that of the one before".into()));
+            return Err((HALO, "the runs of the owners are not consecutive".into()));
         }
         self.check_labels()
     }
 
-    /// Whether labels are classes that there are, and parts of the split those that mean something.
+    /// Checks labels and split; returns file and problem of the first fault.
     fn check_labels(&self) -> Result<(), (&'static str, String)> {
         let classes = self.partition.dataset.classes;
         let wrong = match self.labels() {
             LabelView::Single(labels) => {
                 let row = labels.par_iter().position_first(|&label| label < -1 || label >= classes as i64);
-                row.map(|row| format!("row {row}: {} is not one of {classes} classes", labels[row]))
+                row.map(|row| format!("row {row}: label {} outside {classes} classes", labels[row]))
             }
             LabelView::Multi { classes, flags } => {
                 let at = flags.par_iter().position_first(|&flag| flag > 1);
@@ -98,7 +101,10 @@ impl Shard {
             None => Ok(()),
             Some(row) => Err((
                 SPLIT,
-                format!("row {row}: {} is none of 0 none, 1 train, 2 validation, 3 test", self.split[row]),
+                format!(
+                    "row {row}: {} is none of 0 (none), 1 (train), 2 (validation), 3 (test)",
+                    self.split[row]
+                ),
             )),
         }
     }
@@ -107,8 +113,8 @@ impl Shard {
 fn read_manifest(folder: &Path, part: u32) -> Result<ShardManifest> {
     let path = folder.join(MANIFEST);
     if !path.exists() {
-        return Err(Error::input(folder.display(), format!("no {MANIFEST}: part {part} is not here"))
-            .help("make the parts with `halograph partition`, or copy the folder of this part here"));
+        return Err(Error::input(folder.display(), format!("no {MANIFEST}: part {part} is missing"))
+            .help("create the shards with `halograph partition`, or copy the folder of this part here"));
     }
     let manifest = ShardManifest::parse(&path, &fs::read_to_string(&path).at(&path, "read")?)?;
     if manifest.part != part {
@@ -120,11 +126,11 @@ fn read_manifest(folder: &Path, part: u32) -> Result<ShardManifest> {
 fn check_digest(path: &Path, record: &npy::FileRecord) -> Result<()> {
     let map = npy::map(path).map_err(|e| e.if_missing(AGAIN))?;
     if map.len() as u64 != record.bytes {
-        let problem = format!("{} bytes where {MANIFEST} records {}", map.len(), record.bytes);
+        let problem = format!("{} bytes instead of {} as in {MANIFEST}", map.len(), record.bytes);
         return Err(damaged(path, problem));
     }
     if blake3::hash(&map).to_hex().as_str() != record.blake3 {
-        return Err(damaged(path, format!("contents differ from those {MANIFEST} records (blake3)")));
+        return Err(damaged(path, format!("the contents do not match the BLAKE3 digest in {MANIFEST}")));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A shard as a folder of its own.
+//! Writing the folder of a shard.
 
 use std::fs;
 use std::path::Path;
@@ -14,12 +14,12 @@ use crate::error::{IoContext, Result};
 use crate::io::npy::{Array, DType, Element, FileRecord, Writer};
 use crate::progress::Progress;
 
-/// Rows copied between looks at whether to stop.
+/// Rows copied between two checks for cancellation.
 const RUN: usize = 4096;
 
 impl Shard {
-    /// Writes it into a new folder inside `parent`, which is synced and becomes visible later, as a whole: there may be
-    /// thousands of parts.
+    /// Writes the shard into a new folder inside `parent`, without syncing it: there may be thousands, which the caller syncs
+    /// at once.
     pub(in crate::partition) fn write(
         &self,
         parent: &Path,
@@ -70,7 +70,7 @@ impl Shard {
         }
     }
 
-    /// Copies the rows of owned vertices out of `from`.
+    /// Copies the rows of owned vertices from `from`.
     fn copy_rows<T: Element>(
         &self,
         from: &Array,

@@ -43,7 +43,7 @@ const MODELS: [(&str, Kind, usize, usize); 5] = [
     ("resgcn 8x128", Kind::Resgcn, 8, 128),
 ];
 
-/// Bytes that training each of [`MODELS`] would take.
+/// Returns the bytes that training each of [`MODELS`] would take.
 fn training_memory(dataset: &Dataset) -> Vec<(&'static str, u64)> {
     // No model has outputs for it.
     if dataset.manifest.classes == 0 {
@@ -96,7 +96,7 @@ fn lines(m: &Manifest, info: &DatasetInfo, memory: &[(&str, u64)]) -> Vec<(&'sta
     lines
 }
 
-/// Number of classes, and how uneven they are.
+/// Returns the number of classes, and how uneven they are.
 fn class_line(m: &Manifest, info: &DatasetInfo) -> String {
     let extreme = |best: Option<(usize, &u64)>| {
         best.map(|(class, n)| match m.class_names.get(class) {

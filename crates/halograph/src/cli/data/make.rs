@@ -68,7 +68,7 @@ struct Shape {
 }
 
 impl Shape {
-    /// Whether it says enough to do without a preset.
+    /// Returns whether it says enough to do without a preset.
     fn is_whole(&self) -> bool {
         self.nodes.is_some() && self.edges.is_some() && self.features.is_some() && self.classes.is_some()
     }

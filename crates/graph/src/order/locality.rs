@@ -1,24 +1,24 @@
-//! Whether an order is worth its while, by a small model of caches.
+//! Whether an order reduces cache misses, by a small model of caches.
 
 use crate::csr::CsrView;
 
-/// Rows that a core's own cache and the one it shares hold, at about 1 KiB a row.
+/// Rows in a core's private cache and in the shared cache, at about 1 KiB per row.
 const CACHES: [usize; 2] = [2 * 1024, 16 * 1024];
-/// Graphs of fewer rows are in cache in any order.
+/// Graphs with fewer rows fit in cache in any order.
 const SMALL: usize = 4096;
-/// Runs of consecutive rows that are looked at, and edges in each.
+/// Sampled runs of consecutive rows, and edges in each.
 const RUNS: usize = 8;
 const RUN: usize = 1 << 18;
-/// Share of the misses that must go away.
+/// Least relative reduction of misses.
 const GAIN: f64 = 0.1;
 
-/// Whether a graph of so many nodes is so small that no order pays.
+/// Returns whether a graph of `nodes` nodes fits in cache in any order.
 pub fn too_small(nodes: usize) -> bool {
     nodes < SMALL
 }
 
-/// Whether sums over neighbours miss caches clearly less often if row `i` is vertex `order[i]` than if it is vertex `i`.
-pub fn pays(graph: CsrView, order: &[u32]) -> bool {
+/// Returns whether aggregation has clearly fewer cache misses if row `i` is vertex `order[i]` than if it is vertex `i`.
+pub fn improves_locality(graph: CsrView, order: &[u32]) -> bool {
     if too_small(graph.nodes()) {
         return false;
     }
@@ -28,11 +28,11 @@ pub fn pays(graph: CsrView, order: &[u32]) -> bool {
         || misses(graph, |row| row, |u| u),
         || misses(graph, |row| order[row] as usize, |u| rank[u as usize]),
     );
-    // Rows of different lengths: misses an edge, not misses.
+    // Misses per edge: the samples have different numbers of edges.
     ordered as f64 * (seen as f64) < (1.0 - GAIN) * given as f64 * seen_ordered as f64
 }
 
-/// Misses of all caches, and edges, of a sample of the rows, if row `i` is vertex `vertex(i)` and vertex `u` is row
+/// Returns cache misses and edges of a sample of the rows, if row `i` is vertex `vertex(i)` and vertex `u` is row
 /// `row(u)`.
 fn misses(graph: CsrView, vertex: impl Fn(usize) -> usize, row: impl Fn(u32) -> u32) -> (usize, usize) {
     let nodes = graph.nodes();
@@ -53,7 +53,7 @@ fn misses(graph: CsrView, vertex: impl Fn(usize) -> usize, row: impl Fn(u32) -> 
     (missed, edges)
 }
 
-/// A cache of rows in sets of [`WAYS`], the one unused for longest leaves first.
+/// A set-associative cache of rows with [`WAYS`] ways and LRU replacement.
 struct Cache {
     sets: Vec<[u32; WAYS]>,
 }
@@ -65,7 +65,7 @@ impl Cache {
         Cache { sets: vec![[u32::MAX; WAYS]; rows / WAYS] }
     }
 
-    /// Whether `row` is there; it is, and is the latest, from now on.
+    /// Returns whether `row` is in the cache, and makes it the most recently used.
     #[inline]
     fn hit(&mut self, row: u32) -> bool {
         let count = self.sets.len();
@@ -82,12 +82,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cache_keeps_what_was_used_last() {
+    fn the_least_recently_used_row_is_replaced() {
         let mut cache = Cache::new(8);
         // Rows 0, 2, 4 … share a set of four.
         assert!([0, 2, 4, 6].map(|row| cache.hit(row)) == [false; 4]);
         assert!(cache.hit(0));
-        assert!(!cache.hit(8), "2 leaves");
+        assert!(!cache.hit(8), "2 is replaced");
         assert!(cache.hit(0) && cache.hit(4) && !cache.hit(2));
     }
 
@@ -104,17 +104,17 @@ mod tests {
     }
 
     #[test]
-    fn unwinding_a_ring_pays_unless_it_is_small() {
+    fn sorting_a_shuffled_ring_improves_locality_unless_it_is_small() {
         for (nodes, expected) in [(100_003, true), (4001, false)] {
             let (indptr, indices, order) = ring(nodes, 31_337);
             let graph = CsrView { indptr: &indptr, indices: &indices };
-            assert_eq!(pays(graph, &order), expected, "{nodes}");
+            assert_eq!(improves_locality(graph, &order), expected, "{nodes}");
         }
     }
 
     #[test]
-    fn without_edges_there_is_nothing_to_gain() {
+    fn an_order_of_a_graph_without_edges_improves_nothing() {
         let order: Vec<u32> = (0..5000).rev().collect();
-        assert!(!pays(CsrView { indptr: &[0; 5001], indices: &[] }, &order));
+        assert!(!improves_locality(CsrView { indptr: &[0; 5001], indices: &[] }, &order));
     }
 }
