@@ -11,6 +11,8 @@
 //! - The edges of a destination, in the block and its halo, are *all* edges of its aggregate: a mean divides by their
 //!   number. [`Block::degrees`] are those of the graph that the block was cut from; symmetric normalisation needs them for
 //!   rows whose neighbours are not in the block.
+//! - A sampled block ([`Block::sampled`]) holds a uniform sample of the edges of each destination instead.
+//!   [`Block::edge_scale`] says how many edges each of them stands for, so that aggregates are unbiased estimates.
 //!
 //! ```
 //! use halograph_graph::{block::Block, csr::CsrView};
@@ -43,6 +45,7 @@ pub struct Block<'g> {
     ids: Option<Cow<'g, [u32]>>,
     loops: Vec<u32>,
     halo: Option<Halo>,
+    is_sampled: bool,
     /// The block that this one is a prefix of.
     parent: Option<&'g Block<'g>>,
     transpose: OnceLock<BlockTranspose>,
@@ -172,6 +175,43 @@ impl<'g> Block<'g> {
             ids: ids.map(Cow::from),
             loops,
             halo: None,
+            is_sampled: false,
+            parent: None,
+            transpose: OnceLock::new(),
+            symmetric: OnceLock::new(),
+            without_loops: OnceLock::new(),
+        }
+    }
+
+    /// Creates a block of sampled edges; the destinations are the first source rows. Borrows everything.
+    ///
+    /// The edges of a destination are a uniform sample of its edges from other rows, and its self-loop if the graph
+    /// stores one; `loops` lists the destinations that have it. `degrees` are those of the whole graph.
+    ///
+    /// # Panics
+    /// If lengths do not match; in builds with debug assertions also if any row start or index is out of range.
+    pub fn sampled(
+        indptr: &'g [u64],
+        indices: &'g [u32],
+        degrees: &'g [u32],
+        ids: &'g [u32],
+        loops: &[u32],
+    ) -> Self {
+        let destinations = indptr.len() - 1;
+        assert_eq!(indptr[destinations], indices.len() as u64, "row starts end at the edge count");
+        assert!(destinations <= degrees.len(), "destinations are source rows");
+        assert_eq!(degrees.len(), ids.len(), "an id for every source row");
+        debug_assert!(indptr[0] == 0 && indptr.is_sorted(), "row starts rise from 0");
+        debug_assert!(indices.iter().all(|&i| (i as usize) < degrees.len()), "edges come from source rows");
+        Block {
+            indptr: indptr.into(),
+            indices: indices.into(),
+            destinations: 0..destinations,
+            degrees: degrees.into(),
+            ids: Some(ids.into()),
+            loops: loops.to_vec(),
+            halo: None,
+            is_sampled: true,
             parent: None,
             transpose: OnceLock::new(),
             symmetric: OnceLock::new(),
@@ -244,6 +284,7 @@ impl<'g> Block<'g> {
             ids: self.ids.as_ref().map(|ids| Cow::Borrowed(&ids[..sources])),
             loops: self.loops[..self.loops.partition_point(|&row| (row as usize) < destinations)].to_vec(),
             halo: None,
+            is_sampled: self.is_sampled,
             parent: Some(self.parent.unwrap_or(self)),
             transpose: OnceLock::new(),
             symmetric: OnceLock::new(),
@@ -297,6 +338,22 @@ impl<'g> Block<'g> {
         (own + halo) as usize
     }
 
+    /// Returns whether the edges are a sample of those in the graph.
+    pub fn is_sampled(&self) -> bool {
+        self.is_sampled
+    }
+
+    /// Returns how many edges of the graph each edge into the `r`th destination stands for, self-loops aside: 1 unless the
+    /// block is sampled.
+    #[inline]
+    pub fn edge_scale(&self, r: usize) -> f64 {
+        if !self.is_sampled {
+            return 1.0;
+        }
+        let sampled = self.in_edges(r) - self.loops.binary_search(&(r as u32)).is_ok() as usize;
+        if sampled == 0 { 1.0 } else { self.degrees[self.destinations.start + r] as f64 / sampled as f64 }
+    }
+
     /// Returns the number of source rows, without the halo.
     pub fn sources(&self) -> usize {
         self.degrees.len()
@@ -336,6 +393,11 @@ impl<'g> Block<'g> {
     /// Returns the edges: destinations by sources.
     pub fn pattern(&self) -> Pattern<'_> {
         Pattern::new(&self.indptr, &self.indices)
+    }
+
+    /// Returns row starts and sources of the edges.
+    pub(crate) fn rows(&self) -> (&[u64], &[u32]) {
+        (&self.indptr, &self.indices)
     }
 
     /// Returns the transpose, sources by destinations, for backward passes that gather. Its rows ascend if those of the
@@ -396,7 +458,8 @@ impl<'g> Block<'g> {
             indptr.push(indices.len() as u64);
         }
         let ids = self.ids().map(<[u32]>::to_vec);
-        Block::new(indptr, indices, self.destinations(), self.degrees.to_vec(), ids)
+        let block = Block::new(indptr, indices, self.destinations(), self.degrees.to_vec(), ids);
+        Block { is_sampled: self.is_sampled, ..block }
     }
 }
 

@@ -5,7 +5,8 @@
 //! - [`generate`]: random graphs of any size from a seed;
 //! - [`build`]: from edges to sorted compressed rows ([`Csr`]);
 //! - [`order`]: node orders;
-//! - [`partition`]: ownership of vertices, halos and shards.
+//! - [`partition`]: ownership of vertices, halos and shards;
+//! - [`sample`]: sampled mini-batches.
 //!
 //! Nothing here prints or exits: long operations report to a [`Progress`] observer, failures are [`Error`]s.
 
@@ -20,6 +21,7 @@ pub mod io;
 pub mod order;
 pub mod partition;
 pub mod progress;
+pub mod sample;
 mod staging;
 pub mod subgraph;
 

@@ -35,36 +35,64 @@ impl<T: Real> Propagation<T> {
         let source = factors(block.degrees());
         let halo = block.halo().map(|halo| factors(halo.degrees()));
         let (first, count) = (block.destinations().start, block.destinations().len());
-        let own = without_stored_loops(
-            block,
-            filled(count, |r| {
-                let s = source[first + r];
-                share * s * s
-            }),
-        );
-        let destination = filled(count, |r| share * source[first + r]);
+        let destination = filled(count, |r| share * source[first + r] * T::of(block.edge_scale(r)));
+        let mut own = filled(count, |r| {
+            let s = source[first + r];
+            share * s * s
+        });
+        less_stored_loops(block, &mut own, |r| destination[r] * source[first + r]);
         Propagation { source: Some(source), halo, destination: Some(destination), own: Some(own) }
     }
 
-    /// The plain sum over a row's edges.
-    pub(crate) fn sum() -> Self {
-        Propagation::default()
+    /// The sum over a row's edges.
+    pub(crate) fn sum(block: &Block) -> Self {
+        if !block.is_sampled() {
+            return Propagation::default();
+        }
+        Propagation::estimate(block, |_| T::one())
     }
 
     /// The mean over a row's edges; 0 without edges.
     pub(crate) fn mean(block: &Block) -> Self {
+        if block.is_sampled() && !block.loops().is_empty() {
+            let first = block.destinations().start;
+            let has_loop = |r: usize| block.loops().binary_search(&(r as u32)).is_ok();
+            let edges = |r: usize| block.degrees()[first + r] as usize + has_loop(r) as usize;
+            return Propagation::estimate(block, |r| T::of(1.0 / edges(r).max(1) as f64));
+        }
         let inverse = |r: usize| T::of(1.0 / block.in_edges(r).max(1) as f64);
         let destination = filled(block.destinations().len(), inverse);
-        Propagation { destination: Some(destination), ..Propagation::sum() }
+        Propagation { destination: Some(destination), ..Propagation::default() }
     }
 
     /// The mean over a row's edges and a self-loop, which is not doubled where it is stored.
     pub(crate) fn mean_with_self(block: &Block) -> Self {
-        let inverse = |more: usize, r: usize| T::of(1.0 / (block.in_edges(r) + more).max(1) as f64);
-        let mut destination = filled(block.destinations().len(), |r| inverse(1, r));
-        block.loops().iter().for_each(|&r| destination[r as usize] = inverse(0, r as usize));
-        let own = without_stored_loops(block, destination.clone());
-        Propagation { destination: Some(destination), own: Some(own), ..Propagation::sum() }
+        let first = block.destinations().start;
+        let edges = |r: usize| match block.is_sampled() {
+            true => block.degrees()[first + r] as usize,
+            false => block.in_edges(r) - block.loops().binary_search(&(r as u32)).is_ok() as usize,
+        };
+        let weight = filled(block.destinations().len(), |r| T::of(1.0 / (edges(r) + 1) as f64));
+        let destination = scaled(block, &weight);
+        let mut own = weight;
+        less_stored_loops(block, &mut own, |r| destination[r]);
+        Propagation { destination: Some(destination), own: Some(own), ..Propagation::default() }
+    }
+
+    /// Estimates a sum over a row's edges, each with the row's weight, from a sampled block. A stored self-loop is never
+    /// left out and counts once.
+    fn estimate(block: &Block, weight: impl Fn(usize) -> T + Sync) -> Self {
+        let weight = filled(block.destinations().len(), weight);
+        let destination = scaled(block, &weight);
+        let own = (!block.loops().is_empty()).then(|| {
+            let mut own = Buffer::zeros(weight.len());
+            block
+                .loops()
+                .iter()
+                .for_each(|&r| own[r as usize] = weight[r as usize] - destination[r as usize]);
+            own
+        });
+        Propagation { destination: Some(destination), own, ..Propagation::default() }
     }
 
     fn weights(&self, block: &Block) -> Weights<'_, T> {
@@ -126,7 +154,14 @@ fn filled<T: Real>(len: usize, value: impl Fn(usize) -> T + Sync) -> Buffer<T> {
     buffer
 }
 
-fn without_stored_loops<T: Real>(block: &Block, mut own: Buffer<T>) -> Buffer<T> {
-    block.loops().iter().for_each(|&r| own[r as usize] = T::zero());
-    own
+/// Weights of destinations times the number of edges that each sampled edge stands for.
+fn scaled<T: Real>(block: &Block, weight: &[T]) -> Buffer<T> {
+    filled(weight.len(), |r| weight[r] * T::of(block.edge_scale(r)))
+}
+
+/// Takes the weight that stored self-loops already have among the edges of their rows from the weights of self terms.
+fn less_stored_loops<T: Real>(block: &Block, own: &mut [T], stored: impl Fn(usize) -> T) {
+    for r in block.loops().iter().map(|&r| r as usize) {
+        own[r] = if block.is_sampled() { own[r] - stored(r) } else { T::zero() };
+    }
 }

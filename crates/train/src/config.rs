@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 
 use halograph_graph::error::{Error, Result};
+use halograph_graph::sample::{Fanout, SamplerKind};
+use halograph_nn::Project;
 use halograph_nn::model::{Kind, Spec};
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +18,9 @@ const MAX_STALENESS: u64 = 100;
 const DEFAULT_STALENESS: u64 = 1;
 const DEFAULT_WARMUP_EPOCHS: u64 = 20;
 const DEFAULT_GAMMA: f64 = 0.95;
+const DEFAULT_BATCH_SIZE: u64 = 1024;
+/// Fanouts of the first hops, and of all further ones.
+const DEFAULT_FANOUTS: [i64; 3] = [15, 10, 5];
 
 /// The configuration of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -106,6 +111,25 @@ pub enum StrategyKind {
     Partition,
     /// As `partition`, but halo rows are some epochs stale, so that communication overlaps with whole epochs (PipeGCN).
     Pipelined,
+    /// One process; many optimiser steps per epoch, each on a sampled mini-batch of training nodes.
+    Minibatch,
+}
+
+impl StrategyKind {
+    /// Returns the name, as in a configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            StrategyKind::Single => "single",
+            StrategyKind::Partition => "partition",
+            StrategyKind::Pipelined => "pipelined",
+            StrategyKind::Minibatch => "minibatch",
+        }
+    }
+
+    /// Returns whether the strategy runs on several ranks.
+    pub fn is_for_ranks(self) -> bool {
+        matches!(self, StrategyKind::Partition | StrategyKind::Pipelined)
+    }
 }
 
 /// Which stale rows are smoothed with an EMA.
@@ -179,6 +203,21 @@ pub struct TrainConfig {
     /// Whether every epoch measures the relative error of stale rows, and waits for fresh ones to do so (pipelined).
     #[serde(default)]
     pub measure_staleness: bool,
+    /// Training nodes per optimiser step (minibatch).
+    // Runs from before `minibatch` existed have none of these keys.
+    #[serde(default = "default_batch_size")]
+    pub batch_size: u64,
+    /// Sampled in-neighbours per node and hop, hop 1 (of the seed nodes) first; -1: all. Empty: 15, 10, then 5 for every
+    /// further hop (minibatch).
+    #[serde(default)]
+    pub fanout: Vec<i64>,
+    /// How neighbours are sampled (minibatch).
+    #[serde(default)]
+    pub sampler: SamplerKind,
+    /// Whether the first layer's aggregate of the features is computed once, over all neighbours, instead of sampled
+    /// (minibatch).
+    #[serde(default)]
+    pub cache_input_aggregate: bool,
     /// Timeout: the run fails if a rank is silent for this many seconds.
     pub deadline: f64,
     /// Number of epochs.
@@ -235,6 +274,10 @@ fn default_smooth_correction() -> bool {
     true
 }
 
+fn default_batch_size() -> u64 {
+    DEFAULT_BATCH_SIZE
+}
+
 impl Config {
     /// Returns the defaults for a kind of model.
     pub fn new(kind: Kind) -> Self {
@@ -253,6 +296,10 @@ impl Config {
                 gamma: DEFAULT_GAMMA,
                 smooth_correction: true,
                 measure_staleness: false,
+                batch_size: DEFAULT_BATCH_SIZE,
+                fanout: Vec::new(),
+                sampler: SamplerKind::default(),
+                cache_input_aggregate: false,
                 deadline: 30.0,
                 epochs: 100,
                 optimizer: OptimizerKind::Adam,
@@ -285,8 +332,11 @@ impl Config {
             require(value > 0, key, value, "at least 1")?;
         }
         require((1..=MAX_RANKS).contains(&train.ranks), "ranks", train.ranks, "from 1 to 4096")?;
-        let single = train.strategy == StrategyKind::Single;
-        require(!single || train.ranks == 1, "ranks", train.ranks, "1 with train.strategy = \"single\"")?;
+        if !train.strategy.is_for_ranks() {
+            let want = format!("1 with train.strategy = \"{}\"", train.strategy.name());
+            require(train.ranks == 1, "ranks", train.ranks, &want)?;
+        }
+        self.check_batches()?;
         require(train.staleness <= MAX_STALENESS, "staleness", train.staleness, "at most 100 epochs")?;
         require((0.0..1.0).contains(&train.gamma), "gamma", train.gamma, "at least 0 and below 1")?;
         let deadline = train.deadline.is_finite() && train.deadline >= 1.0;
@@ -310,6 +360,73 @@ impl Config {
             require(value.is_finite() && value >= 0.0, &key, value, "0 or more")?;
         }
         Ok(())
+    }
+
+    fn check_batches(&self) -> Result<()> {
+        let (train, hops) = (&self.train, self.model.hops());
+        require(train.batch_size > 0, "batch_size", train.batch_size, "at least 1")?;
+        if let Some(&fanout) = train.fanout.iter().find(|&&fanout| fanout == 0 || fanout < -1) {
+            require(false, "fanout", fanout, "at least 1, or -1 for all neighbours, for every hop")?;
+        }
+        if !train.fanout.is_empty() {
+            if train.strategy != StrategyKind::Minibatch {
+                let problem = format!("strategy {} does not sample", train.strategy.name());
+                return Err(Error::input("train.fanout", problem)
+                    .help("choose --strategy minibatch, or leave out the fanout"));
+            }
+            if train.fanout.len() != hops {
+                let problem = format!("{} fanouts for a model of {hops} graph layers", train.fanout.len());
+                let example = DEFAULT_FANOUTS.iter().chain(std::iter::repeat(&5)).take(hops.min(5));
+                let example = example.map(i64::to_string).collect::<Vec<_>>().join(",");
+                let help = format!("give one fanout per layer, hop 1 first, e.g. --fanout {example}");
+                return Err(Error::input("train.fanout", problem).help(help));
+            }
+        }
+        if train.cache_input_aggregate && train.strategy == StrategyKind::Minibatch {
+            self.check_input_aggregate()?;
+        }
+        Ok(())
+    }
+
+    /// Refuses to cache an aggregate that changes from step to step.
+    fn check_input_aggregate(&self) -> Result<()> {
+        if self.model.messages(1, 1)[0].is_static {
+            return Ok(());
+        }
+        let key = "train.cache_input_aggregate";
+        let name = self.model.kind.name();
+        let (problem, help) = if self.model.input_dropout > 0.0 {
+            let problem = format!(
+                "model.input_dropout = {} changes the features in every step",
+                self.model.input_dropout
+            );
+            (problem, "set model.input_dropout to 0, or leave out the cache")
+        } else if self.model.project == Project::First {
+            (
+                "model.project = \"first\" multiplies features by weights before they are aggregated".into(),
+                "leave out model.project, or the cache",
+            )
+        } else {
+            (
+                format!("the first layer of model {name} does not aggregate unchanged features"),
+                "choose model gcn, sage or gin, or leave out the cache",
+            )
+        };
+        Err(Error::input(key, problem).help(help))
+    }
+
+    /// Returns the fanout of every hop, hop 1 first.
+    pub fn fanouts(&self) -> Vec<Fanout> {
+        let given = self.train.fanout.iter().copied();
+        let default = DEFAULT_FANOUTS.into_iter().chain(std::iter::repeat(DEFAULT_FANOUTS[2]));
+        let fanout = |fanout: i64| match u32::try_from(fanout) {
+            Ok(most) => Fanout::AtMost(most),
+            Err(_) => Fanout::All,
+        };
+        match self.train.fanout.is_empty() {
+            true => default.take(self.model.hops()).map(fanout).collect(),
+            false => given.map(fanout).collect(),
+        }
     }
 
     /// Returns what a dotted key requires to have an effect, if this configuration does not meet it.
@@ -337,8 +454,9 @@ impl Config {
             "train.step_epochs" | "train.step_factor" => {
                 (train.schedule == ScheduleKind::Step, "schedule step")
             }
-            // All current strategies have one optimiser step per epoch.
-            "train.schedule_unit" => (false, "a strategy with several optimiser steps per epoch"),
+            "train.batch_size" | "train.sampler" | "train.cache_input_aggregate" | "train.schedule_unit" => {
+                (train.strategy == StrategyKind::Minibatch, "strategy minibatch")
+            }
             _ => (true, ""),
         };
         (!is_met).then_some(requires)

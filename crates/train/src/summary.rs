@@ -90,6 +90,28 @@ pub struct Summary {
     pub seconds_to_best: Option<f64>,
     /// The parts of the graph, one per rank.
     pub parts: Vec<PartFacts>,
+    /// Sampled batches, of strategies that have them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batches: Option<BatchTotals>,
+}
+
+/// All sampled batches that this process trained on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct BatchTotals {
+    /// Number of batches.
+    pub batches: u64,
+    /// Sampled edges.
+    pub sampled_edges: u64,
+    /// Input nodes: distinct nodes of a batch, summed over batches.
+    pub input_nodes: u64,
+    /// Seconds of sampling, summed over threads; it overlaps with computation.
+    pub sampling_seconds: f64,
+    /// Seconds of gathering input rows.
+    pub gather_seconds: f64,
+    /// Seconds of forward and backward.
+    pub compute_seconds: f64,
+    /// Exposed sampling time: seconds in which a step waited for its batch.
+    pub wait_seconds: f64,
 }
 
 /// The part of the graph of one rank.
@@ -179,7 +201,17 @@ impl Summary {
             seconds_to_best: outcome.best.map(|best| best.seconds),
             cpu_seconds: traffic.cpu_seconds,
             parts: traffic.parts,
+            batches: None,
         }
+    }
+
+    /// Adds what is known of sampled batches.
+    pub(crate) fn with_batches(mut self, batches: Option<BatchTotals>) -> Self {
+        if let Some(totals) = batches {
+            self.wait_seconds = totals.wait_seconds;
+            self.compute_seconds -= totals.wait_seconds;
+        }
+        Summary { batches, ..self }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use halograph_graph::sample::SamplerKind;
 use halograph_nn::Project;
 use halograph_nn::model::{ActivationKind, Kind, NormKind};
 use halograph_train::config::{
@@ -19,6 +20,7 @@ pub fn choices(key: &str) -> &'static [&'static str] {
         "model.activation" => variants::<ActivationKind>(),
         "model.project" => variants::<Project>(),
         "train.strategy" => variants::<StrategyKind>(),
+        "train.sampler" => variants::<SamplerKind>(),
         "train.partition" => variants::<PartitionKind>(),
         "train.smooth" => variants::<Smooth>(),
         "train.overlap" => variants::<Overlap>(),

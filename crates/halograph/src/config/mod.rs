@@ -66,9 +66,13 @@ pub fn differences(one: &Config, other: &Config) -> Result<Vec<String>> {
     Ok(keys)
 }
 
-/// Formats a value; strings without quotes.
+/// Formats a value; strings without quotes, lists without brackets.
 pub fn text(value: &Value) -> String {
-    value.as_str().map_or(value.to_string(), String::from)
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(values) => values.iter().map(text).collect::<Vec<_>>().join(","),
+        value => value.to_string(),
+    }
 }
 
 /// Returns a note if the schedule of `pipelined` has no stale epoch, or only stale ones.
@@ -153,9 +157,21 @@ fn fit(setting: &Setting, old: &Value) -> Result<Value> {
         (Value::Float(_), Value::Float(_)) | (Value::Boolean(_), Value::Boolean(_)) => Ok(value.clone()),
         // A table without keys sets nothing.
         (Value::Table(_), Value::Table(given)) if given.is_empty() => Ok(old.clone()),
+        (Value::Array(_), given) => whole_numbers(given).ok_or_else(|| wrong_type(setting, expected(old))),
         (Value::String(_), _) => check_choice(setting, &setting.name()).map(|()| value.clone()),
         _ => Err(wrong_type(setting, expected(old))),
     }
+}
+
+/// Returns a list of whole numbers: an array, one number, or text such as `15,10,5`.
+fn whole_numbers(given: &Value) -> Option<Value> {
+    let numbers: Option<Vec<i64>> = match given {
+        Value::Array(values) => values.iter().map(Value::as_integer).collect(),
+        Value::Integer(number) => Some(vec![*number]),
+        Value::String(text) => text.split(',').map(|number| number.trim().parse().ok()).collect(),
+        _ => None,
+    };
+    numbers.map(|numbers| numbers.into_iter().map(Value::Integer).collect::<Vec<_>>().into())
 }
 
 fn expected(old: &Value) -> &'static str {
@@ -163,6 +179,7 @@ fn expected(old: &Value) -> &'static str {
         Value::Float(_) => "a number",
         Value::Integer(_) => "a whole number, 0 or more",
         Value::Boolean(_) => "true or false",
+        Value::Array(_) => "a list of whole numbers such as 15,10,5",
         _ => "a table of keys",
     }
 }

@@ -3,7 +3,6 @@
 use halograph_graph::partition::{Assignment, Layout, PartitionReport, PartitionSpec, cache};
 use halograph_graph::{Dataset, Error as InputError, Progress};
 use halograph_train::admission::{self, PartSize};
-use halograph_train::config::StrategyKind;
 use halograph_train::{Config, Result, launch, memory};
 
 use super::{JobData, World};
@@ -32,7 +31,7 @@ pub(super) fn prepare_in(
 ) -> Result<Prepared> {
     data.check()?;
     let assignment = match data {
-        JobData::Dataset(dataset) if config.train.strategy != StrategyKind::Single => {
+        JobData::Dataset(dataset) if config.train.strategy.is_for_ranks() => {
             let spec = launch::partition_spec(&config.train);
             let (assignment, is_new) = assignment(dataset, &spec, "--partition stream", force, progress)?;
             if is_new {

@@ -6,7 +6,6 @@ use halograph_graph::Progress;
 use halograph_graph::dataset::write::may_write;
 use halograph_graph::error::{Error as InputError, Result as InputResult};
 use halograph_graph::progress::Silent;
-use halograph_train::config::StrategyKind;
 use halograph_train::run::{DataRef, Header, MemoryRun, Run, check_can_create, folder_of, is_run};
 use halograph_train::{Config, Result, trace};
 
@@ -36,7 +35,7 @@ pub(super) fn open(
         (None, _) => start(options, world, settings, progress)?,
     };
     let strategy = lead.store.get().header().config.train.strategy;
-    if options.trace.is_some() && strategy == StrategyKind::Single {
+    if options.trace.is_some() && !strategy.is_for_ranks() {
         notes.push(Note::TraceOfOneRank);
     }
     let (trace, force) = (options.trace.clone(), options.force);
@@ -197,7 +196,7 @@ fn check_settings_of_shards(settings: &[Setting], data: &JobData) -> InputResult
 pub(super) fn check_ranks(config: &Config, data: &JobData) -> InputResult<()> {
     let ranks = config.train.ranks;
     match data.parts() {
-        Some(parts) if parts as usize != ranks || config.train.strategy == StrategyKind::Single => {
+        Some(parts) if parts as usize != ranks || !config.train.strategy.is_for_ranks() => {
             let problem = format!("{} for {}", count(parts, "part"), count(ranks, "rank"));
             let start = match halograph_comm::launched() {
                 true => format!("start {parts} ranks (mpirun -n {parts})"),

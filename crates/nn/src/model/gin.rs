@@ -97,9 +97,9 @@ impl<T: Real> Convolution for Gin<T> {
         self.projection.aggregates_input()
     }
 
-    fn propagation(&self, _: &Block) -> Propagation<T> {
+    fn propagation(&self, block: &Block) -> Propagation<T> {
         // Without the self term: a static aggregate stays valid when ε changes.
-        Propagation::sum()
+        Propagation::sum(block)
     }
 
     fn prepare(&self, input: Input<T>, _: &Pass<T>, saved: &mut GinSaved<T>) -> Input<T> {

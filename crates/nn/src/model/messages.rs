@@ -59,6 +59,7 @@ mod tests {
                         assert_eq!(spec.messages(inputs, 7), sent(&model), "{spec:?}");
                         let parameters = model.params().map(|p| p.value.len() as u128).sum::<u128>();
                         assert_eq!(spec.parameters(inputs, 7), parameters, "{spec:?}");
+                        assert_eq!(spec.hops(), model.hops(), "{spec:?}");
                     }
                 }
             }

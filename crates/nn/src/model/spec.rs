@@ -114,6 +114,11 @@ impl Spec {
         if self.output_heads == 0 { self.heads } else { self.output_heads }
     }
 
+    /// Returns how far a node sees: the number of layers that read edges.
+    pub fn hops(&self) -> usize {
+        self.layers - self.linear_layers
+    }
+
     /// Refuses a specification that does not describe a model; the error names the key.
     pub fn check(&self) -> Result<()> {
         for (key, value, max) in [

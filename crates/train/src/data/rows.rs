@@ -42,6 +42,19 @@ impl Rows {
         Rows { rows: rows.collect(), labels }
     }
 
+    /// Returns the labels of the rows at these positions, as rows 0, 1, ….
+    pub fn select(&self, positions: &[u32]) -> Self {
+        let at = positions.iter().map(|&at| at as usize);
+        let labels = match &self.labels {
+            Labels::Single(classes) => Labels::Single(at.map(|at| classes[at]).collect()),
+            Labels::Multi(flags) => {
+                let classes = flags.len() / self.rows.len().max(1);
+                Labels::Multi(at.flat_map(|at| &flags[at * classes..][..classes]).copied().collect())
+            }
+        };
+        Rows { rows: (0..positions.len() as u32).collect(), labels }
+    }
+
     /// Number of rows.
     pub fn count(&self) -> u64 {
         self.rows.len() as u64

@@ -52,6 +52,13 @@ impl<'d, T: Real> View<'d, T> {
     pub fn input(&self) -> ModelInput<T> {
         ModelInput { features: self.features.clone(), aggregate: self.aggregate.get().cloned() }
     }
+
+    /// Gathers these rows as input of a model, with the first stage's aggregate if asked for and prepared.
+    pub(crate) fn input_of(&self, rows: &[u32], with_aggregate: bool) -> Result<ModelInput<T>> {
+        let aggregate = self.aggregate.get().filter(|_| with_aggregate);
+        let aggregate = aggregate.map(|aggregate| Arc::new(gathered(aggregate, rows)));
+        Ok(ModelInput { features: self.rows(Some(rows))?, aggregate })
+    }
 }
 
 impl<T: Real> InputSource<T> for View<'_, T> {

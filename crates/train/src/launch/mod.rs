@@ -28,7 +28,7 @@ use halograph_graph::progress::Silent;
 use self::member::{Member, Role};
 pub(crate) use self::shards::TrainedShards;
 use crate::admission;
-use crate::config::{PartitionKind, StrategyKind, TrainConfig};
+use crate::config::{PartitionKind, TrainConfig};
 use crate::data;
 use crate::error::{Error, Result};
 use crate::event::{Event, Observer};
@@ -118,7 +118,7 @@ pub fn train(source: DataSource, leader: Leader, extras: Extras) -> Result<Summa
             let summary = train_as_rank(comm, order, source, Role::Lead(Box::new(leader)))?;
             Ok(summary.expect("rank 0 returns a summary"))
         }
-        (None, DataSource::Dataset(dataset)) if header.config.train.strategy == StrategyKind::Single => {
+        (None, DataSource::Dataset(dataset)) if !header.config.train.strategy.is_for_ranks() => {
             single::train(dataset, &header.config, leader)
         }
         (None, _) => train_on_threads(source, order, leader),

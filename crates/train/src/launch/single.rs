@@ -2,13 +2,16 @@
 
 use halograph_graph::Dataset;
 use halograph_kernels::Real;
+use halograph_nn::Model;
 
 use super::Leader;
-use crate::config::{Config, Precision};
+use crate::config::{Config, Precision, StrategyKind};
 use crate::data::{self, Data, Scaling};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::pool::{in_pool, threads};
 use crate::setup::{new_model, new_optimizer};
+use crate::strategy::Strategy;
+use crate::strategy::minibatch::{BatchSource, Minibatch};
 use crate::strategy::single::Single;
 use crate::summary::{Facts, Summary, Traffic};
 use crate::trainer::{Learner, Trainer};
@@ -30,20 +33,35 @@ fn train_in<T: Real>(dataset: &Dataset, config: &Config, leader: Leader) -> Resu
     if let Some(statistics) = scaling.to_state() {
         run.save_scaling(&statistics)?;
     }
-    let data = Data::<T>::load(dataset, config.data.inductive, scaling, Some(model.hops()))?;
-    let mut strategy = Single::new(&model, &data)?;
-    let mut trainer = Trainer::new(config, &mut strategy, Learner { model, optimizer });
-    if let Some(from) = from {
-        trainer.restore(from)?;
-    }
-    let outcome = trainer.run(run, observer)?;
+    let is_sampled = config.train.strategy == StrategyKind::Minibatch;
+    // Rows ordered by the layer that needs them are of no use to samples.
+    let hops = (!is_sampled).then(|| model.hops());
+    let data = Data::<T>::load(dataset, config.data.inductive, scaling, hops)?;
+    let train = |strategy: &mut dyn Strategy<T>, model: Model<T>| {
+        let mut trainer = Trainer::new(config, strategy, Learner { model, optimizer });
+        if let Some(from) = from {
+            trainer.restore(from)?;
+        }
+        trainer.run(run, observer)
+    };
+    let (outcome, batches) = if is_sampled {
+        let source = BatchSource::new(config, &data);
+        rayon::in_place_scope_fifo(|scope| {
+            let mut strategy = Minibatch::new(&model, &data, &source, scope)?;
+            let outcome = train(&mut strategy, model)?;
+            Ok::<_, Error>((outcome, Some(strategy.totals())))
+        })?
+    } else {
+        let mut strategy = Single::new(&model, &data)?;
+        (train(&mut strategy, model)?, None)
+    };
     let facts = Facts {
         threads: threads(&config.train),
         metric: dataset.manifest.metric,
         outcome: &outcome,
         train: &config.train,
     };
-    let summary = Summary::new(facts, Traffic::none(&outcome));
+    let summary = Summary::new(facts, Traffic::none(&outcome)).with_batches(batches);
     run.finish(&serde_json::to_value(&summary).expect("numbers and names always serialise"))?;
     Ok(summary)
 }

@@ -6,9 +6,11 @@
 //! | [`single`] | everything | none |
 //! | [`partition`] | vertices | fresh |
 //! | [`pipelined`] | vertices | some epochs stale |
+//! | [`minibatch`] | everything; computes a sample per step | none |
 //!
 //! An optimiser step goes trainer → strategy → stage runner → layer → kernel, plus the exchange of remote rows.
 
+pub mod minibatch;
 pub mod partition;
 pub mod pipelined;
 pub mod single;

@@ -39,9 +39,10 @@ const MODEL: &str = "Model";
 const OPTIMISATION: &str = "Optimisation";
 const STRATEGY: &str = "Strategy and ranks";
 const PIPELINED: &str = "Strategy pipelined (PipeGCN)";
+const MINIBATCH: &str = "Strategy minibatch";
 
 /// All flags by heading, in the order of `--help`.
-const FLAGS: [(&str, &[Flag]); 5] = [
+const FLAGS: [(&str, &[Flag]); 6] = [
     (
         MODEL,
         &[
@@ -85,7 +86,8 @@ const FLAGS: [(&str, &[Flag]); 5] = [
                 "NAME",
                 "How the work is spread over ranks",
                 "single: one process. partition: each rank owns a part of the graph and reads fresh halo rows; exact. \
-                 pipelined: as partition, with halo rows one epoch stale (PipeGCN).",
+                 pipelined: as partition, with halo rows one epoch stale (PipeGCN). minibatch: one process, with many \
+                 optimiser steps per epoch on sampled neighbourhoods.",
             ),
             flag(
                 "ranks",
@@ -155,6 +157,35 @@ const FLAGS: [(&str, &[Flag]); 5] = [
         ],
     ),
     (
+        MINIBATCH,
+        &[
+            flag("batch-size", "train.batch_size", "N", "Training nodes per optimiser step", ""),
+            flag(
+                "fanout",
+                "train.fanout",
+                "N,N,…",
+                "Sampled neighbours per node and hop, hop 1 first; -1: all",
+                "One number per graph layer. Hop 1 are the neighbours of the seed nodes of a batch: the last layer. If not \
+                 given: 15, 10, then 5 for every further hop.",
+            ),
+            flag(
+                "sampler",
+                "train.sampler",
+                "NAME",
+                "How neighbours are sampled",
+                "neighbor: independently for each node. labor: LABOR, which shares random numbers between nodes, so that \
+                 a batch has fewer distinct nodes at the same variance.",
+            ),
+            flag(
+                "cache-input-aggregate",
+                "train.cache_input_aggregate",
+                "BOOL",
+                "Aggregate the features once, over all neighbours, instead of sampling the deepest hop",
+                "For gcn, sage and gin without input dropout. Costs memory for one more copy of the features.",
+            ),
+        ],
+    ),
+    (
         OUTPUT,
         &[
             flag("eval-every", "train.eval_every", "N", "Epochs between evaluations", ""),
@@ -167,7 +198,10 @@ impl Flag {
     fn arg(&self, heading: &'static str) -> Arg {
         let &Flag { name, key, value, help, more } = self;
         let default = default_of(key);
-        let short = format!("{help} [default: {default}]");
+        let short = match default.as_str() {
+            "" => help.to_string(),
+            default => format!("{help} [default: {default}]"),
+        };
         let arg = Arg::new(name).long(name).value_name(value).help_heading(heading);
         // The last of several occurrences counts, as with --set.
         let arg = arg.overrides_with(name);
@@ -181,7 +215,7 @@ impl Flag {
         }
         match choices(key) {
             // The configuration says what is wrong with a negative number.
-            [] => arg.allow_negative_numbers(true),
+            [] => arg.allow_hyphen_values(key == "train.fanout").allow_negative_numbers(true),
             names => arg.value_parser(PossibleValuesParser::new(names)),
         }
     }

@@ -1,0 +1,95 @@
+//! In-neighbours by ascending dataset id.
+
+use std::borrow::Cow;
+
+use rayon::prelude::*;
+
+use crate::block::{Block, ROWS, rows_mut};
+
+/// The in-neighbours of every row of a block, listed by ascending dataset id: the order in which samplers see them does not
+/// depend on the order in which rows are stored.
+pub struct Neighbors<'g> {
+    block: &'g Block<'g>,
+    indptr: &'g [u64],
+    indices: Cow<'g, [u32]>,
+}
+
+impl<'g> Neighbors<'g> {
+    /// Lists the neighbours of `block`, whose rows are all sources and destinations. Copies the edges unless they are in
+    /// the right order already, which they are if rows are stored by ascending dataset id.
+    ///
+    /// # Panics
+    /// If the block has a halo, or a source that is no destination.
+    pub fn of(block: &'g Block<'g>) -> Self {
+        assert!(block.halo().is_none(), "neighbours in a halo have no rows to sample from");
+        assert_eq!(block.destinations(), 0..block.sources(), "every row has its edges");
+        let (indptr, edges) = block.rows();
+        let id = |row: &u32| block.id(*row as usize);
+        let is_sorted = (0..block.sources())
+            .into_par_iter()
+            .all(|r| edges[indptr[r] as usize..indptr[r + 1] as usize].is_sorted_by_key(id));
+        let mut indices = Cow::Borrowed(edges);
+        if !is_sorted {
+            let sorted = indices.to_mut();
+            let tasks = indptr[..indptr.len() - 1].par_chunks(ROWS).zip(rows_mut(indptr, sorted));
+            tasks.enumerate().for_each(|(task, (starts, mut rest))| {
+                let first = task * ROWS;
+                for r in first..first + starts.len() {
+                    let (row, after) = rest.split_at_mut((indptr[r + 1] - indptr[r]) as usize);
+                    row.sort_unstable_by_key(id);
+                    rest = after;
+                }
+            });
+        }
+        Neighbors { block, indptr, indices }
+    }
+
+    /// Returns the number of rows.
+    pub fn nodes(&self) -> usize {
+        self.block.sources()
+    }
+
+    /// Returns the number of in-neighbours of a row other than itself.
+    #[inline]
+    pub fn degree(&self, row: u32) -> usize {
+        self.block.degrees()[row as usize] as usize
+    }
+
+    /// Returns the dataset id of a row.
+    #[inline]
+    pub(super) fn id(&self, row: u32) -> u32 {
+        self.block.id(row as usize)
+    }
+
+    /// Returns the in-neighbours of a row, itself included if it has a self-loop.
+    #[inline]
+    pub(super) fn list(&self, row: u32) -> &[u32] {
+        let row = row as usize;
+        &self.indices[self.indptr[row] as usize..self.indptr[row + 1] as usize]
+    }
+
+    /// Returns whether a row has a self-loop.
+    #[inline]
+    pub(super) fn has_loop(&self, row: u32) -> bool {
+        !self.block.loops().is_empty() && self.block.loops().binary_search(&row).is_ok()
+    }
+
+    /// Returns the position of a row among its own in-neighbours, if it has a self-loop.
+    pub(super) fn loop_position(&self, row: u32) -> Option<usize> {
+        self.has_loop(row).then(|| self.list(row).iter().position(|&u| u == row)).flatten()
+    }
+
+    /// Requests the first neighbours of a row from memory.
+    #[inline]
+    pub(super) fn prefetch(&self, row: u32) {
+        let at = self.indptr[row as usize] as usize;
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: prefetching has no effect on memory, whatever the address; this one is inside or one past the array.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(self.indices.as_ptr().add(at).cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = at;
+    }
+}

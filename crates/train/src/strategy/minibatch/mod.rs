@@ -1,0 +1,165 @@
+//! Mini-batches on one process: an epoch visits the training nodes in a random order, a batch at a time, and computes each
+//! batch on a sample of its neighbourhood. The reference of all sampled strategies.
+//!
+//! ```text
+//! background   for each coming batch: sample its blocks            (at most a few batches ahead)
+//! step         wait for the batch; gather its input rows; forward; loss of the seeds; backward
+//! ```
+//!
+//! A batch is a function of (seed, epoch, step), so a resumed run needs no state, and every value is the same on any number
+//! of threads. With fanout -1 and one batch per epoch this is `single`, up to rounding.
+//!
+//! With a cached input aggregate the first stage reads the aggregate over all neighbours, computed once, and the deepest hop
+//! is not sampled.
+
+mod loader;
+mod seeds;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use halograph_graph::sample::{Neighbors, Sample, SampleSpec};
+use halograph_kernels::Real;
+use halograph_nn::Model;
+
+use super::{Step, StepOutcome, Strategy};
+use crate::boundary::Fresh;
+use crate::config::Config;
+use crate::data::Data;
+use crate::error::Result;
+use crate::evaluation;
+use crate::event::Scores;
+use crate::loss::loss;
+use crate::requests::Requests;
+use crate::stage::{StageBlock, StageRunner};
+use crate::summary::BatchTotals;
+
+pub use loader::Scope;
+use loader::{Batch, Loader};
+use seeds::Seeds;
+
+/// What all batches of a run are sampled from.
+pub struct BatchSource<'d> {
+    neighbors: Neighbors<'d>,
+    spec: SampleSpec,
+    seeds: Seeds,
+    /// Batches are prepared up to this epoch.
+    epochs: u64,
+    caches_aggregate: bool,
+}
+
+impl<'d> BatchSource<'d> {
+    /// Lists the neighbours of all rows of the training graph. Copies its edges if rows are not stored by dataset id.
+    pub fn new<T: Real>(config: &Config, data: &'d Data<'d, T>) -> Self {
+        let mut fanouts = config.fanouts();
+        if config.train.cache_input_aggregate {
+            fanouts.pop();
+        }
+        BatchSource {
+            neighbors: Neighbors::of(&data.train.block),
+            spec: SampleSpec { kind: config.train.sampler, fanouts },
+            seeds: Seeds::new(&config.train, &data.parts[0], &data.train.block),
+            epochs: config.train.epochs,
+            caches_aggregate: config.train.cache_input_aggregate,
+        }
+    }
+}
+
+/// Training on sampled mini-batches.
+pub struct Minibatch<'a, 's, T: Real> {
+    data: &'s Data<'s, T>,
+    source: &'s BatchSource<'s>,
+    loader: Loader<'a, 's>,
+    totals: BatchTotals,
+}
+
+impl<'a, 's, T: Real> Minibatch<'a, 's, T> {
+    /// Plans the training of `model`; computes the input aggregate if it is cached. Batches are sampled by tasks of
+    /// `scope`.
+    pub fn new(
+        model: &Model<T>,
+        data: &'s Data<'s, T>,
+        source: &'s BatchSource<'s>,
+        scope: &'a Scope<'s>,
+    ) -> Result<Self> {
+        if source.caches_aggregate {
+            data.train.prepare(model, &StageBlock::local(data.train.block.clone()), None)?;
+        }
+        Ok(Minibatch { data, source, loader: Loader::new(source, scope), totals: BatchTotals::default() })
+    }
+
+    /// Returns the totals of all steps so far.
+    pub fn totals(&self) -> BatchTotals {
+        self.totals
+    }
+
+    /// Runs forward, loss and backward of one batch; returns its loss.
+    fn compute(&mut self, model: &mut Model<T>, step: &Step, batch: &Batch) -> Result<StepOutcome> {
+        let started = Instant::now();
+        let seeds = self.data.parts[0].select(&batch.seeds);
+        let input = self.data.train.input_of(batch.sample.rows(), self.source.caches_aggregate)?;
+        self.totals.gather_seconds += started.elapsed().as_secs_f64();
+        let started = Instant::now();
+        let blocks = stage_blocks(model, &batch.sample, self.source.caches_aggregate);
+        let mut halo = Fresh;
+        let mut runner = StageRunner::new(Some(step.key), Some(batch.sample.ids()), None, &mut halo);
+        let (tape, logits) = runner.forward_model(model, &blocks, input)?;
+        let (loss, grad) = loss(&logits, &seeds, seeds.count());
+        drop(logits);
+        runner.backward_model(model, &blocks, tape, grad, |_, _| ())?;
+        self.totals.compute_seconds += started.elapsed().as_secs_f64();
+        Ok(StepOutcome { loss, rows: seeds.count(), requests: Requests::default() })
+    }
+}
+
+impl<T: Real> Strategy<T> for Minibatch<'_, '_, T> {
+    fn steps(&self) -> u64 {
+        self.source.seeds.batches()
+    }
+
+    fn step(
+        &mut self,
+        model: &mut Model<T>,
+        step: &Step,
+        requests: &dyn Fn() -> Requests,
+    ) -> Result<StepOutcome> {
+        let started = Instant::now();
+        let batch = self.loader.next(step.epoch, step.step);
+        let totals = &mut self.totals;
+        totals.wait_seconds += started.elapsed().as_secs_f64();
+        totals.batches += 1;
+        totals.sampled_edges += batch.sample.edges() as u64;
+        totals.input_nodes += batch.sample.rows().len() as u64;
+        totals.sampling_seconds += batch.sampling_seconds;
+        let outcome = self.compute(model, step, &batch)?;
+        self.loader.recycle(batch);
+        Ok(StepOutcome { requests: requests(), ..outcome })
+    }
+
+    fn evaluate(&mut self, model: &Model<T>, _: u64) -> Result<Option<Scores>> {
+        evaluation::scores(model, self.data)
+    }
+}
+
+/// Returns the block of every stage: the last stage that reads edges has those of hop 1.
+fn stage_blocks<'b, T: Real>(
+    model: &Model<T>,
+    sample: &'b Sample,
+    caches_aggregate: bool,
+) -> Vec<StageBlock<'b>> {
+    let mut hop = 0;
+    let mut rows = sample.block(0).destinations().len();
+    let mut blocks: Vec<StageBlock> = Vec::with_capacity(model.stages.len());
+    for (index, stage) in model.stages.iter().enumerate().rev() {
+        let is_cached = index == 0 && caches_aggregate;
+        if stage.reads_edges() && !is_cached {
+            let block = sample.block(hop);
+            (hop, rows) = (hop + 1, block.sources());
+            blocks.push(StageBlock::local(Arc::new(block)));
+        } else {
+            blocks.push(StageBlock::without_edges(rows, rows));
+        }
+    }
+    blocks.reverse();
+    blocks
+}
