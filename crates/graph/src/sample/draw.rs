@@ -70,17 +70,15 @@ impl Draw {
         }
         self.chosen.clear();
         match self.kind {
-            SamplerKind::Neighbor => {
-                self.draw_positions(self.key.with(neighbors.id(row) as u64), degree, count)
-            }
-            SamplerKind::Labor => self.draw_smallest(neighbors, list, own, count),
+            SamplerKind::Neighbor => self.positions(self.key.with(neighbors.id(row) as u64), degree, count),
+            SamplerKind::Labor => self.smallest(neighbors, list, own, count),
         }
         self.chosen.sort_unstable();
         out.extend(self.chosen.iter().map(|&at| list[at as usize + (at as usize >= own) as usize]));
     }
 
     /// Draws `count` of `0..degree` without replacement, by Floyd's algorithm: work does not grow with the degree.
-    fn draw_positions(&mut self, key: Key, degree: usize, count: usize) {
+    pub(super) fn positions(&mut self, key: Key, degree: usize, count: usize) {
         let words = degree.div_ceil(64);
         if self.taken.len() < words {
             self.taken.resize(words, 0);
@@ -95,8 +93,13 @@ impl Draw {
         self.chosen.iter().for_each(|&at| self.taken[at as usize / 64] = 0);
     }
 
+    #[cfg(test)]
+    pub(super) fn chosen(&self) -> &[u32] {
+        &self.chosen
+    }
+
     /// Chooses the positions of the `count` smallest variates of a list, of which `own` is left out.
-    fn draw_smallest(&mut self, neighbors: &Neighbors, list: &[u32], own: usize, count: usize) {
+    fn smallest(&mut self, neighbors: &Neighbors, list: &[u32], own: usize, count: usize) {
         let degree = list.len() - (own != usize::MAX) as usize;
         // Variates below this bound are almost surely enough, and hardly more than needed.
         let enough = count as f64 + 4.0 * (count as f64).sqrt() + 4.0;
