@@ -119,6 +119,25 @@ pub(super) fn class(kind: Kind) -> Kind {
     }
 }
 
+/// Rounds the sizes that differ from batch to batch, so that batches share phases and rates.
+pub(super) fn rounded(kind: Kind) -> Kind {
+    match kind {
+        Kind::Product { m, k, n } => Kind::Product { m: coarse(m), k, n },
+        Kind::Outer { rows, m, n } => Kind::Outer { rows: coarse(rows), m, n },
+        Kind::Gather { rows, entries, row_bytes, set_bytes } => {
+            let [rows, entries, set_bytes] = [rows, entries, set_bytes].map(coarse);
+            Kind::Gather { rows, entries, row_bytes, set_bytes }
+        }
+        stream @ Kind::Stream { .. } => stream,
+    }
+}
+
+/// Rounds to three significant binary digits.
+fn coarse(size: usize) -> usize {
+    let unit = (size.checked_ilog2().map_or(1, |log| 1 << log) / 4).max(1);
+    (size + unit / 2) / unit * unit
+}
+
 fn rate<T: Real>(kind: Kind) -> f64 {
     let rate = match kind {
         Kind::Product { m, k, n } => product_rate::<T>([m, k, n]),
@@ -221,6 +240,15 @@ mod tests {
         assert_ne!(of(1 << 20, 0), of(1 << 19, 1 << 19));
         assert_eq!(of(0, 10), of(3, 7));
         assert_eq!(of(5 << 30, 0), Kind::Stream { read: STREAMS[1], written: 0 });
+    }
+
+    #[test]
+    fn sizes_of_batches_are_rounded_to_three_binary_digits() {
+        assert_eq!([0, 1, 7, 9, 100, 186_150, 180_000].map(coarse), [0, 1, 7, 10, 96, 196_608, 163_840]);
+        assert_eq!(
+            rounded(Kind::Product { m: 1000, k: 100, n: 256 }),
+            Kind::Product { m: 1024, k: 100, n: 256 }
+        );
     }
 
     #[test]

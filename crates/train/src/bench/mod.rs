@@ -27,7 +27,7 @@ use halograph_kernels::work::{Work, record};
 use halograph_kernels::{Real, buffer};
 use halograph_nn::Model;
 
-use crate::config::{Config, Precision, TrainConfig};
+use crate::config::{Config, Precision, StrategyKind, TrainConfig};
 use crate::data::{self, Data, Scaling};
 use crate::error::Result;
 use crate::pool::{in_pool, threads};
@@ -35,6 +35,7 @@ use crate::requests::Requests;
 use crate::run::DataRef;
 use crate::setup::{new_model, new_optimizer};
 use crate::strategy::Strategy;
+use crate::strategy::minibatch::{BatchSource, Minibatch};
 use crate::strategy::single::Single;
 use crate::trainer::Learner;
 
@@ -42,7 +43,7 @@ use limits::Limits;
 pub use limits::Rate;
 use machine::CpuUsage;
 pub use machine::Machine;
-pub use report::{BenchReport, Phase, ThreadScaling};
+pub use report::{BatchRates, BenchReport, Phase, ThreadScaling};
 
 /// Numbers of epochs to train.
 #[derive(Debug, Clone, Copy)]
@@ -87,11 +88,18 @@ fn measure_in<T: Real>(
     counts: EpochCounts,
     progress: &dyn Progress,
 ) -> Result<BenchReport> {
-    let (epochs, others_share) = epochs::<T>(dataset, config, counts, progress)?;
+    // Batches are prepared for coming epochs too.
+    let epochs_in_all = counts.warmup + counts.timed;
+    let config =
+        &Config { train: TrainConfig { epochs: epochs_in_all, ..config.train.clone() }, ..config.clone() };
+    let TimedEpochs { epochs, others_share, batches } = epochs::<T>(dataset, config, counts, progress)?;
     // Training has freed its memory; give back its buffers too, before rates are measured.
     buffer::release();
     let seconds: Vec<f64> = epochs.iter().map(|epoch| epoch.seconds).collect();
-    let middle = median(epochs);
+    let mut middle = median(epochs);
+    if batches.is_some() {
+        middle.work.iter_mut().for_each(|work| work.cost.kind = limits::rounded(work.cost.kind));
+    }
     let kinds: HashSet<_> = middle.work.iter().map(|work| limits::class(work.cost.kind)).collect();
     progress.begin("measuring roofs", Some(kinds.len() as u64), Unit::Items);
     let mut limits = Limits::default();
@@ -106,7 +114,7 @@ fn measure_in<T: Real>(
     }
     let threads = threads(&config.train);
     let report = BenchReport::new(Machine::here(), threads, rates, seconds, middle.seconds, phases);
-    Ok(BenchReport { others_share, ..report })
+    Ok(BenchReport { others_share, batches, ..report })
 }
 
 /// A timed epoch and the work of its kernels.
@@ -121,40 +129,73 @@ fn median(mut epochs: Vec<TimedEpoch>) -> TimedEpoch {
     epochs.swap_remove((epochs.len() - 1) / 2)
 }
 
-/// Trains; returns the timed epochs and the fraction of CPU time that other processes used meanwhile.
+/// All timed epochs.
+struct TimedEpochs {
+    epochs: Vec<TimedEpoch>,
+    /// Fraction of CPU time that other processes used meanwhile.
+    others_share: Option<f64>,
+    batches: Option<BatchRates>,
+}
+
+/// Trains as configured.
 fn epochs<T: Real>(
     dataset: &Dataset,
     config: &Config,
     counts: EpochCounts,
     progress: &dyn Progress,
-) -> Result<(Vec<TimedEpoch>, Option<f64>)> {
+) -> Result<TimedEpochs> {
     progress.begin("loading", None, Unit::Items);
     data::check(dataset)?;
     let model: Model<T> = new_model(&DataRef::new(dataset)?, config)?;
     let optimizer = new_optimizer(&config.train, &model)?;
     let scaling = Scaling::fit(dataset, config.data.normalize)?;
-    let data = Data::<T>::load(dataset, config.data.inductive, scaling, Some(model.hops()))?;
-    let mut strategy = Single::new(&model, &data)?;
-    let mut learner = Learner { model, optimizer };
+    let is_sampled = config.train.strategy == StrategyKind::Minibatch;
+    let hops = (!is_sampled).then(|| model.hops());
+    let data = Data::<T>::load(dataset, config.data.inductive, scaling, hops)?;
+    if !is_sampled {
+        let mut strategy = Single::new(&model, &data)?;
+        let learner = Learner { model, optimizer };
+        return timed_epochs(&mut strategy, learner, config, counts, progress);
+    }
+    let source = BatchSource::new(config, &data);
+    let sampling = source.sample_epoch(1);
+    let timed = rayon::in_place_scope_fifo(|scope| {
+        let mut strategy = Minibatch::new(&model, &data, &source, scope)?;
+        let learner = Learner { model, optimizer };
+        let timed = timed_epochs(&mut strategy, learner, config, counts, progress)?;
+        let batches = BatchRates::new(sampling, &strategy.totals(), counts.warmup + counts.timed);
+        Ok::<_, crate::Error>(TimedEpochs { batches: Some(batches), ..timed })
+    });
+    timed
+}
+
+/// Runs all steps of some epochs.
+fn timed_epochs<T: Real>(
+    strategy: &mut dyn Strategy<T>,
+    mut learner: Learner<T>,
+    config: &Config,
+    counts: EpochCounts,
+    progress: &dyn Progress,
+) -> Result<TimedEpochs> {
     let all = counts.warmup + counts.timed;
     progress.begin("training", Some(all), Unit::Items);
-    let mut done = Vec::new();
+    let mut epochs = Vec::new();
     let usage = CpuUsage::now();
     for epoch in 1..=all {
         let (seconds, work) = record(|| {
             let start = Instant::now();
             for step in 0..strategy.steps() {
-                learner.step(&mut strategy, &config.train, (epoch, step), &Requests::default)?;
+                learner.step(strategy, &config.train, (epoch, step), &Requests::default)?;
             }
             Ok::<_, crate::Error>(start.elapsed().as_secs_f64())
         });
         let seconds = seconds?;
         if epoch > counts.warmup {
-            done.push(TimedEpoch { seconds, work });
+            epochs.push(TimedEpoch { seconds, work });
         }
         progress.tick(1)?;
     }
-    Ok((done, usage.used_by_others()))
+    Ok(TimedEpochs { epochs, others_share: usage.used_by_others(), batches: None })
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::limits::{Rate, amount};
 use super::machine::Machine;
+use crate::summary::BatchTotals;
 
 /// All calls of a kernel at one shape in an epoch.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -133,6 +134,47 @@ pub struct BenchReport {
     pub limited_by: String,
     /// Fraction of CPU time that other processes used during the epochs, if the system reports it.
     pub others_share: Option<f64>,
+    /// Sampled batches, of strategies that have them. Kernels of similar sizes are one phase then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batches: Option<BatchRates>,
+}
+
+/// Sampled batches: means over all epochs, and the rate of sampling alone.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct BatchRates {
+    /// Batches per epoch.
+    pub batches: u64,
+    /// Sampled edges per epoch.
+    pub sampled_edges: u64,
+    /// Input nodes per epoch: distinct nodes of a batch, summed over batches.
+    pub input_nodes: u64,
+    /// Seconds of sampling per epoch, summed over threads, overlapped with computation.
+    pub sampling_seconds: f64,
+    /// Seconds of gathering input rows per epoch.
+    pub gather_seconds: f64,
+    /// Seconds of forward and backward per epoch.
+    pub compute_seconds: f64,
+    /// Seconds per epoch in which a step waited for its batch.
+    pub wait_seconds: f64,
+    /// Sampled edges per second of all threads, if they do nothing else.
+    pub sampling_alone_edges_per_second: f64,
+}
+
+impl BatchRates {
+    /// Divides totals by the number of epochs.
+    pub(super) fn new(alone: f64, totals: &BatchTotals, epochs: u64) -> Self {
+        let (count, share) = (epochs.max(1), 1.0 / epochs.max(1) as f64);
+        BatchRates {
+            batches: totals.batches / count,
+            sampled_edges: totals.sampled_edges / count,
+            input_nodes: totals.input_nodes / count,
+            sampling_seconds: totals.sampling_seconds * share,
+            gather_seconds: totals.gather_seconds * share,
+            compute_seconds: totals.compute_seconds * share,
+            wait_seconds: totals.wait_seconds * share,
+            sampling_alone_edges_per_second: alone,
+        }
+    }
 }
 
 impl BenchReport {
@@ -161,6 +203,7 @@ impl BenchReport {
             share: ratio(roofline_seconds, seconds),
             limited_by,
             others_share: None,
+            batches: None,
         }
     }
 }

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use halograph::config;
 use halograph::job::{DemoGraph, JobData, prepare};
 use halograph::train::bench::{self, BenchReport, EpochCounts, ThreadScaling};
-use halograph::train::config::StrategyKind;
 use halograph::train::{Config, pool};
 use halograph_graph::Dataset;
 use halograph_graph::error::{Error, Result};
@@ -23,6 +22,7 @@ const EXAMPLES: &str = "\
 Examples:
   halograph bench                                         the default model on a generated graph
   halograph bench arxiv --model gat --hidden 256          another dataset and model
+  halograph bench arxiv --strategy minibatch              sampled mini-batches
   halograph bench arxiv --scaling --threads 8             speedup of 8 threads over one";
 
 #[derive(clap::Args)]
@@ -84,7 +84,7 @@ fn check_scaling(args: &Args, config: &Config) -> Result<()> {
 
 /// Refuses strategies for several ranks: rooflines are of one process.
 fn check_single(config: &Config) -> Result<()> {
-    if config.train.strategy == StrategyKind::Single {
+    if !config.train.strategy.is_for_ranks() {
         return Ok(());
     }
     let problem = format!("train.ranks = {}: bench measures one process", config.train.ranks);

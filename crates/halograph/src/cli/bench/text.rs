@@ -1,7 +1,7 @@
 //! Formats a bench report as text.
 
 use halograph::train::Config;
-use halograph::train::bench::{BenchReport, Phase, Rate, ThreadScaling};
+use halograph::train::bench::{BatchRates, BenchReport, Phase, Rate, ThreadScaling};
 use halograph_graph::Dataset;
 use indicatif::HumanCount;
 
@@ -34,6 +34,7 @@ pub fn text(
     lines.extend(table(report));
     lines.push(String::new());
     lines.extend(totals(report));
+    lines.extend(report.batches.as_ref().map(batches));
     lines.extend(scaling.map(|scaling| speedup(scaling, &threads)));
     lines.push(report.limited_by.clone());
     lines.extend(report.others_share.filter(|&fraction| fraction > BUSY).map(|fraction| {
@@ -107,6 +108,21 @@ fn totals(report: &BenchReport) -> Vec<String> {
         format!("epoch     {epoch} (median of {of}, {low} to {high})"),
         format!("roofline  {roofline}: the epoch runs at {} of its roofline", percent(report.share)),
     ]
+}
+
+fn batches(rates: &BatchRates) -> String {
+    let [edges, nodes] =
+        [rates.sampled_edges, rates.input_nodes].map(|n| HumanCount(n / rates.batches.max(1)));
+    let [sampling, gather, compute, wait] =
+        [rates.sampling_seconds, rates.gather_seconds, rates.compute_seconds, rates.wait_seconds]
+            .map(seconds);
+    format!(
+        "batches   {} per epoch, each {edges} sampled edges and {nodes} input nodes; per epoch: gathering {gather}, \
+         forward and backward {compute}, waiting {wait}, sampling {sampling} in the background; sampling alone {:.1} M \
+         edges/s",
+        rates.batches,
+        rates.sampling_alone_edges_per_second / 1e6
+    )
 }
 
 fn speedup(scaling: &ThreadScaling, threads: &str) -> String {

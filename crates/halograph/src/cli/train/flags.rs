@@ -246,7 +246,7 @@ fn default_of(key: &str) -> String {
 }
 
 /// Flags outside of the model that change the speed of an epoch.
-const SPEED: [&str; 2] = ["precision", "threads"];
+const SPEED: [&str; 3] = ["precision", "strategy", "threads"];
 
 /// Settings from a file, `--set` and flags: all flags, or only those that change the speed of an epoch.
 #[derive(clap::Args)]
@@ -280,7 +280,9 @@ impl<const ALL: bool> Flags<ALL> {
     /// Returns the flags with their headings.
     fn all() -> impl Iterator<Item = (&'static str, &'static Flag)> {
         let flags = FLAGS.iter().flat_map(|(heading, flags)| flags.iter().map(|flag| (*heading, flag)));
-        flags.filter(|(heading, flag)| ALL || *heading == MODEL || SPEED.contains(&flag.name))
+        flags.filter(|(heading, flag)| {
+            ALL || [MODEL, MINIBATCH].contains(heading) || SPEED.contains(&flag.name)
+        })
     }
 
     fn settings(matches: &ArgMatches) -> impl Iterator<Item = Setting> {

@@ -18,9 +18,10 @@ mod seeds;
 use std::sync::Arc;
 use std::time::Instant;
 
-use halograph_graph::sample::{Neighbors, Sample, SampleSpec};
+use halograph_graph::sample::{Neighbors, Sample, SampleSpec, Sampler};
 use halograph_kernels::Real;
 use halograph_nn::Model;
+use rayon::prelude::*;
 
 use super::{Step, StepOutcome, Strategy};
 use crate::boundary::Fresh;
@@ -62,6 +63,22 @@ impl<'d> BatchSource<'d> {
             epochs: config.train.epochs,
             caches_aggregate: config.train.cache_input_aggregate,
         }
+    }
+}
+
+impl BatchSource<'_> {
+    /// Samples all batches of an epoch on all threads; returns the sampled edges per second.
+    pub(crate) fn sample_epoch(&self, epoch: u64) -> f64 {
+        let shuffled = self.seeds.shuffled(epoch);
+        let started = Instant::now();
+        let state = || (Sampler::new(&self.neighbors, &self.spec), Sample::default());
+        let edges = (0..self.seeds.batches()).into_par_iter().map_init(state, |(sampler, sample), step| {
+            let (_, rows) = self.seeds.batch(&shuffled, step);
+            sampler.sample(self.seeds.sample_key(epoch, step), &rows, sample);
+            sample.edges()
+        });
+        let edges: usize = edges.sum();
+        edges as f64 / started.elapsed().as_secs_f64().max(1e-9)
     }
 }
 
