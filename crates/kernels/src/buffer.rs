@@ -44,8 +44,9 @@ impl Pool {
     fn size_for(&mut self, count: usize) -> usize {
         let known = self.sizes.iter().copied().filter(|size| fitting(count).contains(size)).min();
         known.unwrap_or_else(|| {
-            self.sizes.push(count);
-            count
+            let size = rounded_up(count);
+            self.sizes.push(size);
+            size
         })
     }
 }
@@ -59,6 +60,12 @@ fn pool() -> MutexGuard<'static, Pool> {
 /// Returns the sizes, in lines, that are used for a request of `count`: at most a quarter more.
 fn fitting(count: usize) -> RangeInclusive<usize> {
     count..=count + count / 4
+}
+
+/// Rounds up by at most an eighth, so that sizes that differ a little, as those of mini-batches do, share memory.
+fn rounded_up(count: usize) -> usize {
+    let unit = count.checked_ilog2().map_or(1, |log| (1usize << log).div_ceil(8));
+    count.next_multiple_of(unit)
 }
 
 /// Whether memory of dropped buffers goes to the pool.
@@ -123,24 +130,36 @@ fn take(count: usize) -> Option<Vec<Line>> {
         return None;
     }
     let mut pool = pool();
-    let fits = pool.free.iter().enumerate().filter(|(_, b)| fitting(count).contains(&b.len()));
-    let best = fits.min_by_key(|(_, b)| b.len()).map(|(i, _)| i)?;
-    Some(pool.free.swap_remove(best))
+    let fits = pool.free.iter().enumerate().filter(|(_, b)| fitting(count).contains(&b.capacity()));
+    let best = fits.min_by_key(|(_, b)| b.capacity()).map(|(i, _)| i)?;
+    let mut lines = pool.free.swap_remove(best);
+    drop(pool);
+    if lines.len() < count {
+        extend(&mut lines, count);
+    }
+    Some(lines)
 }
 
-/// Allocates zeroed memory for a request of `count` lines.
+/// Allocates zeroed memory for a request of `count` lines, with room for slightly larger ones. Pages in that room are not
+/// touched, so they take no memory until they are needed.
 fn allocate(count: usize) -> Vec<Line> {
-    let count = if count < MIN_POOLED { count } else { pool().size_for(count) };
-    let mut lines = Vec::with_capacity(count);
-    if count >= MIN_HUGE {
+    let size = if count < MIN_POOLED { count } else { pool().size_for(count) };
+    let mut lines = Vec::with_capacity(size);
+    if size >= MIN_HUGE {
         advise(&lines);
     }
+    extend(&mut lines, count);
+    lines
+}
+
+/// Appends zeros up to `count` lines, for which there must be room.
+fn extend(lines: &mut Vec<Line>, count: usize) {
+    let more = count - lines.len();
     // In parallel: NUMA systems place a page near the thread that touches it first.
     let zero = |part: &mut [MaybeUninit<Line>]| part.fill(MaybeUninit::new(Line::zeroed()));
-    lines.spare_capacity_mut()[..count].par_chunks_mut(CHUNK / LINE).for_each(zero);
-    // SAFETY: all elements were just written.
+    lines.spare_capacity_mut()[..more].par_chunks_mut(CHUNK / LINE).for_each(zero);
+    // SAFETY: all elements were just written, and there is room for them.
     unsafe { lines.set_len(count) };
-    lines
 }
 
 /// Requests huge pages, before any page is touched. Failure is ignored.
@@ -251,7 +270,23 @@ mod tests {
     fn slightly_smaller_requests_are_rounded_up_to_a_known_size() {
         let lines = MIN_POOLED + 54_321;
         let (first, less) = (Buffer::<u64>::zeros(lines * 8), Buffer::<u64>::zeros(lines * 7));
-        assert_eq!((less.len(), less.lines.len()), (lines * 7, lines));
+        assert_eq!((less.len(), less.lines.capacity()), (lines * 7, first.lines.capacity()));
         drop((first, less));
+    }
+
+    #[test]
+    fn slightly_larger_requests_share_memory() {
+        let lines = MIN_POOLED + 23_456;
+        let address = |buffer: &Buffer<u64>| buffer.as_ptr();
+        let mut one = Buffer::<u64>::zeros(lines * 8);
+        one.fill(7);
+        let first = address(&one);
+        drop(one);
+        let larger = Buffer::<u64>::zeros(lines * 8 + 800);
+        assert_eq!(address(&larger), first);
+        assert_eq!(larger.len(), lines * 8 + 800);
+        assert!(larger.iter().all(|&x| x == 0));
+        assert!((lines..=lines + lines / 8).contains(&rounded_up(lines)));
+        assert_eq!([1, 2, 8, 9, 17, 1000].map(rounded_up), [1, 2, 8, 9, 18, 1024]);
     }
 }

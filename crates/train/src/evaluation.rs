@@ -14,10 +14,10 @@ use crate::loss::loss;
 use crate::stage::{Outputs, StageBlock, StageRunner};
 use crate::tags::Evaluation;
 
-/// Evaluates `model` on all rows of a view that this process holds whole.
+/// Evaluates `model` on all rows of a view that this process holds whole, layer by layer: besides the features, the input and
+/// the output of one layer are in memory.
 pub fn outputs<T: Real>(model: &Model<T>, view: &View<T>) -> Result<Outputs<T>> {
     let block = StageBlock::local(view.block.clone());
-    view.prepare(model, &block, None)?;
     let mut halo = Fresh;
     StageRunner::new(None, view.block.ids(), None, &mut halo).evaluate_model(model, &block, view.input())
 }
@@ -34,12 +34,24 @@ pub(crate) fn outputs_on_ranks<T: Real>(
     runner.evaluate_model(model, block, view.input())
 }
 
+/// Whether an evaluation keeps what the next one needs again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// The first stage's aggregate of the features.
+    InputAggregate,
+    /// Nothing.
+    Nothing,
+}
+
 /// Scores `model` on all parts of `data`; `None` if its outputs are not finite.
-pub(crate) fn scores<T: Real>(model: &Model<T>, data: &Data<T>) -> Result<Option<Scores>> {
+pub(crate) fn scores<T: Real>(model: &Model<T>, data: &Data<T>, keep: Keep) -> Result<Option<Scores>> {
     let metric = data.dataset().manifest.metric;
     let mut found = [None; 3];
     let (mut val_loss, mut finite) = (None, true);
     data.each_view(|view, parts| {
+        if keep == Keep::InputAggregate {
+            view.prepare(model, &StageBlock::local(view.block.clone()), None)?;
+        }
         let logits = outputs(model, view)?.logits;
         finite &= is_finite(&logits);
         for &part in parts {

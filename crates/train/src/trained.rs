@@ -12,7 +12,7 @@ use halograph_nn::{Matrix, Model};
 use crate::config::{Normalize, Precision};
 use crate::data::{Data, Scaling};
 use crate::error::Result;
-use crate::evaluation;
+use crate::evaluation::{self, Keep};
 use crate::event::Scores;
 use crate::launch::{DataSource, TrainedShards};
 use crate::pool::{in_pool, threads_among};
@@ -164,6 +164,7 @@ fn evaluate_in<T: Real>(trained: &TrainedModel, source: DataSource) -> Result<Sc
         DataSource::Dataset(dataset) => evaluation::scores(
             &model,
             &Data::load(dataset, config.data.inductive, trained.scaling()?, hops)?,
+            Keep::Nothing,
         )?,
         DataSource::Shards(shards) => {
             TrainedShards { shards, config, scaling: trained.scaling()? }.scores(&model)?

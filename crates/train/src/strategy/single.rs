@@ -15,7 +15,7 @@ use super::{Step, StepOutcome, Strategy};
 use crate::boundary::Fresh;
 use crate::data::{Data, Rows, View};
 use crate::error::Result;
-use crate::evaluation;
+use crate::evaluation::{self, Keep};
 use crate::event::Scores;
 use crate::loss::loss;
 use crate::requests::Requests;
@@ -51,7 +51,7 @@ impl<T: Real> Strategy<T> for Single<'_, T> {
     }
 
     fn evaluate(&mut self, model: &Model<T>, _: u64) -> Result<Option<Scores>> {
-        evaluation::scores(model, self.data)
+        evaluation::scores(model, self.data, Keep::InputAggregate)
     }
 }
 

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use halograph_graph::sample::{Neighbors, Sample, SampleSpec, Sampler};
-use halograph_kernels::Real;
+use halograph_kernels::{Real, buffer};
 use halograph_nn::Model;
 use rayon::prelude::*;
 
@@ -28,7 +28,7 @@ use crate::boundary::Fresh;
 use crate::config::Config;
 use crate::data::Data;
 use crate::error::Result;
-use crate::evaluation;
+use crate::evaluation::{self, Keep};
 use crate::event::Scores;
 use crate::loss::loss;
 use crate::requests::Requests;
@@ -154,7 +154,11 @@ impl<T: Real> Strategy<T> for Minibatch<'_, '_, T> {
     }
 
     fn evaluate(&mut self, model: &Model<T>, _: u64) -> Result<Option<Scores>> {
-        evaluation::scores(model, self.data)
+        // A full-graph pass needs other sizes than batches.
+        buffer::release();
+        let scores = evaluation::scores(model, self.data, Keep::Nothing);
+        buffer::release();
+        scores
     }
 }
 
