@@ -197,7 +197,6 @@ impl Place {
         fs::write(self.path("jobs"), lines).unwrap();
         let done = self.run(&format!("{LAUNCH} {ranks} T --ignored --exact rank"));
         assert_eq!(done.code, Some(0), "{}{}", done.stdout, done.stderr);
-        assert_eq!(done.stdout.matches("test rank ... ok").count(), ranks, "{}", done.stdout);
     }
 
     /// Trains jobs on ranks of one launch and on threads of this process; asserts bit-identical results.
