@@ -49,11 +49,6 @@ pub struct Pass<'a, T: Real> {
 }
 
 impl<'a, T: Real> Pass<'a, T> {
-    /// Returns the pass of an evaluation: no dropout, and row numbers as ids.
-    pub fn evaluation() -> Self {
-        Pass { key: None, ids: None, initial: None, input_gradient: true }
-    }
-
     /// Returns the dropout mask of the input for probability `p`; `None` if nothing is dropped.
     pub fn mask(&self, p: f64) -> Option<Mask<'a>> {
         Mask::new(self.key?.with(INPUT), p, self.ids)

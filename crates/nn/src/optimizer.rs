@@ -53,11 +53,6 @@ impl<T: Real> Optimizer<T> {
         Optimizer { method, steps: 0, slots: model.params().map(slot).collect() }
     }
 
-    /// Returns the number of steps so far.
-    pub fn steps(&self) -> u64 {
-        self.steps
-    }
-
     /// Updates all parameters by their gradients, and zeroes the gradients.
     pub fn step(&mut self, model: &mut Model<T>, lr: f64) {
         self.steps += 1;
@@ -153,7 +148,7 @@ mod tests {
             let mut after = new(&broken);
             after.load("checkpoint", &before.state()).unwrap();
             steps(&mut after, &mut broken, 3..6);
-            assert_eq!((after.steps(), broken.state()), (6, straight.state()), "{method:?}");
+            assert_eq!((after.steps, broken.state()), (6, straight.state()), "{method:?}");
         }
     }
 
