@@ -32,6 +32,7 @@ pub(crate) fn decode(from: usize, message: &Message) -> Error {
     })
 }
 
+/// Parses the text of a notice: kind, rank and host, then the cause or the last position, one per line.
 fn parse(text: &str) -> Option<Error> {
     let [kind, rank, host, rest] = text.splitn(4, '\n').collect::<Vec<_>>().try_into().ok()?;
     let (rank, host) = (rank.parse().ok()?, host.to_string());

@@ -109,9 +109,9 @@ fn is_running(process: Pid) -> bool {
     state.is_ok_and(|text| !text.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')))
 }
 
-/// Sends `signal` to rank 1 of 3 and waits until all processes have ended. Returns whether the launcher succeeded,
-/// and the standard error of launcher and ranks.
-fn signal_rank_1(signal: Signal, options: &[&str]) -> Option<(bool, String)> {
+/// Starts 3 ranks, calls `first` with their processes, sends `signal` to rank 1 and waits until all processes have ended.
+/// Returns whether the launcher succeeded, and the standard error of launcher and ranks.
+fn signal_rank_1(signal: Signal, options: &[&str], first: impl FnOnce(&[Pid])) -> Option<(bool, String)> {
     let (mut launcher, lines, processes) = start_work(3, options)?;
     // Read concurrently: a full pipe would keep the ranks from ending. The standard output stays open.
     let mut pipe = launcher.stderr.take().expect("stderr is piped");
@@ -119,6 +119,7 @@ fn signal_rank_1(signal: Signal, options: &[&str]) -> Option<(bool, String)> {
         let mut text = String::new();
         pipe.read_to_string(&mut text).map(|_| text)
     });
+    first(&processes);
     kill_process(processes[1], signal).expect("rank 1 is running");
     let end = Instant::now() + DEADLINE + Duration::from_secs(5);
     let ended = |launcher: &mut Child| launcher.try_wait().expect("a child process").is_some();
@@ -141,41 +142,35 @@ fn signal_rank_1(signal: Signal, options: &[&str]) -> Option<(bool, String)> {
 #[test]
 fn a_stopped_rank_is_lost() {
     let _exclusive = exclusive();
-    let Some((success, stderr)) = signal_rank_1(Signal::STOP, &[]) else { return };
+    let Some((success, stderr)) = signal_rank_1(Signal::STOP, &[], |_| ()) else { return };
     assert!(!success && stderr.contains("rank 1 on "), "{stderr}");
     assert!(stderr.contains("sent nothing for 3 s (timeout); last known position: epoch "), "{stderr}");
 }
 
 #[test]
-fn a_killed_rank_ends_the_job() {
+fn a_suspended_job_continues_and_a_killed_rank_ends_it() {
     let _exclusive = exclusive();
+    let suspend = |processes: &[Pid]| {
+        let all =
+            |signal| processes.iter().for_each(|&p| kill_process(p, signal).expect("a running process"));
+        all(Signal::STOP);
+        thread::sleep(DEADLINE + Duration::from_secs(1));
+        all(Signal::CONT);
+        // Long enough for a rank to be lost.
+        thread::sleep(DEADLINE + Duration::from_secs(1));
+        assert!(processes.iter().all(|&process| is_running(process)), "the job has ended");
+    };
     // The launcher detects the end of a local process itself and reports it first.
-    let Some((success, stderr)) = signal_rank_1(Signal::KILL, &[]) else { return };
+    let Some((success, stderr)) = signal_rank_1(Signal::KILL, &[], suspend) else { return };
     assert!(!success && stderr.contains("rank 1"), "{stderr}");
 }
 
 #[test]
 fn a_killed_rank_is_detected_if_the_launcher_ignores_it() {
     let _exclusive = exclusive();
-    let Some((_, stderr)) = signal_rank_1(Signal::KILL, &["--enable-recovery"]) else { return };
+    let Some((_, stderr)) = signal_rank_1(Signal::KILL, &["--enable-recovery"], |_| ()) else { return };
     assert!(
         stderr.contains("rank 1 on ") && stderr.contains("exited without reporting an error"),
         "{stderr}"
     );
-}
-
-#[test]
-fn a_suspended_job_continues() {
-    let _exclusive = exclusive();
-    let Some((mut launcher, lines, processes)) = start_work(3, &[]) else { return };
-    let all = |signal| processes.iter().for_each(|&p| kill_process(p, signal).expect("a running process"));
-    all(Signal::STOP);
-    thread::sleep(DEADLINE + Duration::from_secs(1));
-    all(Signal::CONT);
-    // Long enough for a rank to be lost.
-    thread::sleep(DEADLINE + Duration::from_secs(1));
-    assert!(launcher.try_wait().expect("a child process").is_none(), "the job has ended");
-    all(Signal::KILL);
-    launcher.wait().expect("a child process");
-    drop(lines);
 }

@@ -23,7 +23,7 @@ pub(crate) struct FolderKind {
     pub manifest: &'static str,
     /// Whether the file is a manifest of this kind, of any version.
     pub is_manifest: fn(&Path) -> bool,
-    /// Finds something in such a folder that does not belong to it and would be lost.
+    /// Returns a file in such a folder that does not belong to it and would be lost.
     pub foreign: fn(&Path) -> io::Result<Option<OsString>>,
 }
 
@@ -75,10 +75,11 @@ pub(crate) struct Staging {
     /// Parent of the target.
     parent: PathBuf,
     /// Ancestors of the target that were created for it, deepest first.
-    made: Vec<PathBuf>,
+    created: Vec<PathBuf>,
 }
 
 impl Staging {
+    /// Creates the hidden folder, and missing ancestors of the target.
     pub(crate) fn begin(kind: &'static FolderKind, target: &Path, overwrite: bool) -> Result<Staging> {
         kind.may_write(target, overwrite)?;
         let name = target.file_name().ok_or_else(|| {
@@ -92,8 +93,8 @@ impl Staging {
             Some(p) if p != Path::new("") => p.to_path_buf(),
             _ => PathBuf::from("."),
         };
-        let made = parent.ancestors().take_while(|p| *p != Path::new("") && !p.exists());
-        let made = made.map(Path::to_path_buf).collect();
+        let created = parent.ancestors().take_while(|p| *p != Path::new("") && !p.exists());
+        let created = created.map(Path::to_path_buf).collect();
         fs::create_dir_all(&parent).at(&parent, "create")?;
         // The usual permissions of a new folder; those of a temporary one are the owner's alone.
         let folder = tempfile::Builder::new()
@@ -102,7 +103,7 @@ impl Staging {
             .permissions(fs::Permissions::from_mode(0o777))
             .tempdir_in(&parent)
             .at(&parent, "write into")?;
-        Ok(Staging { kind, target, overwrite, folder, parent, made })
+        Ok(Staging { kind, target, overwrite, folder, parent, created })
     }
 
     /// Returns the path of `file` while it is written.
@@ -137,12 +138,14 @@ impl Staging {
         if self.overwrite && self.target.join(self.kind.manifest).exists() {
             self.exchange()?
         } else {
-            self.place()?
+            self.rename()?
         }
-        self.made.clear();
+        // The target exists: dropping must not remove its ancestors.
+        self.created.clear();
         sync_folder(&self.parent)
     }
 
+    /// Exchanges the hidden folder with the target; the old folder is removed on drop.
     fn exchange(&self) -> Result<()> {
         let (new, target) = (self.folder.path(), &self.target);
         if renameat_with(CWD, new, CWD, target, RenameFlags::EXCHANGE).is_ok() {
@@ -159,7 +162,7 @@ impl Staging {
     }
 
     /// Renames to the target if that does not exist.
-    fn place(&self) -> Result<()> {
+    fn rename(&self) -> Result<()> {
         let (new, target) = (self.folder.path(), &self.target);
         // Removes an empty folder; a non-empty one remains and fails the rename.
         let _ = fs::remove_dir(target);
@@ -178,7 +181,7 @@ impl Drop for Staging {
     fn drop(&mut self) {
         // Removes the created ancestors, except those that are not empty.
         let _ = fs::remove_dir_all(self.folder.path());
-        self.made.iter().for_each(|folder| drop(fs::remove_dir(folder)));
+        self.created.iter().for_each(|folder| drop(fs::remove_dir(folder)));
     }
 }
 

@@ -1,4 +1,7 @@
 //! Tests of ranks as processes: `mpirun -n N halograph train …`.
+//!
+//! Launching takes longer than training these models. Where the command line is not what is tested, one launch trains
+//! several jobs in sequence ([`Place::train_on_mpi`]).
 #![cfg(all(feature = "mpi", target_os = "linux"))]
 
 use std::fs::{self, File};
@@ -8,13 +11,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use halograph::graph::progress::Silent;
+use halograph::job::{Job, JobOptions, NoObserver, World};
 use serde_json::Value;
 use tempfile::TempDir;
 
 /// Timeout of a command; none takes nearly as long.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// A model that trains quickly, with dropout everywhere.
+/// Names the file of jobs that the ranks train; see [`rank`].
+const JOBS: &str = "HALOGRAPH_TEST_JOBS";
+/// A model that trains quickly, with dropout everywhere, as flags and as settings.
 const QUICK: &str = "--hidden 8 --layers 2 --epochs 6 --threads 1 --set model.input_dropout=0.2";
+const QUICK_SETTINGS: &str =
+    "model.hidden=8 model.layers=2 train.epochs=6 train.threads=1 model.input_dropout=0.2";
 /// Enough epochs that a signal arrives before the end.
 const LONG: &str = "--hidden 8 --layers 2 --epochs 300 --threads 1 --checkpoint-seconds 0.05 --deadline 3 -q";
 
@@ -48,14 +57,19 @@ impl Place {
         self.folder.path().join(name)
     }
 
-    /// Starts `words` in the folder; `H` stands for the binary.
+    /// Starts `words` in the folder; `H` stands for the binary, `T` for the test program.
     fn start(&self, words: &str) -> Child {
-        let binary = env!("CARGO_BIN_EXE_halograph");
-        let words: Vec<&str> =
-            words.split_whitespace().map(|word| if word == "H" { binary } else { word }).collect();
+        let test = std::env::current_exe().unwrap();
+        let program = |word| match word {
+            "H" => env!("CARGO_BIN_EXE_halograph"),
+            "T" => test.to_str().expect("a path of text"),
+            word => word,
+        };
+        let words: Vec<&str> = words.split_whitespace().map(program).collect();
         let output = |name| Stdio::from(File::create(self.path(name)).unwrap());
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).current_dir(self.folder.path()).stdin(Stdio::null());
+        command.env(JOBS, self.path("jobs"));
         command.stdout(output("stdout")).stderr(output("stderr")).spawn().expect("it starts")
     }
 
@@ -131,10 +145,72 @@ impl Place {
 
 const LAUNCH: &str = "mpirun --allow-run-as-root --oversubscribe -n";
 
-const MODELS: [&str; 5] = ["sage", "gcn", "gat", "gcnii", "resgcn"];
+const MODELS: [&str; 6] = ["sage", "gcn", "gat", "gcnii", "resgcn", "gin"];
+
+/// A job: the name of its run, the dataset, and its settings as `key=value`.
+struct TestJob {
+    run: String,
+    data: &'static str,
+    settings: String,
+}
+
+impl TestJob {
+    fn line(&self) -> String {
+        format!("{} {} {}\n", self.run, self.data, self.settings)
+    }
+}
+
+/// Trains, or resumes, the job of a line in `folder`, into a run whose name ends in `suffix`.
+fn train(line: &str, folder: &Path, suffix: &str, resume: bool, world: &World) -> halograph::Result<()> {
+    let mut words = line.split_whitespace();
+    let mut next = || words.next().expect("a run and a dataset");
+    let (run, data) = (folder.join(next().to_string() + suffix), folder.join(next()));
+    let options = JobOptions { resume, ..JobOptions::new(data).out(run) };
+    let options = words.fold(options, |options, setting| {
+        let (key, value) = setting.split_once('=').expect("key=value");
+        options.set(key, value)
+    });
+    Job::open(&options, world, &Silent)?.train(&mut NoObserver).map(drop)
+}
+
+/// Not a test: one rank of [`Place::train_on_mpi`]. Trains the jobs of the file that `JOBS` names, one after the other.
+#[test]
+#[ignore = "started under mpirun by other tests"]
+fn rank() {
+    let Some(file) = std::env::var_os(JOBS).map(PathBuf::from) else { return };
+    let folder = file.parent().expect("a file in a folder");
+    let world = World::join(&[]).unwrap();
+    for line in fs::read_to_string(&file).unwrap().lines() {
+        let (resume, line) = line.strip_prefix("resume ").map_or((false, line), |line| (true, line));
+        if let Err(error) = train(line, folder, "", resume, &world) {
+            panic!("{line}: {error}");
+        }
+    }
+    world.close().unwrap();
+}
 
 impl Place {
-    /// Trains on ranks under a launcher and on threads; asserts bit-identical results.
+    /// Trains jobs in sequence on `ranks` ranks of one launch; `lines` are those of [`TestJob::line`], after `resume ` if
+    /// the run exists.
+    #[track_caller]
+    fn train_on_mpi(&self, ranks: usize, lines: &str) {
+        fs::write(self.path("jobs"), lines).unwrap();
+        let done = self.run(&format!("{LAUNCH} {ranks} T --ignored --exact rank"));
+        assert_eq!(done.code, Some(0), "{}{}", done.stdout, done.stderr);
+    }
+
+    /// Trains jobs on ranks of one launch and on threads of this process; asserts bit-identical results.
+    #[track_caller]
+    fn assert_jobs_as_on_threads(&self, ranks: usize, jobs: &[TestJob]) {
+        self.train_on_mpi(ranks, &jobs.iter().map(TestJob::line).collect::<String>());
+        for job in jobs {
+            let line = format!("{} train.ranks={ranks}", job.line().trim());
+            train(&line, self.folder.path(), "-threads", false, &World::alone()).unwrap();
+            self.same(&job.run, &format!("{}-threads", job.run));
+        }
+    }
+
+    /// The same through the command line, whose processes must print nothing.
     #[track_caller]
     fn assert_as_on_threads(&self, ranks: usize, line: &str) {
         // One process under a launcher trains like one without.
@@ -149,36 +225,53 @@ impl Place {
 #[test]
 fn every_model_is_bit_identical_on_mpi_and_threads() {
     let Some(place) = place() else { return };
-    for model in MODELS {
-        for (ranks, precision) in (1..=4).flat_map(|ranks| [(ranks, "f32"), (ranks, "f64")]) {
-            place.assert_as_on_threads(ranks, &format!("g --model {model} {QUICK} --precision {precision}"));
-        }
-    }
-}
-
-#[test]
-fn cora_and_small_are_bit_identical_on_mpi_and_threads() {
-    let Some(place) = place() else { return };
     place.ok("data make small -o small -q");
     let mut graphs = vec!["small"];
     if let Some(cora) = halograph_testing::real_data("cora") {
         place.ok(&format!("data import planetoid {} -o cora -q", cora.display()));
         graphs.push("cora");
     }
-    for graph in graphs {
-        for (model, ranks) in MODELS.into_iter().zip([2, 3, 4, 2, 3]) {
-            place.assert_as_on_threads(ranks, &format!("{graph} --model {model} {QUICK} --epochs 3"));
-        }
+    for ranks in 1..=4 {
+        let job = |data: &'static str, model: &str, settings: &str| TestJob {
+            run: format!("{data}-{model}-{ranks}-{settings}"),
+            data,
+            settings: format!("{QUICK_SETTINGS} model.kind={model} {settings}"),
+        };
+        let on_g = MODELS.into_iter().flat_map(|model| {
+            ["f32", "f64"].map(|precision| job("g", model, &format!("train.precision={precision}")))
+        });
+        let pairs = graphs
+            .iter()
+            .flat_map(|graph| MODELS.into_iter().zip([2, 3, 4, 2, 3, 4]).map(move |p| (graph, p)));
+        let on_graphs = pairs
+            .filter(|(_, (_, on))| *on == ranks)
+            .map(|(graph, (model, _))| job(graph, model, "train.epochs=3"));
+        let jobs: Vec<TestJob> = on_g.chain(on_graphs).collect();
+        place.assert_jobs_as_on_threads(ranks, &jobs);
     }
+}
+
+#[test]
+fn commands_under_a_launcher_are_bit_identical_to_threads() {
+    let Some(place) = place() else { return };
+    place.assert_as_on_threads(1, &format!("g {QUICK}"));
+    let flags = "--staleness 2 --warmup-epochs 1 --smooth gf --cooldown-epochs 1 --measure-staleness";
+    place.assert_as_on_threads(3, &format!("g --model gat {QUICK} --strategy pipelined {flags}"));
 }
 
 #[test]
 fn pipelined_is_bit_identical_on_mpi_and_threads() {
     let Some(place) = place() else { return };
-    let all = "--staleness 2 --warmup-epochs 1 --smooth gf --cooldown-epochs 1 --measure-staleness";
-    for (model, flags) in [("sage", "--warmup-epochs 0 --smooth none"), ("gat", all)] {
-        place.assert_as_on_threads(3, &format!("g --model {model} {QUICK} --strategy pipelined {flags}"));
-    }
+    let all = "train.staleness=2 train.warmup_epochs=1 train.smooth=gf train.cooldown_epochs=1 train.measure_staleness=true";
+    let jobs =
+        [("sage", "train.warmup_epochs=0 train.smooth=none"), ("gat", all)].map(|(model, settings)| {
+            TestJob {
+                run: model.to_string(),
+                data: "g",
+                settings: format!("{QUICK_SETTINGS} model.kind={model} train.strategy=pipelined {settings}"),
+            }
+        });
+    place.assert_jobs_as_on_threads(3, &jobs);
 }
 
 #[test]
@@ -389,15 +482,16 @@ fn a_killed_or_stopped_rank_ends_the_job_and_the_run_resumes() {
     let stale = "--strategy pipelined --staleness 2 --smooth gf --warmup-epochs 2";
     place.ok(&format!("train g {LONG} --ranks 3 --out fresh"));
     place.ok(&format!("train g {LONG} --ranks 3 {stale} --out stale"));
-    for (name, rank, cause, strategy, whole) in [
+    let cases = [
         ("-KILL", 1, "exited without reporting", stale, "stale"),
         ("-STOP", 2, "sent nothing for", stale, "stale"),
         ("-KILL", 0, "exited without reporting", "", "fresh"),
         ("-STOP", 0, "sent nothing for", "", "fresh"),
-    ] {
-        let _ = fs::remove_dir_all(place.path("r"));
-        let launcher = place.start(&format!("{LAUNCH} 3 H train g {LONG} {strategy} --out r"));
-        let ranks = at_work(&launcher, &place.path("r"), 3);
+    ];
+    for (name, rank, cause, strategy, _) in cases {
+        let run = format!("r{name}-{rank}");
+        let launcher = place.start(&format!("{LAUNCH} 3 H train g {LONG} {strategy} --out {run}"));
+        let ranks = at_work(&launcher, &place.path(&run), 3);
         signal(name, ranks[rank]);
         let hit = Instant::now();
         let done = place.end(launcher);
@@ -412,7 +506,10 @@ fn a_killed_or_stopped_rank_ends_the_job_and_the_run_resumes() {
             assert!(hit.elapsed() < Duration::from_secs(16), "{name} {rank}: processes are left");
             sleep(Duration::from_millis(20));
         }
-        place.ranks_ok(3, "--resume --out r -q");
-        place.same("r", whole);
+    }
+    let resume: String = cases.map(|(name, rank, ..)| format!("resume r{name}-{rank} g\n")).concat();
+    place.train_on_mpi(3, &resume);
+    for (name, rank, _, _, whole) in cases {
+        place.same(&format!("r{name}-{rank}"), whole);
     }
 }

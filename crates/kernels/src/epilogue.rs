@@ -175,6 +175,7 @@ fn backward_row<T: Real>(epilogue: &Epilogue, row: usize, y: &[T], grad: &mut [T
     });
 }
 
+/// Applies activation and dropout to rows without a norm.
 #[inline(always)]
 fn plain_forward_body<I: Isa, T: Real>(run: Run, x: &mut [T], width: usize) {
     for (r, x) in x.chunks_exact_mut(width).enumerate() {

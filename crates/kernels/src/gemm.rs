@@ -90,11 +90,6 @@ impl<'a, T: Real> Tall<'a, T> {
         self.rows
     }
 
-    /// Returns the number of columns.
-    pub fn cols(&self) -> usize {
-        self.cols
-    }
-
     /// Calls `work` with `count` rows from `first` on, converted to `T`, with row stride `pitch`.
     fn with_rows<R>(&self, first: usize, count: usize, work: impl FnOnce(&[T]) -> R) -> R {
         let run = first * self.pitch..(first + count) * self.pitch;

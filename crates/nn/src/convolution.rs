@@ -21,7 +21,7 @@ use crate::propagation::Propagation;
 pub trait Convolution {
     /// The floating-point type of the layer.
     type Scalar: Real;
-    /// What the backwards of the row-wise steps need of their forwards.
+    /// Values that the backward of the row-wise steps needs from the forward.
     type Saved: Default + Send;
 
     /// See [`Layer::message_width`].
@@ -52,7 +52,7 @@ pub trait Convolution {
 
     /// Adds to the gradients of parameters above the aggregation, given the gradient of the output.
     ///
-    /// Runs before [`Convolution::finish_backward`] or, so that gradients of halo rows start to travel earlier, after it.
+    /// Runs before [`Convolution::finish_backward`] or, so that gradients of halo rows are sent earlier, after it.
     fn weight_backward(&mut self, grad: &Matrix<Self::Scalar>, own: Range<usize>, saved: &mut Self::Saved);
 
     /// Returns the gradient of the sums, given the gradient of the output.
@@ -94,7 +94,7 @@ pub trait Convolution {
     }
 }
 
-/// What the backward of a convolution needs of its forward.
+/// Values that the backward of a convolution needs from the forward.
 #[derive(Debug)]
 pub struct ConvolutionCache<T: Real, S> {
     propagation: Propagation<T>,

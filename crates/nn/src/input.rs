@@ -14,12 +14,12 @@ use rayon::prelude::*;
 
 use crate::matrix::Matrix;
 
-/// Shared rows.
+/// Rows of a layer's input, shared without copying.
 #[derive(Debug, Clone)]
 pub enum Input<T: Real> {
     /// In the working precision.
     Full(Arc<Matrix<T>>),
-    /// In half precision: features of a dataset that is kept so.
+    /// In half precision: features of a dataset that stores f16.
     Half(Arc<Matrix<f16>>),
 }
 
@@ -42,7 +42,7 @@ impl<T: Real> From<Arc<Matrix<T>>> for Input<T> {
 }
 
 impl<T: Real> Input<T> {
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         match self {
             Input::Full(x) => x.rows(),
@@ -50,7 +50,7 @@ impl<T: Real> Input<T> {
         }
     }
 
-    /// Number of columns.
+    /// Returns the number of columns.
     pub fn cols(&self) -> usize {
         match self {
             Input::Full(x) => x.cols(),
@@ -58,12 +58,12 @@ impl<T: Real> Input<T> {
         }
     }
 
-    /// As a factor of a product.
+    /// Returns the rows as a factor of a matrix product.
     pub fn tall(&self) -> Tall<'_, T> {
         self.tall_of(0..self.rows())
     }
 
-    /// A run of rows as a factor of a product.
+    /// Returns a range of rows as a factor of a matrix product.
     pub fn tall_of(&self, rows: Range<usize>) -> Tall<'_, T> {
         match self {
             Input::Full(x) => x.tall_of(rows),
@@ -71,7 +71,7 @@ impl<T: Real> Input<T> {
         }
     }
 
-    /// The same in the working precision.
+    /// Returns the rows in the working precision. Allocates if they are stored in half precision.
     pub fn full(&self) -> Arc<Matrix<T>> {
         match self {
             Input::Full(x) => x.clone(),
@@ -79,7 +79,7 @@ impl<T: Real> Input<T> {
         }
     }
 
-    /// Returns the numbers of a run of rows in the working precision. Allocates if they are stored in half precision.
+    /// Returns the numbers of a range of rows in the working precision. Allocates if they are stored in half precision.
     pub(crate) fn run(&self, rows: Range<usize>) -> Cow<'_, [T]> {
         match self {
             Input::Full(x) => Cow::Borrowed(x.run(rows)),
@@ -91,11 +91,11 @@ impl<T: Real> Input<T> {
         }
     }
 
-    /// Adds `share` times a run of rows to `out`.
-    pub(crate) fn add_scaled_to(&self, share: T, rows: Range<usize>, out: &mut Matrix<T>) {
+    /// Adds `scale` times a range of rows to `out`.
+    pub(crate) fn add_scaled_to(&self, scale: T, rows: Range<usize>, out: &mut Matrix<T>) {
         const RUN: usize = 256;
         if let Input::Full(x) = self {
-            return add_scaled(share, x.run(rows), out.data_mut());
+            return add_scaled(scale, x.run(rows), out.data_mut());
         }
         let width = out.cols().max(1);
         let read = rows.len() * width * size_of::<f16>() + size_of_val(out.data());
@@ -103,11 +103,11 @@ impl<T: Real> Input<T> {
         out.data_mut().par_chunks_mut(RUN * width).enumerate().for_each(|(run, out)| {
             let first = rows.start + run * RUN;
             let x = self.run(first..first + out.len() / width);
-            out.iter_mut().zip(x.iter()).for_each(|(out, &x)| *out += share * x);
+            out.iter_mut().zip(x.iter()).for_each(|(out, &x)| *out += scale * x);
         });
     }
 
-    /// A copy of which some elements are dropped.
+    /// Returns a copy with dropout applied.
     #[must_use]
     pub fn dropped(&self, mask: Mask) -> Self {
         match self {

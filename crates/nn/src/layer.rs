@@ -1,21 +1,22 @@
-//! The contract of a layer: three steps forward and their three backwards.
+//! The contract of a layer: three forward steps and their backward steps.
 //!
 //! ```text
 //! input (owned rows) ─ prepare ─▶ messages (owned rows) ─ aggregate over a Block ─▶ sums (destination rows)
 //!                                    ┊ exchange: messages of halo rows ─ add_halo ─▶ sums ─ finish ─▶ output (destination rows)
 //! ```
 //!
-//! A layer's input has been dropped out already; `prepare` and `finish` are row-wise; only `aggregate` reads edges. What travels between owners is the output of
-//! `prepare`, computed by the owner of a row under the owner's dropout mask, so that nobody multiplies a row of
-//! another by a weight. Owned rows are the source rows of the block, and its destinations are among them; rows of others
-//! are its halo. In one process all rows are owned and nothing travels.
+//! Dropout is applied to the input before the layer gets it. `prepare` and `finish` are row-wise; only `aggregate` reads
+//! edges. Ranks exchange the output of `prepare`: the owner of a row computes it, with its own dropout mask, so that no
+//! rank multiplies a remote row by a weight. Owned rows are the source rows of the block, and its destinations are among
+//! them; remote rows are its halo. In one process, all rows are owned and nothing is exchanged.
 //!
-//! Edges from owned rows are aggregated while halo rows travel; [`Layer::add_halo`] then adds those from halo rows. The
-//! backwards run in opposite order: [`Layer::halo_backward`] first, so that gradients of halo rows travel back to their
-//! owners while those of owned rows are made; owners add what comes back before `prepare_backward`.
+//! Edges from owned rows are aggregated while halo rows are in flight; [`Layer::add_halo`] then adds the messages of halo
+//! rows. The backward steps run in the opposite order. [`Layer::halo_backward`] comes first, so that gradients of halo
+//! rows are sent to their owners while those of owned rows are computed. Owners add the received gradients before
+//! `prepare_backward`.
 //!
-//! A layer holds parameters only. What a backward needs of its forward is in a cache, so that several blocks can be
-//! under way at once.
+//! A layer holds parameters only. Values that a backward step needs from the forward are in a cache, so that several
+//! blocks can be in progress at once.
 
 use std::sync::Arc;
 
@@ -29,48 +30,43 @@ use crate::input::Input;
 use crate::matrix::Matrix;
 use crate::param::Param;
 
-/// Word that names the mask of a layer's input under the layer's key.
+/// Word that derives the key of the input's dropout mask from the layer's key.
 const INPUT: u64 = 0;
-/// Word that names the mask of its attention.
+/// Word that derives the key of the attention's dropout mask.
 const ATTENTION: u64 = 1;
 
-/// What one forward and its backward through one layer are given beside their matrices.
+/// Arguments of a forward through a layer and of its backward, besides matrices.
 #[derive(Debug, Clone, Copy)]
 pub struct Pass<'a, T: Real> {
-    /// Names the random masks: seed, epoch, batch and layer. `None`: evaluation, nothing is dropped.
+    /// Key of the dropout masks: seed, epoch, batch and layer. `None`: evaluation, without dropout.
     pub key: Option<Key>,
     /// Dataset vertex id of each owned row; `None`: the row number.
     pub ids: Option<&'a [u32]>,
     /// Owned rows of the first hidden representation, for layers that mix it in (GCNII).
     pub initial: Option<&'a Matrix<T>>,
-    /// Whether anybody wants the gradient of the input; the first layer's is not needed.
+    /// Whether the gradient of the input is needed; that of the first layer is not.
     pub input_gradient: bool,
 }
 
 impl<'a, T: Real> Pass<'a, T> {
-    /// A forward without dropout, all rows under their own numbers.
-    pub fn evaluation() -> Self {
-        Pass { key: None, ids: None, initial: None, input_gradient: true }
-    }
-
-    /// What of the input is dropped with probability `p`, if anything.
+    /// Returns the dropout mask of the input for probability `p`; `None` if nothing is dropped.
     pub fn mask(&self, p: f64) -> Option<Mask<'a>> {
         Mask::new(self.key?.with(INPUT), p, self.ids)
     }
 
-    /// The key of attention masks, if anything is dropped with probability `p`.
+    /// Returns the key of attention masks for probability `p`; `None` if nothing is dropped.
     pub(crate) fn attention_key(&self, p: f64) -> Option<Key> {
         self.key.filter(|_| p > 0.0).map(|key| key.with(ATTENTION))
     }
 }
 
-/// Gradients that leave [`Layer::finish_backward`].
+/// Gradients that [`Layer::finish_backward`] returns.
 #[derive(Debug)]
 pub struct FinishGrad<T: Real> {
-    /// Of the aggregate: destination rows x message width (less the columns that aggregation uses up). `None`: neither a
-    /// parameter below nor anybody else wants it, and the backward ends here.
+    /// Gradient of the aggregate: destination rows x message width, without the columns that only aggregation reads (the
+    /// scores of attention). `None` if neither a parameter below nor the input needs it: the backward ends here.
     pub aggregated: Option<Arc<Matrix<T>>>,
-    /// How much of it is the gradient of [`Pass::initial`] in its destination rows as well, if the layer read it.
+    /// Factor by which `aggregated` is the gradient of [`Pass::initial`] in the destination rows, if the layer reads it.
     pub initial: Option<T>,
 }
 
@@ -83,21 +79,21 @@ impl<T: Real> FinishGrad<T> {
 
 /// A layer over a [`Block`].
 pub trait Layer<T: Real> {
-    /// What backwards need of their forwards.
+    /// Values that the backward steps need from the forward.
     type Cache: Default + Send;
 
-    /// Width of a message, 0 if nothing needs to travel.
+    /// Returns the number of columns of a message; 0 if the layer reads no edges.
     fn message_width(&self) -> usize;
 
-    /// Whether messages are the input as it is and sums of them depend on no parameter: of an input that never changes,
-    /// they need to be made only once.
+    /// Returns whether messages are the unchanged input and their aggregate depends on no parameter. The aggregate of a
+    /// constant input is then computed only once.
     fn aggregates_input(&self) -> bool;
 
-    /// Owned rows of the input, dropped out, to owned rows of messages.
+    /// Returns the messages of owned rows, given their input, to which dropout was applied.
     fn prepare(&self, input: Input<T>, pass: &Pass<T>, cache: &mut Self::Cache) -> Input<T>;
 
-    /// Messages of owned rows to destination rows: all of their sums if the block has no halo, else what
-    /// [`Layer::add_halo`] completes.
+    /// Returns the aggregate of the messages of owned rows, for destination rows. If the block has a halo,
+    /// [`Layer::add_halo`] completes it.
     fn aggregate(
         &self,
         block: &Block,
@@ -106,7 +102,7 @@ pub trait Layer<T: Real> {
         cache: &mut Self::Cache,
     ) -> Arc<Matrix<T>>;
 
-    /// Adds to `sums`, which [`Layer::aggregate`] gave, what messages of the block's halo rows bring.
+    /// Adds the messages of the block's halo rows to `sums`, the result of [`Layer::aggregate`].
     fn add_halo(
         &self,
         block: &Block,
@@ -116,8 +112,8 @@ pub trait Layer<T: Real> {
         cache: &mut Self::Cache,
     ) -> Arc<Matrix<T>>;
 
-    /// Aggregated destination rows to destination rows of the output. Of sums that were made once, more rows may come
-    /// than the block has destinations: the first ones count.
+    /// Returns the output for destination rows, given their aggregate. A cached aggregate may have more rows than the block
+    /// has destinations; only the first are used.
     fn finish(
         &self,
         block: &Block,
@@ -126,9 +122,9 @@ pub trait Layer<T: Real> {
         cache: &mut Self::Cache,
     ) -> Matrix<T>;
 
-    /// From the gradient of the output to that of the aggregate. Gradients of parameters above the aggregation are added
-    /// to here or, if the block has a halo and the input wants a gradient, in [`Layer::aggregate_backward`]: gradients of
-    /// halo rows travel meanwhile.
+    /// Returns the gradient of the aggregate, given that of the output. Adds to the gradients of parameters that act after
+    /// the aggregation. If the block has a halo and the input needs a gradient, [`Layer::aggregate_backward`] does so
+    /// instead, while gradients of halo rows are in flight.
     fn finish_backward(
         &mut self,
         block: &Block,
@@ -137,8 +133,8 @@ pub trait Layer<T: Real> {
         cache: &mut Self::Cache,
     ) -> FinishGrad<T>;
 
-    /// From the gradient of the aggregate to that of the messages of halo rows. Comes before
-    /// [`Layer::aggregate_backward`].
+    /// Returns the gradient of the messages of halo rows, given that of the aggregate. Must be called before
+    /// [`Layer::aggregate_backward`], and only if the block has a halo.
     fn halo_backward(
         &mut self,
         block: &Block,
@@ -147,8 +143,8 @@ pub trait Layer<T: Real> {
         cache: &mut Self::Cache,
     ) -> Matrix<T>;
 
-    /// From the gradient of the aggregate to that of the messages of owned rows, of edges from these alone; adds to the
-    /// gradients of parameters that [`Layer::finish_backward`] left.
+    /// Returns the gradient of the messages of owned rows through this block's edges, given that of the aggregate. Adds to
+    /// the gradients of parameters that [`Layer::finish_backward`] deferred.
     fn aggregate_backward(
         &mut self,
         block: &Block,
@@ -157,8 +153,8 @@ pub trait Layer<T: Real> {
         cache: &mut Self::Cache,
     ) -> Matrix<T>;
 
-    /// From the gradient of owned rows of messages to that of the input, if the pass wants it; adds to the gradients
-    /// of parameters.
+    /// Returns the gradient of the input, if [`Pass::input_gradient`] is set, given that of the messages of owned rows. Adds
+    /// to the gradients of parameters that act before the aggregation.
     fn prepare_backward(
         &mut self,
         grad: Matrix<T>,
@@ -166,10 +162,10 @@ pub trait Layer<T: Real> {
         cache: &mut Self::Cache,
     ) -> Option<Matrix<T>>;
 
-    /// All parameters.
+    /// Returns all parameters.
     fn params(&self) -> Vec<&Param<T>>;
 
-    /// All parameters.
+    /// Returns all parameters.
     fn params_mut(&mut self) -> Vec<&mut Param<T>>;
 
     /// Returns the bias that is added to every row of the output, if the layer has one.
@@ -177,12 +173,12 @@ pub trait Layer<T: Real> {
         None
     }
 
-    /// Arrays of the state dict that are not trained.
+    /// Returns the arrays of the state dict that are not trained.
     fn buffers(&self) -> Vec<&Param<T>> {
         Vec::new()
     }
 
-    /// Arrays of the state dict that are not trained.
+    /// Returns the arrays of the state dict that are not trained.
     fn buffers_mut(&mut self) -> Vec<&mut Param<T>> {
         Vec::new()
     }
@@ -192,7 +188,7 @@ pub trait Layer<T: Real> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Project {
-    /// Where rows are narrower; after it in a first layer without dropout, whose sums are then made only once.
+    /// On the side with fewer columns. A first layer without dropout projects last: its aggregate is then computed once.
     #[default]
     Auto,
     /// Before it: output rows are aggregated.
@@ -202,7 +198,7 @@ pub enum Project {
 }
 
 impl Project {
-    /// Whether rows of width `inputs` are projected to width `outputs` before they are aggregated.
+    /// Returns whether rows of width `inputs` are projected to width `outputs` before they are aggregated.
     pub fn is_first(self, inputs: usize, outputs: usize) -> bool {
         match self {
             Project::Auto => outputs < inputs,

@@ -1,11 +1,11 @@
-//! Layers of graph neural networks, each with a hand-written backward. Nothing here knows of ranks or files.
+//! Layers of graph neural networks, each with a hand-written backward. This crate does not know ranks or files.
 //!
-//! - [`layer`]: the contract: three steps forward, three steps back, over one block of edges;
+//! - [`layer`]: the contract: three forward steps and their backward steps, over one block of edges;
 //! - [`model`]: whole models, as lists of stages; one file per kind, with its layer;
 //! - [`convolution`]: layers with fixed edge weights, [`propagation`]; [`linear`]: dense layers;
 //! - [`erased`]: layers of a kind known at run time;
 //! - [`norm`]: LayerNorm and BatchNorm;
-//! - [`param`]: parameters under PyG's names, and how they are drawn;
+//! - [`param`]: parameters under PyG's names, and their initialisation;
 //! - [`optimizer`]: steps over all parameters of a model;
 //! - [`state`]: state dicts, as safetensors bytes;
 //! - [`metrics`]: scores of predictions;

@@ -1,4 +1,4 @@
-//! A dense layer: `out[v] = W x[v] + b`. No edges, so nothing travels.
+//! A dense layer: `out[v] = W x[v] + b`. It reads no edges, so nothing is exchanged.
 //!
 //! Input rows x `inputs` → rows x `outputs`. Parameters: `weight` (outputs x inputs), `bias` (outputs), as PyTorch's.
 
@@ -21,7 +21,7 @@ pub struct Linear<T> {
     bias: Param<T>,
 }
 
-/// What the backward of a [`Linear`] needs.
+/// Values that the backward of a [`Linear`] needs from the forward.
 #[derive(Debug, Default)]
 pub struct LinearCache<T: Real> {
     /// Owned rows of the input.
@@ -31,7 +31,7 @@ pub struct LinearCache<T: Real> {
 }
 
 impl<T: Real> Linear<T> {
-    /// A layer drawn from `scope`.
+    /// Creates a layer with parameters drawn from `scope`.
     pub fn new(scope: &Scope, inputs: usize, outputs: usize) -> Self {
         Linear {
             weight: scope.kaiming("weight", &[outputs, inputs], inputs),

@@ -1,4 +1,4 @@
-//! Row-major matrices: memory that knows its shape.
+//! Row-major matrices.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,23 +24,23 @@ impl<T: Pod> Default for Matrix<T> {
 }
 
 impl<T: Pod> Matrix<T> {
-    /// Nobody knows what: for a result that is written before it is read.
+    /// Creates a matrix with unspecified contents, which must be written before they are read.
     pub fn unspecified(rows: usize, cols: usize) -> Self {
         Matrix { rows, cols, data: Buffer::unspecified(rows * cols) }
     }
 
-    /// All zero.
+    /// Creates a matrix of zeros.
     pub fn zeros(rows: usize, cols: usize) -> Self {
         Matrix { rows, cols, data: Buffer::zeros(rows * cols) }
     }
 
-    /// `data` as `rows` x `cols`.
+    /// Creates a matrix from `data`, row by row.
     pub fn new(rows: usize, cols: usize, data: Vec<T>) -> Self {
         assert_eq!(data.len(), rows * cols, "{rows} x {cols} matrix");
         Matrix { rows, cols, data: Buffer::from(&data[..]) }
     }
 
-    /// Returns the first `rows` rows of `matrix`. Copies them unless they are all rows and nobody else holds the matrix.
+    /// Returns the first `rows` rows of `matrix`. Copies them unless they are all rows and the matrix is not shared.
     pub fn first_rows(matrix: Arc<Self>, rows: usize) -> Self {
         if rows == matrix.rows {
             return Arc::unwrap_or_clone(matrix);
@@ -48,52 +48,52 @@ impl<T: Pod> Matrix<T> {
         Matrix { rows, cols: matrix.cols, data: Buffer::from(matrix.run(0..rows)) }
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Number of columns.
+    /// Returns the number of columns.
     pub fn cols(&self) -> usize {
         self.cols
     }
 
-    /// All numbers.
+    /// Returns all numbers, row by row.
     pub fn data(&self) -> &[T] {
         &self.data
     }
 
-    /// All numbers.
+    /// Returns all numbers, row by row.
     pub fn data_mut(&mut self) -> &mut [T] {
         &mut self.data
     }
 
-    /// The numbers of a run of rows.
+    /// Returns the numbers of a range of rows.
     pub fn run(&self, rows: Range<usize>) -> &[T] {
         &self.data[rows.start * self.cols..rows.end * self.cols]
     }
 
-    /// The numbers of a run of rows.
+    /// Returns the numbers of a range of rows.
     pub fn run_mut(&mut self, rows: Range<usize>) -> &mut [T] {
         &mut self.data[rows.start * self.cols..rows.end * self.cols]
     }
 }
 
 impl<T: Real> Matrix<T> {
-    /// As a factor of a product.
+    /// Returns the matrix as a factor of a product.
     pub fn tall(&self) -> Tall<'_, T> {
         self.tall_of(0..self.rows)
     }
 
-    /// A run of rows as a factor of a product.
+    /// Returns a range of rows as a factor of a product.
     pub fn tall_of(&self, rows: Range<usize>) -> Tall<'_, T> {
         Tall::new(self.run(rows.clone()), rows.len(), self.cols)
     }
 
-    /// Adds `share * other` to the rows from `first` on.
-    pub fn add_at(&mut self, first: usize, share: T, other: &Matrix<T>) {
+    /// Adds `scale * other` to the rows from `first` on.
+    pub fn add_at(&mut self, first: usize, scale: T, other: &Matrix<T>) {
         assert_eq!(self.cols, other.cols, "rows of one width");
-        rows::add_scaled(share, &other.data, self.run_mut(first..first + other.rows));
+        rows::add_scaled(scale, &other.data, self.run_mut(first..first + other.rows));
     }
 }
 
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_added_where_they_belong() {
+    fn rows_are_added_from_the_given_row_on() {
         let mut m = Matrix::new(3, 1, vec![1.0, 2.0, 3.0]);
         m.add_at(1, 0.5, &Matrix::new(2, 1, vec![10.0, 20.0]));
         assert_eq!(m.data(), [1.0, 7.0, 13.0]);

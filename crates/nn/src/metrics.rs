@@ -1,22 +1,22 @@
 //! Scores of predictions.
 //!
-//! | metric | one class a row | any set of classes a row |
+//! | metric | single-label | multi-label |
 //! |---|---|---|
-//! | accuracy | share of rows whose largest logit is that of their class; of equal logits the first counts | share of (row, class) pairs that are right |
-//! | micro-F1 | the same as accuracy | `2 tp / (2 tp + fp + fn)` over all (row, class) pairs; 0 if there is no yes at all |
-//! | AUC | two classes: of the difference of the logits; more: each class against the rest, by its logit, averaged | of each class by its logit, averaged |
+//! | accuracy | fraction of rows whose largest logit is that of their class; among equal logits, the first counts | fraction of (row, class) pairs that are correct |
+//! | micro-F1 | the same as accuracy | `2 tp / (2 tp + fp + fn)` over all (row, class) pairs; 0 if there are no positives |
+//! | AUC | two classes: by the difference of the logits; more: one class against the rest, by its logit, averaged over classes | by the logit of a class, averaged over classes |
 //!
-//! With any set of classes a row, a logit above 0 is a yes. Accuracy and micro-F1 are quotients of two counts that add
-//! up over parts of the rows. AUC (area under the ROC curve) is the chance that a row of the class scores higher than
-//! one outside it, a draw counting half: it needs all rows together. Classes whose rows are all alike have none and are
-//! left out of the average. A NaN counts as −∞ everywhere.
+//! Multi-label predicts a class if its logit is above 0. Accuracy and micro-F1 are ratios of two counts, which can be
+//! added over parts of the rows. AUC (area under the ROC curve) is the probability that a positive row has a higher score
+//! than a negative one, ties counting half; it needs all rows together. Classes without positive or without negative rows
+//! have no AUC and are left out of the average. NaN counts as −∞.
 
 use halograph_graph::dataset::Metric;
 use halograph_kernels::Real;
 
 use crate::matrix::Matrix;
 
-/// What should be predicted for a list of rows, in the order of the list.
+/// The true labels of a list of rows, in the order of the list.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Targets<'a> {
     /// The class of each row.
@@ -25,12 +25,12 @@ pub enum Targets<'a> {
     Multi(&'a [u8]),
 }
 
-/// The score of `logits` (a row a node) in the listed `rows`, whose `targets` stand in the same order.
+/// Returns the score of the listed `rows` of `logits`, given their `targets` in the same order.
 ///
-/// `None` if no row is listed, or for AUC if no class has both rows in it and rows outside it.
+/// `None` if no row is listed, or for AUC if no class has both positive and negative rows.
 ///
 /// # Panics
-/// If there is not a target for every row (and class), or a row is not in `logits`.
+/// If the number of targets does not match the rows (and classes), or a row is not in `logits`.
 pub fn score<T: Real>(metric: Metric, logits: &Matrix<T>, rows: &[u32], targets: Targets) -> Option<f64> {
     let wanted = match targets {
         Targets::Single(classes) => classes.len(),
@@ -44,12 +44,12 @@ pub fn score<T: Real>(metric: Metric, logits: &Matrix<T>, rows: &[u32], targets:
         return None;
     }
     match counts(metric, logits, rows, targets) {
-        Some(counts) => Some(share(counts)),
+        Some(counts) => Some(ratio(counts)),
         None => Listed { logits, rows }.auc(targets),
     }
 }
 
-/// The two counts whose quotient is the score of these rows, to be added up over parts of them; nothing for AUC.
+/// Returns the two counts whose ratio is the score of these rows; counts of several parts can be added. `None` for AUC.
 pub fn counts<T: Real>(
     metric: Metric,
     logits: &Matrix<T>,
@@ -59,18 +59,18 @@ pub fn counts<T: Real>(
     let listed = Listed { logits, rows };
     match (metric, targets) {
         (Metric::Auc, _) => None,
-        (_, Targets::Single(classes)) => Some(listed.right_classes(classes)),
-        (Metric::Accuracy, Targets::Multi(flags)) => Some(listed.right_flags(flags)),
+        (_, Targets::Single(classes)) => Some(listed.correct_rows(classes)),
+        (Metric::Accuracy, Targets::Multi(flags)) => Some(listed.correct_pairs(flags)),
         (Metric::MicroF1, Targets::Multi(flags)) => Some(listed.f1_counts(flags)),
     }
 }
 
-/// The score that [`counts`] make.
-pub fn share((part, whole): (u64, u64)) -> f64 {
+/// Returns the score, given its [`counts`]; 0 if there is nothing to count.
+pub fn ratio((part, whole): (u64, u64)) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// The rows of a matrix that count.
+/// The rows of a matrix that are scored.
 struct Listed<'a, T: Real> {
     logits: &'a Matrix<T>,
     rows: &'a [u32],
@@ -81,23 +81,23 @@ impl<'a, T: Real> Listed<'a, T> {
         self.rows.iter().map(|&r| self.logits.run(r as usize..r as usize + 1))
     }
 
-    /// Whether each listed (row, class) pair is predicted, and whether it should be.
+    /// Returns, for each listed (row, class) pair, whether it is predicted and whether it is true.
     fn decisions(&self, flags: &[u8]) -> impl Iterator<Item = (bool, bool)> {
         self.rows().flatten().zip(flags).map(|(&z, &y)| (z > T::zero(), y != 0))
     }
 
-    /// Rows predicted right, and rows.
-    fn right_classes(&self, classes: &[u32]) -> (u64, u64) {
+    /// Returns the number of correct rows and of all rows.
+    fn correct_rows(&self, classes: &[u32]) -> (u64, u64) {
         let right = self.rows().zip(classes).filter(|&(row, &class)| largest(row) == class as usize);
         (right.count() as u64, self.rows.len() as u64)
     }
 
-    /// Pairs predicted right, and pairs.
-    fn right_flags(&self, flags: &[u8]) -> (u64, u64) {
+    /// Returns the number of correct pairs and of all pairs.
+    fn correct_pairs(&self, flags: &[u8]) -> (u64, u64) {
         (self.decisions(flags).filter(|(said, is)| said == is).count() as u64, flags.len() as u64)
     }
 
-    /// `2 tp` and `2 tp + fp + fn`.
+    /// Returns `2 tp` and `2 tp + fp + fn`.
     fn f1_counts(&self, flags: &[u8]) -> (u64, u64) {
         self.decisions(flags).fold((0, 0), |(part, whole), (said, is)| {
             (part + 2 * (said && is) as u64, whole + said as u64 + is as u64)
@@ -129,24 +129,24 @@ impl<'a, T: Real> Listed<'a, T> {
     }
 }
 
-/// A number that can be compared.
+/// Returns `z` in double precision, NaN as −∞.
 fn comparable<T: Real>(z: T) -> f64 {
     if z.is_nan() { f64::NEG_INFINITY } else { z.wide() }
 }
 
-/// Position of the largest number, the first of equal ones.
+/// Returns the position of the largest number, the first among equals.
 fn largest<T: Real>(row: &[T]) -> usize {
     (1..row.len()).fold(0, |best, c| if comparable(row[c]) > comparable(row[best]) { c } else { best })
 }
 
-/// Area under the ROC curve of (score, whether in the class); `None` unless both occur.
+/// Returns the area under the ROC curve of (score, is positive) pairs; `None` unless both classes occur.
 fn area<T: Real>(scored: impl Iterator<Item = (T, bool)>) -> Option<f64> {
     let mut scored: Vec<(f64, bool)> = scored.map(|(z, is)| (comparable(z), is)).collect();
     scored.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
     let (mut inside, mut outside, mut half_wins) = (0u64, 0u64, 0u128);
-    for draw in scored.chunk_by(|a, b| a.0 == b.0) {
-        let positives = draw.iter().filter(|(_, is)| *is).count() as u64;
-        let negatives = draw.len() as u64 - positives;
+    for ties in scored.chunk_by(|a, b| a.0 == b.0) {
+        let positives = ties.iter().filter(|(_, is)| *is).count() as u64;
+        let negatives = ties.len() as u64 - positives;
         half_wins += positives as u128 * (2 * outside + negatives) as u128;
         inside += positives;
         outside += negatives;
@@ -163,7 +163,7 @@ mod tests {
 
     const NODES: usize = 40;
 
-    /// Logits with many draws, some of them NaN if asked.
+    /// Returns logits with many ties, and with NaNs if `nans` is set.
     fn logits(width: usize, nans: bool) -> Matrix<f32> {
         let key = Key::new(1, "test logits");
         let value = |i: u64| match key.below(i, 9) {
@@ -188,7 +188,7 @@ mod tests {
         (0..(rows().len() * width) as u64).map(|i| key.below(i, 2) as u8).collect()
     }
 
-    /// The chance that one in the class scores above one outside it, pair by pair.
+    /// Computes the AUC pair by pair.
     fn naive_area(scores: &[f32], is: &[bool]) -> Option<f64> {
         let (mut wins, mut pairs) = (0.0, 0.0);
         for (a, _) in scores.iter().zip(is).filter(|(_, is)| **is) {
@@ -255,7 +255,7 @@ mod tests {
         let counts = |range: std::ops::Range<usize>| {
             let listed = Listed { logits: &z, rows: &rows[range.clone()] };
             let flags = &flags[range.start * 3..range.end * 3];
-            [listed.right_classes(&classes[range]), listed.right_flags(flags), listed.f1_counts(flags)]
+            [listed.correct_rows(&classes[range]), listed.correct_pairs(flags), listed.f1_counts(flags)]
         };
         let (all, head, tail) = (counts(0..rows.len()), counts(0..5), counts(5..rows.len()));
         for i in 0..3 {
@@ -305,7 +305,7 @@ mod tests {
         let of = |metric, targets| score(metric, &z, &[0, 1], targets);
         assert_eq!(of(Metric::Accuracy, Targets::Single(&[1, 0])), Some(1.0));
         assert_eq!(of(Metric::MicroF1, Targets::Multi(&[1, 1, 0, 0])), Some(0.0));
-        assert_eq!(of(Metric::Auc, Targets::Multi(&[0, 1, 1, 0])), Some(0.75), "a draw and a win");
+        assert_eq!(of(Metric::Auc, Targets::Multi(&[0, 1, 1, 0])), Some(0.75), "a tie and a win");
 
         let z = logits(3, true);
         assert!(z.data().iter().any(|z| z.is_nan()));

@@ -2,7 +2,7 @@
 //! (BatchNorm).
 //!
 //! Rows x width → rows x width. LayerNorm is row-wise. BatchNorm is not: its statistics are over all rows of all ranks,
-//! so its forward and backward stop where those sums are made, for the caller to add up.
+//! so its forward and backward are split: the caller all-reduces the sums in between.
 
 use halograph_kernels::Real;
 use halograph_kernels::batch_norm::{self, GradSums, Moments};
@@ -12,15 +12,15 @@ use halograph_kernels::epilogue::{Affine, Epilogue};
 use crate::matrix::Matrix;
 use crate::param::{Param, Scope};
 
-/// Every row to mean 0 and variance 1, then `* weight + bias`.
+/// LayerNorm: normalises every row to mean 0 and variance 1, then `* weight + bias`.
 #[derive(Debug, Clone)]
 pub struct LayerNorm<T> {
     weight: Param<T>,
     bias: Param<T>,
 }
 
-/// What the backward of a norm needs: the normalised rows, and what each row (LayerNorm) or column (BatchNorm) was
-/// multiplied by.
+/// Values that the backward of a norm needs from the forward: the normalised rows, and the factor of each row (LayerNorm)
+/// or column (BatchNorm).
 #[derive(Debug, Default)]
 pub struct NormCache<T: Real> {
     normal: Matrix<T>,
@@ -28,7 +28,7 @@ pub struct NormCache<T: Real> {
 }
 
 impl<T: Real> LayerNorm<T> {
-    /// The identity of its affine map: weight 1, bias 0.
+    /// Creates a norm with weight 1 and bias 0.
     pub fn new(scope: &Scope, width: usize) -> Self {
         LayerNorm {
             weight: scope.constant("weight", &[width], 1.0),
@@ -36,46 +36,48 @@ impl<T: Real> LayerNorm<T> {
         }
     }
 
-    /// Normalises `x`; what follows the norm is done on the way.
-    pub fn forward(&self, mut x: Matrix<T>, tail: &Epilogue, cache: &mut NormCache<T>) -> Matrix<T> {
+    /// Normalises `x` and applies `epilogue` in the same pass.
+    pub fn forward(&self, mut x: Matrix<T>, epilogue: &Epilogue, cache: &mut NormCache<T>) -> Matrix<T> {
         let mut out = Matrix::unspecified(x.rows(), x.cols());
         let affine = Affine { weight: &self.weight.value, bias: &self.bias.value };
         cache.scales = Buffer::unspecified(x.rows());
-        tail.layer_norm(affine, x.data_mut(), &mut cache.scales, out.data_mut());
+        epilogue.layer_norm(affine, x.data_mut(), &mut cache.scales, out.data_mut());
         cache.normal = x;
         out
     }
 
-    /// From the gradient of `output`, what [`LayerNorm::forward`] gave, to that of its input; adds to the gradients of
-    /// parameters.
+    /// Returns the gradient of the input, given that of `output`, the result of [`LayerNorm::forward`]. Adds to the
+    /// gradients of parameters.
     pub fn backward(
         &mut self,
         mut grad: Matrix<T>,
-        tail: &Epilogue,
+        epilogue: &Epilogue,
         output: &Matrix<T>,
         cache: &NormCache<T>,
     ) -> Matrix<T> {
         let saved = [cache.normal.data(), &cache.scales, output.data()];
         let grads = [&mut self.weight.grad[..], &mut self.bias.grad];
-        tail.layer_norm_backward(&self.weight.value, saved, grad.data_mut(), grads);
+        epilogue.layer_norm_backward(&self.weight.value, saved, grad.data_mut(), grads);
         grad
     }
 
-    /// All parameters.
+    /// Returns all parameters.
     pub fn params(&self) -> Vec<&Param<T>> {
         vec![&self.weight, &self.bias]
     }
 
-    /// All parameters.
+    /// Returns all parameters.
     pub fn params_mut(&mut self) -> Vec<&mut Param<T>> {
         vec![&mut self.weight, &mut self.bias]
     }
 }
 
-/// Every column to mean 0 and variance 1, then `* weight + bias`.
+/// BatchNorm: normalises every column to mean 0 and variance 1, then `* weight + bias`.
 ///
-/// Training, on each rank: [`Moments::of`] its rows, merge those of all ranks, [`BatchNorm::forward`] with the result;
-/// [`BatchNorm::gradient_sums`], add those of all ranks, [`BatchNorm::backward`] with the result.
+/// Training, on each rank:
+///
+/// 1. Compute [`Moments::of`] its rows and merge the moments of all ranks; call [`BatchNorm::forward`] with the result.
+/// 2. Compute [`BatchNorm::gradient_sums`] and add the sums of all ranks; call [`BatchNorm::backward`] with the result.
 #[derive(Debug, Clone)]
 pub struct BatchNorm<T> {
     weight: Param<T>,
@@ -93,14 +95,14 @@ pub struct BatchNorm<T> {
 pub struct NormSums<T> {
     /// Number of rows.
     pub count: u64,
-    /// `Σ g * x̂` of each column.
-    pub along: Vec<T>,
-    /// `Σ g` of each column.
-    pub plain: Vec<T>,
+    /// `Σ g * x̂` of each column: the gradient of the weight.
+    pub weight_grad: Vec<T>,
+    /// `Σ g` of each column: the gradient of the bias.
+    pub bias_grad: Vec<T>,
 }
 
 impl<T: Real> BatchNorm<T> {
-    /// Weight 1, bias 0, running mean 0 and variance 1.
+    /// Creates a norm with weight 1, bias 0, running mean 0 and running variance 1.
     pub fn new(scope: &Scope, width: usize) -> Self {
         let scope = scope.child("module");
         BatchNorm {
@@ -112,13 +114,13 @@ impl<T: Real> BatchNorm<T> {
         }
     }
 
-    /// Names of the running statistics in a state dict: mean, variance, number of batches.
+    /// Returns the names of the running statistics in a state dict: mean, variance, number of batches.
     pub(crate) fn buffer_names(&self) -> [String; 3] {
         let module = self.weight.name.trim_end_matches("weight");
         ["running_mean", "running_var", "num_batches_tracked"].map(|buffer| format!("{module}{buffer}"))
     }
 
-    /// Normalises `x` in training, by the `moments` of all rows of all ranks, and moves the running statistics.
+    /// Normalises `x` in training, by the `moments` of all rows of all ranks, and updates the running statistics.
     pub fn forward(&mut self, x: Matrix<T>, moments: &Moments<T>, cache: &mut NormCache<T>) -> Matrix<T> {
         moments.update_running(&mut self.running_mean, &mut self.running_var);
         self.batches += 1;
@@ -142,36 +144,42 @@ impl<T: Real> BatchNorm<T> {
         (x, out)
     }
 
-    /// This rank's share of the sums for [`BatchNorm::backward`]. They are the gradients of the parameters as well, and
-    /// are added to them: as everywhere, a rank's gradients are of its own rows, to be summed over ranks once.
+    /// Returns the sums over this rank's rows that [`BatchNorm::backward`] needs over all rows. Also adds them to the
+    /// gradients of the parameters, which are equal to them. As for every layer, the gradients of a rank cover its own rows
+    /// and are all-reduced later.
     pub fn gradient_sums(&mut self, grad: &Matrix<T>, cache: &NormCache<T>) -> NormSums<T> {
         let width = self.weight.value.len();
         let mut sums = NormSums {
             count: grad.rows() as u64,
-            along: vec![T::zero(); width],
-            plain: vec![T::zero(); width],
+            weight_grad: vec![T::zero(); width],
+            bias_grad: vec![T::zero(); width],
         };
-        batch_norm::affine_backward(cache.normal.data(), grad.data(), &mut sums.along, &mut sums.plain);
+        batch_norm::affine_backward(
+            cache.normal.data(),
+            grad.data(),
+            &mut sums.weight_grad,
+            &mut sums.bias_grad,
+        );
         let add = |grad: &mut [T], sums: &[T]| grad.iter_mut().zip(sums).for_each(|(g, &s)| *g += s);
-        add(&mut self.weight.grad, &sums.along);
-        add(&mut self.bias.grad, &sums.plain);
+        add(&mut self.weight.grad, &sums.weight_grad);
+        add(&mut self.bias.grad, &sums.bias_grad);
         sums
     }
 
-    /// From the gradient of the output to that of the input, given the `sums` over all rows of all ranks.
+    /// Returns the gradient of the input, given that of the output and the `sums` over all rows of all ranks.
     pub fn backward(&self, mut grad: Matrix<T>, sums: &NormSums<T>, cache: &NormCache<T>) -> Matrix<T> {
-        let sums = GradSums { count: sums.count, weight_grad: &sums.along, bias_grad: &sums.plain };
+        let sums = GradSums { count: sums.count, weight_grad: &sums.weight_grad, bias_grad: &sums.bias_grad };
         let normal = cache.normal.data();
         batch_norm::backward(normal, &cache.scales, &self.weight.value, Some(sums), grad.data_mut());
         grad
     }
 
-    /// All parameters.
+    /// Returns all parameters.
     pub fn params(&self) -> Vec<&Param<T>> {
         vec![&self.weight, &self.bias]
     }
 
-    /// All parameters.
+    /// Returns all parameters.
     pub fn params_mut(&mut self) -> Vec<&mut Param<T>> {
         vec![&mut self.weight, &mut self.bias]
     }
@@ -210,10 +218,10 @@ mod tests {
         scrambled(norm.params_mut());
         let (x, g) = (input(0), input(1));
         let mut cache = NormCache::default();
-        let tail = Epilogue { activation: Activation::Elu, mask: None };
-        let out = norm.forward(x.clone(), &tail, &mut cache);
-        let grad = norm.backward(g.clone(), &tail, &out, &cache);
-        let forward = |x| norm.forward(x, &tail, &mut NormCache::default());
+        let epilogue = Epilogue { activation: Activation::Elu, mask: None };
+        let out = norm.forward(x.clone(), &epilogue, &mut cache);
+        let grad = norm.backward(g.clone(), &epilogue, &out, &cache);
+        let forward = |x| norm.forward(x, &epilogue, &mut NormCache::default());
         assert_close(grad.data(), &differences(&x, &g, forward), 1e-6);
     }
 
@@ -237,8 +245,8 @@ mod tests {
         });
         let [total, other] = &mut sums;
         total.count += other.count;
-        total.along.iter_mut().zip(&other.along).for_each(|(t, o)| *t += o);
-        total.plain.iter_mut().zip(&other.plain).for_each(|(t, o)| *t += o);
+        total.weight_grad.iter_mut().zip(&other.weight_grad).for_each(|(t, o)| *t += o);
+        total.bias_grad.iter_mut().zip(&other.bias_grad).for_each(|(t, o)| *t += o);
         let grad: Vec<f64> = (0..2)
             .flat_map(|r| norm.backward(half(&g, ranks[r].clone()), &sums[0], &caches[r]).data().to_vec())
             .collect();
@@ -247,7 +255,7 @@ mod tests {
             norm.clone().forward(x, &moments, &mut NormCache::default())
         };
         assert_close(&grad, &differences(&x, &g, whole), 1e-6);
-        assert_close(&norm.weight.grad, &sums[0].along, 1e-14);
+        assert_close(&norm.weight.grad, &sums[0].weight_grad, 1e-14);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Optimisers: what a step does to all parameters of a model, and the state that must outlive a restart.
+//! Optimisers: steps over all parameters of a model, and their state for checkpoints.
 
 use halograph_graph::error::Result;
 use halograph_kernels::Real;
@@ -8,16 +8,16 @@ use crate::model::Model;
 use crate::param::Param;
 use crate::state::{State, Tensor};
 
-/// Which step is taken.
+/// The update rule.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Method {
-    /// Adam, weight decay added to gradients.
+    /// Adam; weight decay is added to gradients.
     Adam,
-    /// Adam, weight decay shrinking weights.
+    /// AdamW: decoupled weight decay.
     AdamW,
-    /// Gradient descent with this momentum.
+    /// Stochastic gradient descent.
     Sgd {
-        /// Share of the last direction that is kept.
+        /// Momentum; 0 for none.
         momentum: f64,
     },
 }
@@ -25,7 +25,7 @@ pub enum Method {
 /// An optimiser with its state for one model.
 pub struct Optimizer<T> {
     method: Method,
-    /// Steps taken.
+    /// Number of steps so far.
     steps: u64,
     slots: Vec<Slot<T>>,
 }
@@ -35,13 +35,14 @@ struct Slot<T> {
     name: String,
     shape: Vec<usize>,
     weight_decay: f64,
+    /// Adam's first moment, or the momentum buffer of SGD.
     first: Vec<T>,
     /// Adam's second moment; empty for SGD.
     second: Vec<T>,
 }
 
 impl<T: Real> Optimizer<T> {
-    /// An optimiser before its first step. `weight_decay` tells the decay of a parameter by its name.
+    /// Creates an optimiser before its first step. `weight_decay` returns the decay of a parameter, given its name.
     pub fn new(method: Method, model: &Model<T>, weight_decay: impl Fn(&str) -> f64) -> Self {
         let slot = |p: &Param<T>| {
             let zeros = vec![T::zero(); p.value.len()];
@@ -52,12 +53,7 @@ impl<T: Real> Optimizer<T> {
         Optimizer { method, steps: 0, slots: model.params().map(slot).collect() }
     }
 
-    /// Steps taken so far.
-    pub fn steps(&self) -> u64 {
-        self.steps
-    }
-
-    /// Moves all parameters along their gradients, and clears those.
+    /// Updates all parameters by their gradients, and zeroes the gradients.
     pub fn step(&mut self, model: &mut Model<T>, lr: f64) {
         self.steps += 1;
         for (p, slot) in model.params_mut().zip(&mut self.slots) {
@@ -66,7 +62,7 @@ impl<T: Real> Optimizer<T> {
         }
     }
 
-    /// Everything the next step depends on, but the parameters.
+    /// Returns the state that the next step depends on, without the parameters.
     pub fn state(&self) -> State {
         let mut state = State::default();
         state.0.insert("steps".into(), Tensor::count(self.steps));
@@ -78,7 +74,7 @@ impl<T: Real> Optimizer<T> {
         state
     }
 
-    /// Takes up the state of an optimiser of the same method for the same model.
+    /// Loads the state of an optimiser with the same method for the same model. `place` names its file in errors.
     pub fn load(&mut self, place: &str, state: &State) -> Result<()> {
         self.steps = state.count(place, "steps")?;
         for slot in &mut self.slots {
@@ -114,7 +110,7 @@ pub fn squared_gradient_norm<T: Real>(model: &Model<T>) -> f64 {
     squared_norm(&grads)
 }
 
-/// Scales all gradients of `model`, whose common norm is `norm`, so that this is at most `max`.
+/// Scales all gradients of `model` so that their joint 2-norm, which is `norm`, is at most `max`.
 pub fn clip_gradients<T: Real>(model: &mut Model<T>, norm: f64, max: f64) {
     let mut grads: Vec<&mut [T]> = model.params_mut().map(|p| p.grad.as_mut_slice()).collect();
     clip_norm(&mut grads, norm, max);
@@ -152,7 +148,7 @@ mod tests {
             let mut after = new(&broken);
             after.load("checkpoint", &before.state()).unwrap();
             steps(&mut after, &mut broken, 3..6);
-            assert_eq!((after.steps(), broken.state()), (6, straight.state()), "{method:?}");
+            assert_eq!((after.steps, broken.state()), (6, straight.state()), "{method:?}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Parameters: named and shaped as PyG's, drawn by name.
+//! Parameters with PyG's names and shapes, initialised by seed and name.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use halograph_kernels::rows::add_column_sums;
 
 use crate::matrix::Matrix;
 
-/// A trainable array and its gradient. Backwards *add* to `grad`; whoever steps clears it.
+/// A trainable array and its gradient. Backward steps *add* to `grad`; the optimiser zeroes it.
 #[derive(Debug, Clone)]
 pub struct Param<T> {
     /// Name in the state dict: `convs.0.lin.weight`.
@@ -29,22 +29,22 @@ impl<T: Real> Param<T> {
         Mat::new(&self.value, self.shape[0], self.shape[1])
     }
 
-    /// `x * Wᵀ` for a weight W of outputs x inputs.
+    /// Returns `start + x * Wᵀ` for a weight W of outputs x inputs.
     pub fn project(&self, x: Tall<T>, start: Start<T>) -> Matrix<T> {
         let mut out = Matrix::unspecified(x.rows(), self.shape[0]);
         self.project_into(x, start, &mut out);
         out
     }
 
-    /// `out = start + x * Wᵀ`.
+    /// Writes `start + x * Wᵀ` to `out`.
     pub fn project_into(&self, x: Tall<T>, start: Start<T>, out: &mut Matrix<T>) {
         let pitch = out.cols();
         multiply(T::one(), x, self.mat().t(), start, out.data_mut(), pitch);
     }
 
-    /// Declares that the loss does not depend on the value: this is a bias whose output goes straight into a BatchNorm, which
-    /// subtracts it again. Its gradient then stays exactly zero. Computed, it would be a rounding error, from which Adam
-    /// makes steps that differ with the number of ranks. Weight decay still applies.
+    /// Declares that the loss does not depend on the value: this is a bias directly before a BatchNorm, which
+    /// subtracts it again. Its gradient is then exactly zero. If it were computed, it would be a rounding error that differs
+    /// with the number of ranks, and Adam would amplify it. Weight decay still applies.
     pub fn set_inert(&mut self) {
         self.is_inert = true;
     }
@@ -61,26 +61,26 @@ impl<T: Real> Param<T> {
         }
     }
 
-    /// The backward of [`Param::project`] with respect to the weight: `dW += gᵀ * x`.
+    /// Adds the gradient of [`Param::project`] with respect to the weight: `dW += gᵀ * x`.
     pub fn add_grad(&mut self, x: Tall<T>, grad: Tall<T>) {
         add_outer(T::one(), grad, x, &mut self.grad);
     }
 
-    /// The backward of [`Param::project`] with respect to `x`: `g * W`.
+    /// Returns the gradient of [`Param::project`] with respect to `x`: `g * W`.
     pub fn project_back(&self, grad: Tall<T>) -> Matrix<T> {
         let mut out = Matrix::unspecified(grad.rows(), self.shape[1]);
         multiply(T::one(), grad, self.mat(), Start::Zero, out.data_mut(), self.shape[1]);
         out
     }
 
-    /// `out[rows] += g * W`.
+    /// Adds `g * W` to `rows` of `out`.
     pub fn add_back(&self, grad: Tall<T>, rows: Range<usize>, out: &mut Matrix<T>) {
         let pitch = out.cols();
         multiply(T::one(), grad, self.mat(), Start::Kept, out.run_mut(rows), pitch);
     }
 }
 
-/// Where parameters of a part of a model come from: a prefix of names and the seed they are drawn with.
+/// Creates the parameters of a part of a model: a prefix of their names, and the seed of their initial values.
 ///
 /// A value is a function of (seed, full name, position), so neither the order of construction nor other
 /// parameters change it.
@@ -102,24 +102,24 @@ impl Scope {
         Scope { prefix: String::new(), seed: None }
     }
 
-    /// A part by its name: a field, or a number in a list.
+    /// Returns the scope of a part, given its name or its index in a list.
     #[must_use]
     pub fn child(&self, part: impl std::fmt::Display) -> Scope {
         Scope { prefix: format!("{}{part}.", self.prefix), seed: self.seed }
     }
 
-    /// Uniform in ±√(6 / (rows + columns)), rows and columns being the last two axes (Glorot, Bengio 2010).
+    /// Creates a parameter, uniform in ±√(6 / (rows + columns)), rows and columns being the last two axes (Glorot, Bengio 2010).
     pub fn glorot<T: Real>(&self, name: &str, shape: &[usize]) -> Param<T> {
         let sides: usize = shape[shape.len() - 2..].iter().sum();
         self.uniform(name, shape, (6.0 / sides as f64).sqrt())
     }
 
-    /// Uniform in ±1/√`inputs`, for weights and biases alike: Kaiming's with a = √5, PyTorch's default.
+    /// Creates a weight or bias, uniform in ±1/√`inputs`: Kaiming's initialisation with a = √5, PyTorch's default.
     pub fn kaiming<T: Real>(&self, name: &str, shape: &[usize], inputs: usize) -> Param<T> {
         self.uniform(name, shape, 1.0 / (inputs.max(1) as f64).sqrt())
     }
 
-    /// All `value`.
+    /// Creates a parameter whose elements are all `value`.
     pub fn constant<T: Real>(&self, name: &str, shape: &[usize], value: f64) -> Param<T> {
         self.param(name, shape, |_| value)
     }

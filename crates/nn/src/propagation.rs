@@ -1,6 +1,6 @@
 //! The linear aggregations: fixed weights on edges that are a product of a source and a destination factor.
 //!
-//! `out[v] = d[v] * Σ_{u -> v} s[u] * x[u] + own[v] * x[v]`, for destinations v. Terms of halo rows are added by themselves.
+//! `out[v] = d[v] * Σ_{u -> v} s[u] * x[u] + own[v] * x[v]`, for destinations v. Terms of halo rows are added separately.
 
 use std::sync::Arc;
 
@@ -27,8 +27,8 @@ pub struct Propagation<T: Real> {
 }
 
 impl<T: Real> Propagation<T> {
-    /// Symmetric normalisation with self-loops: `Σ_{u in N(v) ∪ {v}} x[u] / √(d̂(u) d̂(v))`, `d̂ = degree + 1`.
-    /// All of it times `share`.
+    /// Returns symmetric normalisation with self-loops: `Σ_{u in N(v) ∪ {v}} x[u] / √(d̂(u) d̂(v))`, `d̂ = degree + 1`,
+    /// multiplied by `share`.
     pub(crate) fn symmetric(block: &Block, share: T) -> Self {
         let factors =
             |degrees: &[u32]| filled(degrees.len(), |r| T::of(1.0 / (degrees[r] as f64 + 1.0).sqrt()));
@@ -44,7 +44,7 @@ impl<T: Real> Propagation<T> {
         Propagation { source: Some(source), halo, destination: Some(destination), own: Some(own) }
     }
 
-    /// The sum over a row's edges.
+    /// Returns the sum over a row's edges.
     pub(crate) fn sum(block: &Block) -> Self {
         if !block.is_sampled() {
             return Propagation::default();
@@ -52,7 +52,7 @@ impl<T: Real> Propagation<T> {
         Propagation::estimate(block, |_| T::one())
     }
 
-    /// The mean over a row's edges; 0 without edges.
+    /// Returns the mean over a row's edges; 0 without edges.
     pub(crate) fn mean(block: &Block) -> Self {
         if block.is_sampled() && !block.loops().is_empty() {
             let first = block.destinations().start;
@@ -65,7 +65,7 @@ impl<T: Real> Propagation<T> {
         Propagation { destination: Some(destination), ..Propagation::default() }
     }
 
-    /// The mean over a row's edges and a self-loop, which is not doubled where it is stored.
+    /// Returns the mean over a row's edges and a self-loop. A stored self-loop counts once.
     pub(crate) fn mean_with_self(block: &Block) -> Self {
         let first = block.destinations().start;
         let edges = |r: usize| match block.is_sampled() {
@@ -107,7 +107,7 @@ impl<T: Real> Propagation<T> {
 
     /// Adds the terms of halo rows to destination rows.
     pub(crate) fn add_halo(&self, block: &Block, x: &Input<T>, sums: Arc<Matrix<T>>) -> Arc<Matrix<T>> {
-        let halo = block.halo().expect("messages of a halo come to a block that has one");
+        let halo = block.halo().expect("the block has a halo");
         assert_eq!(x.rows(), halo.sources(), "a message from every halo row");
         let (pattern, weights) = (halo.pattern(), self.halo_weights());
         let mut sums = Arc::unwrap_or_clone(sums);
@@ -118,7 +118,7 @@ impl<T: Real> Propagation<T> {
         Arc::new(sums)
     }
 
-    /// Gradients of destination rows to gradients of halo rows.
+    /// Returns the gradient of halo rows, given that of destination rows.
     pub(crate) fn halo_backward(&self, block: &Block, grad: &Matrix<T>) -> Matrix<T> {
         let halo = block.halo().expect("only a block with a halo owes gradients to others");
         let mut out = Matrix::unspecified(halo.sources(), grad.cols());
@@ -127,7 +127,7 @@ impl<T: Real> Propagation<T> {
         out
     }
 
-    /// Source rows to destination rows.
+    /// Returns the aggregate of source rows, for destination rows.
     pub(crate) fn forward(&self, block: &Block, x: &Input<T>) -> Matrix<T> {
         assert_eq!(x.rows(), block.sources(), "a message from every source row");
         let (pattern, weights) = (block.pattern(), self.weights(block));
@@ -139,7 +139,7 @@ impl<T: Real> Propagation<T> {
         out
     }
 
-    /// Gradients of destination rows to gradients of source rows.
+    /// Returns the gradient of source rows, given that of destination rows.
     pub(crate) fn backward(&self, block: &Block, grad: &Matrix<T>) -> Matrix<T> {
         let mut out = Matrix::unspecified(block.sources(), grad.cols());
         let weights = self.weights(block).transposed();

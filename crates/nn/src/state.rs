@@ -1,6 +1,6 @@
-//! State dicts: named arrays, as safetensors bytes and back.
+//! State dicts: named arrays, read from and written to safetensors bytes.
 //!
-//! Weights are a state dict under PyG's names; checkpoints are one too, with more in it.
+//! Weights are a state dict with PyG's names; checkpoints are state dicts with further arrays.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,26 +16,26 @@ use crate::model::Model;
 /// One array: its shape and its values in little-endian bytes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tensor {
-    /// Axes; none for a single number.
+    /// Length of each axis; empty for a scalar.
     pub shape: Vec<usize>,
     dtype: Dtype,
-    /// Shared: a copy of a state costs nothing.
+    /// Shared, so that copies of a state are cheap.
     bytes: Arc<[u8]>,
 }
 
 impl Tensor {
-    /// Real numbers.
+    /// Creates an array of floating-point numbers.
     pub fn real<T: Real>(shape: &[usize], values: &[T]) -> Self {
         assert_eq!(shape.iter().product::<usize>(), values.len(), "values fill the shape");
         Tensor { shape: shape.to_vec(), dtype: dtype_of::<T>(), bytes: bytemuck::cast_slice(values).into() }
     }
 
-    /// One whole number.
+    /// Creates a scalar of type u64.
     pub fn count(value: u64) -> Self {
         Tensor { shape: Vec::new(), dtype: Dtype::I64, bytes: (value as i64).to_le_bytes().as_slice().into() }
     }
 
-    /// The real numbers, if that is what these are; converted if they are of the other precision.
+    /// Returns the floating-point numbers, converted to the precision `T`; `None` for another type.
     pub fn to_real<T: Real>(&self) -> Option<Vec<T>> {
         let each = |size: usize, read: fn(&[u8]) -> f64| {
             Some(self.bytes.chunks_exact(size).map(|b| T::of(read(b))).collect())
@@ -47,7 +47,7 @@ impl Tensor {
         }
     }
 
-    /// The whole number, if that is what this is.
+    /// Returns the scalar of type u64; `None` for another type.
     pub fn to_count(&self) -> Option<u64> {
         let bytes = self.bytes.as_ref().try_into().ok().filter(|_| self.dtype == Dtype::I64)?;
         u64::try_from(i64::from_le_bytes(bytes)).ok()
@@ -63,16 +63,16 @@ fn dtype_of<T: Real>() -> Dtype {
 pub struct State(pub BTreeMap<String, Tensor>);
 
 impl State {
-    /// As the bytes of a safetensors file: the same state, the same bytes.
+    /// Returns the bytes of a safetensors file; they depend on the state only.
     pub fn to_bytes(&self) -> Vec<u8> {
         let views = self.0.iter().map(|(name, t)| {
             let view = TensorView::new(t.dtype, t.shape.clone(), &t.bytes);
-            (name, view.expect("shape and bytes were made together"))
+            (name, view.expect("shape and bytes match"))
         });
         safetensors::serialize(views, None).expect("views of whole arrays serialise")
     }
 
-    /// From the bytes of a safetensors file; `place` names it in errors.
+    /// Parses the bytes of a safetensors file; `place` names it in errors.
     pub fn from_bytes(place: &str, bytes: &[u8]) -> Result<Self> {
         let damaged = |e| Error::input(place, format!("not a safetensors file: {e}"));
         let tensors = SafeTensors::deserialize(bytes).map_err(damaged)?;
@@ -82,12 +82,12 @@ impl State {
         Ok(State(tensors.tensors().into_iter().map(owned).collect()))
     }
 
-    /// Adds all of `other` under names that begin with `prefix`.
+    /// Adds all arrays of `other`, with `prefix` before their names.
     pub fn insert_all(&mut self, prefix: &str, other: State) {
         self.0.extend(other.0.into_iter().map(|(name, tensor)| (format!("{prefix}{name}"), tensor)));
     }
 
-    /// Those whose names begin with `prefix`, without it.
+    /// Returns the arrays whose names begin with `prefix`, without the prefix.
     #[must_use]
     pub fn part(&self, prefix: &str) -> State {
         let strip =
@@ -95,7 +95,7 @@ impl State {
         State(self.0.iter().filter_map(strip).collect())
     }
 
-    /// The real numbers under `name`, which must have `shape`.
+    /// Returns the floating-point numbers of array `name`, which must have `shape`.
     pub fn real<T: Real>(&self, place: &str, name: &str, shape: &[usize]) -> Result<Vec<T>> {
         let tensor = self.get(place, name)?;
         if tensor.shape != shape {
@@ -105,7 +105,7 @@ impl State {
         tensor.to_real().ok_or_else(|| Error::input(place, format!("{name} does not hold real numbers")))
     }
 
-    /// The whole number under `name`.
+    /// Returns the scalar `name`.
     pub fn count(&self, place: &str, name: &str) -> Result<u64> {
         let number = self.get(place, name)?.to_count();
         number.ok_or_else(|| Error::input(place, format!("{name} is not a whole number")))
@@ -120,7 +120,7 @@ impl State {
 }
 
 impl<T: Real> Model<T> {
-    /// All weights and running statistics, as PyG names and shapes them.
+    /// Returns all weights and running statistics, with PyG's names and shapes.
     pub fn state(&self) -> State {
         let trained = self.params();
         let buffers = self.stages.iter().flat_map(|stage| Layer::buffers(&stage.layer));
@@ -137,7 +137,7 @@ impl<T: Real> Model<T> {
         State(params.chain(norms).collect())
     }
 
-    /// Takes all weights and running statistics from `state`, which must hold exactly those of this model.
+    /// Loads all weights and running statistics from `state`, which must hold exactly those of this model.
     pub fn load(&mut self, place: &str, state: &State) -> Result<()> {
         let own = self.state();
         if let Some(name) = state.0.keys().find(|name| !own.0.contains_key(*name)) {

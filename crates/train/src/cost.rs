@@ -9,9 +9,9 @@ use serde::Serialize;
 /// Bytes of one number on the wire.
 #[derive(Debug, Clone, Copy)]
 pub struct NumberBytes {
-    /// Of features that travel once, as they are.
+    /// A feature that is sent once, in the type in which it is stored.
     pub features: u64,
-    /// Of everything else.
+    /// Any other number.
     pub activations: u64,
 }
 
@@ -36,7 +36,7 @@ impl RowBytes {
     pub fn of_stages(messages: &[StageMessages], numbers: NumberBytes) -> Vec<RowBytes> {
         let stage = |messages: &StageMessages| {
             let width = messages.width as u64;
-            // Features with dropout travel in the working precision.
+            // Features with dropout are sent in the working precision.
             let forward = width * if messages.is_static { numbers.features } else { numbers.activations };
             RowBytes {
                 features: if messages.is_static { 0 } else { forward },

@@ -2,7 +2,7 @@
 
 use halograph_graph::dataset::Metric;
 use halograph_kernels::Real;
-use halograph_nn::metrics::{counts, score, share};
+use halograph_nn::metrics::{counts, ratio, score};
 use halograph_nn::{Matrix, Model};
 use rayon::prelude::*;
 
@@ -111,7 +111,7 @@ fn score_on_ranks<T: Real>(
         // Whole numbers: exact far beyond the size of any graph.
         let mut sums = [hits as f64, all as f64];
         link.comm.all_reduce(tag, &mut sums)?;
-        return Ok(Some(share((sums[0] as u64, sums[1] as u64))));
+        return Ok(Some(ratio((sums[0] as u64, sums[1] as u64))));
     }
     let (logits, rows) = rows.gathered(logits, &link.comm, tag)?;
     Ok(score(metric, &logits, &rows.rows, rows.targets()))

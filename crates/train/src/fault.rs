@@ -20,7 +20,7 @@ impl Fault {
         if (self.rank, self.epoch) != (comm.rank(), epoch) {
             return Ok(());
         }
-        assert!(self.stalls, "this rank was told to panic");
+        assert!(self.stalls, "a panic was requested for this rank");
         comm.stall().map_or(Ok(()), |error| Err(error.into()))
     }
 }

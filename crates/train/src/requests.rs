@@ -2,7 +2,7 @@
 
 /// Requests of one rank, or of all ranks together. A request of any rank is carried out by all of them.
 ///
-/// Inside an epoch, requests travel with the loss of a step, so that agreeing on them costs no message.
+/// Inside an epoch, requests are flags of the loss all-reduce, so that agreeing on them costs no message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Requests {
     /// Write a checkpoint.

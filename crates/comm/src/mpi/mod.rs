@@ -221,6 +221,7 @@ impl Transport for Mpi {
         Ok(progressed)
     }
 
+    /// Returns whether messages, or failure notices only, wait to be sent.
     fn pending(&self, notices_only: bool) -> bool {
         let counts = |outgoing: &Outgoing| !notices_only || Lane::of(outgoing) == Lane::Notice;
         self.outbox.messages().iter().any(counts)

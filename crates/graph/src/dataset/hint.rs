@@ -1,11 +1,11 @@
-//! Which import command turns files of another format into a dataset, told by their names.
+//! Suggests the import command for files of another format, by their names.
 
 use std::ffi::OsStr;
 use std::path::Path;
 
 use crate::staging::names;
 
-/// What to do with a folder that is not a dataset.
+/// Returns the remedy for a folder that is not a dataset.
 pub(super) fn for_folder(folder: &Path) -> String {
     let files = names(folder).unwrap_or_default();
     let has = |name: &str| files.iter().any(|file| file == name);

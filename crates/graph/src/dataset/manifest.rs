@@ -116,7 +116,7 @@ pub struct Manifest {
     pub metric: Metric,
     /// Whether edges are directed; otherwise every edge is stored both ways.
     pub directed: bool,
-    /// The command that made it, without the paths.
+    /// The command that wrote the dataset, without paths.
     pub source: String,
     /// Names of the classes, if they have any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

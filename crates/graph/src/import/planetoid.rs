@@ -35,7 +35,9 @@ pub(super) fn read(source: &Path) -> Result<RawGraph> {
     let train = family.features("x")?.rows();
     let known = allx.rows();
     if family.array("y")?.rows() != train || train > known {
-        let problem = format!("{train} training nodes of {known}: x, y and allx are not of the same graph");
+        let problem = format!(
+            "x has {train} training nodes, allx {known} nodes: x, y and allx are not of the same graph"
+        );
         return Err(Error::input(family.path("x").display(), problem));
     }
     if tx.cols() != allx.cols() {

@@ -117,22 +117,24 @@ fn check(split: &[u8], nodes: usize) -> Result<()> {
 }
 
 /// Shuffles nodes by keyed random numbers, so that their order depends on seed and ids only.
+/// Returns `nodes` in a random order that depends on the seed only.
 fn shuffled(mut nodes: Vec<u32>, seed: u64) -> Vec<u32> {
     let key = Key::new(seed, "split");
     nodes.sort_unstable_by_key(|&v| (key.at(v as u64), v));
     nodes
 }
 
+/// Assigns the first `train` nodes of `order` to training, the next `val` to validation, the rest to test.
 fn assign(split: &mut [u8], order: &[u32], train: usize, val: usize) {
     for (i, &v) in order.iter().enumerate() {
-        let part = if i < train {
+        let subset = if i < train {
             Subset::Train
         } else if i < train.saturating_add(val) {
             Subset::Val
         } else {
             Subset::Test
         };
-        split[v as usize] = part as u8;
+        split[v as usize] = subset as u8;
     }
 }
 

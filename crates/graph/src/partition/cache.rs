@@ -109,6 +109,7 @@ fn save(folder: &Path, dataset: &Dataset, spec: &PartitionSpec, assignment: &Ass
 /// Prefix and suffix of the hidden name of a file while it is written.
 const PARTIAL: (&str, &str) = (".partition.", ".partial");
 
+/// Returns a builder of temporary files with that prefix and suffix.
 fn partial() -> tempfile::Builder<'static, 'static> {
     use std::os::unix::fs::PermissionsExt;
     let mut builder = tempfile::Builder::new();

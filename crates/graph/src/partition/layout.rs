@@ -41,7 +41,8 @@ pub struct PartitionInfo {
     pub layout: String,
     /// Number of labelled training vertices.
     pub training: u64,
-    /// Number of vertices at each distance from the nearest labelled training vertex, 0 to 255; see [`Layout::distance`].
+    /// Number of vertices at each distance from the nearest labelled training vertex, 0 to 255; see
+    /// [`Shard::distance`](super::Shard::distance).
     pub distances: Vec<u64>,
 }
 
@@ -61,7 +62,7 @@ pub struct Layout<'d> {
     pub(super) place: Vec<u32>,
     /// In-degrees without self-loops in each [`Subgraph`]; 0 for vertices outside it.
     pub(super) degrees: [Vec<u32>; 3],
-    /// Distances.
+    /// Distance of each vertex from the nearest labelled training vertex.
     pub(super) distance: Vec<u8>,
 }
 
@@ -102,17 +103,6 @@ impl<'d> Layout<'d> {
     pub fn home(&self, vertex: u32) -> (u32, usize) {
         let part = self.assignment.of()[vertex as usize];
         (part, self.place[vertex as usize] as usize - self.starts[part as usize])
-    }
-
-    /// Returns the distance of each vertex from the nearest labelled training vertex, against the direction of edges: the
-    /// in-neighbours of a vertex at distance d are at most at d + 1. 255 means 255 or more, or unreachable.
-    pub fn distance(&self) -> &[u8] {
-        &self.distance
-    }
-
-    /// Returns the in-degrees without self-loops in `graph`; 0 for vertices outside it.
-    pub fn degrees(&self, graph: Subgraph) -> &[u32] {
-        &self.degrees[graph as usize]
     }
 }
 

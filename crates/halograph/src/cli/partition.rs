@@ -21,36 +21,36 @@ use crate::cli::progress::Bar;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The dataset directory.
+    /// Dataset directory.
     dir: PathBuf,
     /// Number of parts.
     #[arg(short = 'k', long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=MAX_PARTS as i64))]
     parts: u32,
-    /// The folder of shards to make.
+    /// Folder of shards to write.
     #[arg(short, long, value_name = "SHARDS")]
     out: PathBuf,
-    /// How to find the parts.
+    /// Partitioning method.
     #[arg(long, value_enum, default_value_t = MethodArg::Metis)]
     method: MethodArg,
-    /// What METIS keeps small [default: volume].
+    /// Objective of METIS [default: volume].
     #[arg(long, value_enum)]
     objective: Option<ObjectiveArg>,
-    /// What parts shall have equally much of, besides nodes; may be given several times.
+    /// Also balance this between parts, besides nodes; repeatable.
     #[arg(long, value_enum, value_name = "WHAT")]
     balance: Vec<BalanceArg>,
     /// Seed; the same seed gives the same parts.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Take the parts from a file instead: an .npy array of integers, or METIS's text with a part a line.
+    /// Read the assignment from a file instead: an .npy array of integers, or a METIS file with one part per line.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["method", "objective", "balance", "seed"])]
     assignment: Option<PathBuf>,
-    /// Graph layers of the GraphSAGE model whose traffic is reported.
+    /// Number of layers of the GraphSAGE model whose communication volume is reported.
     #[arg(long, value_name = "N", default_value_t = Spec::new(Kind::Sage).layers as u32, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     layers: u32,
     /// Hidden size of that model.
     #[arg(long, value_name = "W", default_value_t = Spec::new(Kind::Sage).hidden as u32, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     hidden: u32,
-    /// Try although METIS will probably run out of memory.
+    /// Run METIS even if more memory is predicted than is free.
     #[arg(long)]
     force: bool,
     /// Replace an existing folder of shards.
@@ -66,25 +66,25 @@ pub struct Args {
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum MethodArg {
-    /// The best cuts; one thread, and several times the memory of the graph.
+    /// METIS k-way: lowest communication; one thread, and several times the memory of the graph.
     Metis,
-    /// Vertices placed one by one where their neighbours are; little time and memory.
+    /// Streaming (linear deterministic greedy): fast, with little memory.
     Stream,
-    /// By chance.
+    /// Uniformly at random.
     Random,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum ObjectiveArg {
-    /// Rows that travel.
+    /// Communication volume: halo rows.
     Volume,
-    /// Edges between parts.
+    /// Edge cut: edges between parts.
     Cut,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum BalanceArg {
-    /// Nodes; always.
+    /// Nodes (always balanced).
     Nodes,
     /// In-edges: the work of aggregation.
     Edges,
@@ -103,8 +103,8 @@ impl Args {
             (MethodArg::Stream, None) => Method::Stream,
             (MethodArg::Random, None) => Method::Random,
         };
-        let asked = |what| self.balance.contains(&what);
-        let balance = Balance { edges: asked(BalanceArg::Edges), train: asked(BalanceArg::Train) };
+        let balances = |arg| self.balance.contains(&arg);
+        let balance = Balance { edges: balances(BalanceArg::Edges), train: balances(BalanceArg::Train) };
         Ok(PartitionSpec { parts: self.parts, method, balance, seed: self.seed })
     }
 
@@ -129,11 +129,11 @@ impl Args {
     }
 }
 
-/// The part of each vertex, and where that came from.
+/// The part of each vertex, and its origin.
 struct Found {
     assignment: Assignment,
     origin: Origin,
-    /// What made it just now.
+    /// The specification, if the assignment was computed now: then it is stored in the cache.
     new: Option<PartitionSpec>,
 }
 
@@ -144,7 +144,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Found { assignment, origin, new } = args.assign(&dataset, &bar)?;
     let layout = Layout::of(&dataset, &assignment)?;
     let partition = folder::write(&args.out, args.overwrite, &layout, &origin, &bar)?;
-    // Last: what is interrupted leaves nothing.
+    // Stored last, so that an interrupted command leaves no files.
     if let Some(spec) = new {
         cache::store(&dataset, &spec, &assignment);
     }
@@ -172,7 +172,7 @@ fn json(args: &Args, partition: &PartitionManifest, traffic: &PartitionTraffic) 
 
 fn lines(args: &Args, partition: &PartitionManifest, traffic: &PartitionTraffic) -> Vec<String> {
     let PartitionManifest { report, dataset, origin, .. } = partition;
-    let how = origin.objective.as_ref().map_or(String::new(), |objective| format!(", least {objective}"));
+    let how = origin.objective.as_ref().map_or(String::new(), |objective| format!(", objective {objective}"));
     let [nodes, edges] = [dataset.nodes, dataset.edges].map(HumanCount);
     let mut lines = vec![
         format!(
@@ -186,13 +186,13 @@ fn lines(args: &Args, partition: &PartitionManifest, traffic: &PartitionTraffic)
     lines.extend(report.sizes.iter().enumerate().map(|(part, size)| size_row(part, size)));
     let PartitionReport { cut_edges, cut_share, halo, alpha, balance, .. } = report;
     lines.push(format!("cut      {} edges, {:.1} % of all", HumanCount(*cut_edges), 100.0 * cut_share));
-    lines.push(format!("halo     {} rows, {alpha:.3} a node", HumanCount(*halo)));
+    lines.push(format!("halo     {} rows, {alpha:.3} per node", HumanCount(*halo)));
     lines.push(format!(
-        "balance  nodes {:.3}, edges {:.3}, training {:.3}, halo {:.3} (largest over mean)",
+        "balance  nodes {:.3}, edges {:.3}, training {:.3}, halo {:.3} (maximum / mean)",
         balance.nodes, balance.edges, balance.training, balance.halo
     ));
     lines.push(format!(
-        "traffic  {}, {} wide: {} of features once, then {} an epoch{}",
+        "traffic  {}, hidden size {}: {} of features once, then {} per epoch{}",
         count(args.layers, "layer"),
         args.hidden,
         HumanBytes(traffic.setup_bytes),
@@ -203,7 +203,7 @@ fn lines(args: &Args, partition: &PartitionManifest, traffic: &PartitionTraffic)
     lines
 }
 
-/// Which pair of parts has the most to say.
+/// Describes the pair of parts with the highest communication volume.
 fn busiest(report: &PartitionReport, traffic: &PartitionTraffic) -> String {
     let pairs = report.pairs.iter().zip(&traffic.pair_bytes_per_epoch);
     let most = pairs.max_by_key(|(pair, _)| pair.rows);

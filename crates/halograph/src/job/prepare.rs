@@ -81,8 +81,11 @@ pub fn assignment(
 fn admit_partition(needed: u64, alternative: &str, force: bool) -> Result<(), InputError> {
     match memory::available() {
         Some(free) if needed > free && !force => {
-            let problem =
-                format!("partitioning needs about {} MiB and {} MiB are free", needed >> 20, free >> 20);
+            let problem = format!(
+                "partitioning needs about {} MiB, but only {} MiB are free",
+                needed >> 20,
+                free >> 20
+            );
             let help = format!("{alternative} needs far less; --force tries it anyway");
             Err(InputError::input("memory", problem).help(help))
         }

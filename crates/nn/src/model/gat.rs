@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! z[u] = W x[u], per head h:   l(u, v) = leaky_relu(a_src · z[u] + a_dst · z[v])      α(·, v) = softmax over N(v) ∪ {v}
-//! out[v] = Σ_{u in N(v) ∪ {v}} dropout(α(u, v)) z[u], heads side by side or averaged, + b
+//! out[v] = Σ_{u in N(v) ∪ {v}} dropout(α(u, v)) z[u], heads concatenated or averaged, + b
 //! ```
 //!
 //! Input rows x `inputs` → rows x `heads * width`, or `width` if averaged. Parameters: `att_src`, `att_dst` (1 x heads x
@@ -32,7 +32,7 @@ use crate::param::{Param, Scope};
 /// Slope of the leaky ReLU below 0.
 const SLOPE: f64 = 0.2;
 
-/// Returns the stages of a GAT: heads side by side, in the last layer averaged.
+/// Returns the stages of a GAT: heads are concatenated, in the last layer averaged.
 pub(super) fn stages<T: Real>(builder: &Builder) -> Vec<Stage<T>> {
     let spec = builder.spec;
     builder.stack(|at| {
@@ -44,10 +44,10 @@ pub(super) fn stages<T: Real>(builder: &Builder) -> Vec<Stage<T>> {
     })
 }
 
-/// What becomes of the heads.
+/// How the outputs of heads are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heads {
-    /// Side by side: hidden layers.
+    /// Concatenated: hidden layers.
     Concat,
     /// Averaged: the last layer.
     Mean,
@@ -61,33 +61,34 @@ pub struct Gat<T> {
     bias: Param<T>,
     weight: Param<T>,
     combine: Heads,
-    /// Probability of dropping an edge, in one head.
+    /// Dropout probability of an attention coefficient: an edge in one head.
     dropout: f64,
 }
 
-/// What the backward of a [`Gat`] needs.
+/// Values that the backward of a [`Gat`] needs from the forward.
 #[derive(Debug, Default)]
 pub struct GatCache<T: Real> {
-    /// Owned rows: the input, the messages made of it, and the destination scores.
+    /// Owned rows: the input, their messages, and the destination scores.
     input: Input<T>,
     prepared: Arc<Matrix<T>>,
     destination: Matrix<T>,
     /// Messages of owned rows, as they were aggregated.
     received: Arc<Matrix<T>>,
-    /// Destination rows, before heads are combined, and what else the backward of attention needs.
+    /// Destination rows before heads are combined, and statistics that the backward of attention needs.
     aggregated: Arc<Matrix<T>>,
     saved: Saved<T>,
     /// Messages of halo rows, and the scores of destinations that read them.
     halo: Arc<Matrix<T>>,
     halo_destination: Matrix<T>,
-    /// What gradients of messages need of destinations, once it was made.
-    facts: Option<RowStats<T>>,
+    /// Statistics of destination rows for the gradients of messages, once computed.
+    row_stats: Option<RowStats<T>>,
     /// Gradient of the destination scores, in these owned rows.
     destination_grad: (Range<usize>, Matrix<T>),
 }
 
 impl<T: Real> Gat<T> {
-    /// A layer drawn from `scope`; `width` is that of one head, and edges are dropped with probability `dropout`.
+    /// Creates a layer with parameters drawn from `scope`. `width` is that of one head; `dropout` is the probability of
+    /// dropping an attention coefficient.
     pub fn new(
         scope: &Scope,
         inputs: usize,
@@ -112,17 +113,17 @@ impl<T: Real> Gat<T> {
         self.source.shape[1]
     }
 
-    /// `z` of all heads.
+    /// Returns the width of `z`, all heads together.
     fn projected_width(&self) -> usize {
         self.weight.shape[0]
     }
 
-    /// `width` of one head.
+    /// Returns the width of one head.
     fn head_width(&self) -> usize {
         self.source.shape[2]
     }
 
-    /// The attention over `block`, which must be without loops, of messages of its source rows.
+    /// Returns the attention of the destinations of `block`, which must have no self-loops, over its source rows.
     fn attention<'a>(
         &self,
         block: &'a Block,
@@ -143,7 +144,8 @@ impl<T: Real> Gat<T> {
         }
     }
 
-    /// The attention of destinations that read halo rows, whose ids these are, over those alone.
+    /// Returns the attention over halo rows only, of the destinations that read halo rows; `ids` are those of the
+    /// destinations.
     fn halo_attention<'a>(
         &self,
         halo: &'a Halo,
@@ -166,8 +168,9 @@ impl<T: Real> Gat<T> {
         }
     }
 
-    /// The gradient of destination scores, and what gradients of messages need of every destination.
-    fn row_facts(
+    /// Computes the gradient of destination scores, and returns statistics of every destination for the gradients of
+    /// messages.
+    fn row_stats(
         &self,
         block: &Block,
         grad: &Matrix<T>,
@@ -177,15 +180,15 @@ impl<T: Real> Gat<T> {
         let mut destination_grad = Matrix::unspecified(block.destinations().len(), self.heads());
         let attention = self.attention(block.without_loops(), pass, &cache.received, &cache.destination);
         let forward = (&cache.saved, cache.aggregated.data());
-        let facts = attention.destination_backward(forward, grad.data(), destination_grad.data_mut());
-        // Their memory is wanted.
+        let stats = attention.destination_backward(forward, grad.data(), destination_grad.data_mut());
+        // Frees their memory early.
         (cache.saved, cache.aggregated) = Default::default();
         cache.destination_grad = (block.destinations(), destination_grad);
-        facts
+        stats
     }
 }
 
-/// Dataset ids of the destinations that read halo rows.
+/// Returns the dataset ids of the destinations that read halo rows.
 fn reached_ids(block: &Block, halo: &Halo) -> Vec<u32> {
     let first = block.destinations().start;
     halo.reached().iter().map(|&r| block.id(first + r as usize)).collect()
@@ -241,7 +244,7 @@ impl<T: Real> Layer<T> for Gat<T> {
         pass: &Pass<T>,
         cache: &mut GatCache<T>,
     ) -> Arc<Matrix<T>> {
-        let halo = block.halo().expect("messages of a halo come to a block that has one");
+        let halo = block.halo().expect("the block has a halo");
         cache.halo = messages.full();
         let (heads, first) = (self.heads(), block.destinations().start);
         cache.halo_destination = Matrix::unspecified(halo.reached().len(), heads);
@@ -290,7 +293,7 @@ impl<T: Real> Layer<T> for Gat<T> {
     ) -> FinishGrad<T> {
         self.bias.add_bias_grad(&grad);
         if self.combine == Heads::Mean {
-            // The same for all heads.
+            // The gradient is the same for all heads.
             rows::scale(T::of(1.0 / self.heads() as f64), grad.data_mut());
         }
         FinishGrad::new(Some(Arc::new(grad)))
@@ -303,14 +306,14 @@ impl<T: Real> Layer<T> for Gat<T> {
         pass: &Pass<T>,
         cache: &mut GatCache<T>,
     ) -> Matrix<T> {
-        let halo = block.halo().expect("only a block with a halo owes gradients to others");
-        let facts = self.row_facts(block, grad, pass, cache);
+        let halo = block.halo().expect("the block has a halo");
+        let stats = self.row_stats(block, grad, pass, cache);
         let ids = reached_ids(block, halo);
         let attention = self.halo_attention(halo, pass, &ids, &cache.halo, &cache.halo_destination);
         let mut messages_grad = Matrix::unspecified(cache.halo.rows(), cache.halo.cols());
-        let reached = (&facts, Some(halo.reached()));
+        let reached = (&stats, Some(halo.reached()));
         attention.messages_backward(halo.reached_transpose(), reached, grad.data(), messages_grad.data_mut());
-        cache.facts = Some(facts);
+        cache.row_stats = Some(stats);
         (cache.halo, cache.halo_destination) = Default::default();
         messages_grad
     }
@@ -322,14 +325,14 @@ impl<T: Real> Layer<T> for Gat<T> {
         pass: &Pass<T>,
         cache: &mut GatCache<T>,
     ) -> Matrix<T> {
-        let facts = match cache.facts.take() {
-            Some(facts) => facts,
-            None => self.row_facts(block, &grad, pass, cache),
+        let stats = match cache.row_stats.take() {
+            Some(stats) => stats,
+            None => self.row_stats(block, &grad, pass, cache),
         };
         let block = block.without_loops();
         let attention = self.attention(block, pass, &cache.received, &cache.destination);
         let mut messages_grad = Matrix::unspecified(cache.received.rows(), cache.received.cols());
-        attention.messages_backward(block.transpose(), (&facts, None), grad.data(), messages_grad.data_mut());
+        attention.messages_backward(block.transpose(), (&stats, None), grad.data(), messages_grad.data_mut());
         messages_grad
     }
 

@@ -47,7 +47,7 @@ impl<T: Real> Gcn<T> {
 
 impl<T: Real> Convolution for Gcn<T> {
     type Scalar = T;
-    /// The factor of the projection.
+    /// The rows that were multiplied by the weight.
     type Saved = Input<T>;
 
     fn message_width(&self) -> usize {

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Rows x `width` → rows x `width`. Parameter: `weight1` (width x width), not transposed. x₀ comes in
-//! [`Pass::initial`]; the non-linearity is the model's.
+//! [`Pass::initial`]; the activation belongs to the stage.
 
 use std::ops::Range;
 use std::sync::Arc;

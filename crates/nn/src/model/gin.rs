@@ -53,12 +53,12 @@ pub struct Gin<T> {
     projection: Projection<T>,
 }
 
-/// What the backward of a [`Gin`] needs.
+/// Values that the backward of a [`Gin`] needs from the forward.
 #[derive(Debug, Default)]
 pub struct GinSaved<T: Real> {
     /// Messages of owned rows, until the self term is computed; in training of ε until its gradient is computed.
     messages: Input<T>,
-    /// The factor of the projection.
+    /// The rows that were multiplied by the weight.
     factor: Input<T>,
     /// Gradient of `s`, projected or not as messages are, and the owned rows it belongs to.
     grad: (Range<usize>, Arc<Matrix<T>>),

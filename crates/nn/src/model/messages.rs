@@ -1,9 +1,9 @@
-//! What a model sends and how many parameters it has, known from its sizes: no weight is allocated.
+//! The messages and the number of parameters of a model, derived from its sizes. No weight is allocated.
 
 use super::{Model, Spec, Stage};
 use crate::layer::Layer;
 
-/// What one stage sends per boundary row in a training step.
+/// The message of one stage per boundary row, in a training step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StageMessages {
     /// Numbers in a message. 0: the stage reads no edges.
@@ -15,7 +15,7 @@ pub struct StageMessages {
 }
 
 impl Spec {
-    /// Returns what each stage of such a model sends, from rows of `inputs` features to rows of `outputs` logits.
+    /// Returns the message of each stage of such a model, from rows of `inputs` features to rows of `outputs` logits.
     pub fn messages(&self, inputs: usize, outputs: usize) -> Vec<StageMessages> {
         sent(&Model::<f32>::outline(self, inputs, outputs))
     }

@@ -37,11 +37,11 @@ use self::build::Builder;
 use crate::norm::BatchNorm;
 use crate::param::{Param, Scope};
 
-/// A model, or a run of consecutive stages of one: what is applied to rows of features, in this order.
+/// A model, or consecutive stages of one, in the order in which they are applied.
 pub struct Model<T: Real> {
-    /// The stages that are held here; at least one.
+    /// The stages in memory; at least one.
     pub stages: Vec<Stage<T>>,
-    /// Index of the first of them in the whole model.
+    /// Index of the first of `stages` in the whole model.
     first: usize,
     /// Dropout probability of the input of every stage of the whole model.
     dropouts: Vec<f64>,
@@ -73,47 +73,47 @@ impl<T: Real> Model<T> {
         Model { first, ..self }
     }
 
-    /// Indices in the whole model of the stages that are held here.
+    /// Returns the indices of `stages` in the whole model.
     pub fn indices(&self) -> Range<usize> {
         self.first..self.first + self.stages.len()
     }
 
-    /// Number of stages of the whole model.
+    /// Returns the number of stages of the whole model.
     pub fn depth(&self) -> usize {
         self.dropouts.len()
     }
 
-    /// The stage with this index in the whole model.
+    /// Returns the stage with this index in the whole model.
     pub fn stage(&self, index: usize) -> &Stage<T> {
         &self.stages[index - self.first]
     }
 
-    /// The stage with this index in the whole model.
+    /// Returns the stage with this index in the whole model.
     pub fn stage_mut(&mut self, index: usize) -> &mut Stage<T> {
         &mut self.stages[index - self.first]
     }
 
-    /// Dropout probability of the input of a stage, held here or not; `None`: there is no such stage.
+    /// Returns the dropout probability of the input of any stage of the whole model; `None` if there is no such stage.
     pub fn dropout(&self, index: usize) -> Option<f64> {
         self.dropouts.get(index).copied()
     }
 
-    /// How far a node sees: the number of stages that read edges.
+    /// Returns the number of stages that read edges: the receptive field of a node, in hops.
     pub fn hops(&self) -> usize {
         self.stages.iter().filter(|stage| stage.reads_edges()).count()
     }
 
-    /// All parameters, from the first stage to the last.
+    /// Returns all parameters, from the first stage to the last.
     pub fn params(&self) -> impl Iterator<Item = &Param<T>> {
         self.stages.iter().flat_map(Stage::params)
     }
 
-    /// All parameters, from the first stage to the last.
+    /// Returns all parameters, from the first stage to the last.
     pub fn params_mut(&mut self) -> impl Iterator<Item = &mut Param<T>> {
         self.stages.iter_mut().flat_map(Stage::params_mut)
     }
 
-    /// The norms that keep running statistics.
+    /// Returns the norms with running statistics.
     pub(crate) fn batch_norms(&self) -> impl Iterator<Item = &BatchNorm<T>> {
         self.stages.iter().filter_map(|stage| match &stage.norm {
             Some(Norm::Batch(norm)) => Some(norm),
@@ -121,7 +121,7 @@ impl<T: Real> Model<T> {
         })
     }
 
-    /// The norms that keep running statistics.
+    /// Returns the norms with running statistics.
     pub(crate) fn batch_norms_mut(&mut self) -> impl Iterator<Item = &mut BatchNorm<T>> {
         self.stages.iter_mut().filter_map(|stage| match &mut stage.norm {
             Some(Norm::Batch(norm)) => Some(norm),

@@ -25,7 +25,7 @@ macro_rules! registry {
                 match self { $(Kind::$kind => $name,)* }
             }
 
-            /// Returns the name that people use.
+            /// Returns the name for display, e.g. `GraphSAGE`.
             pub fn title(self) -> &'static str {
                 match self { $(Kind::$kind => $title,)* }
             }

@@ -61,7 +61,7 @@ pub struct Residual<T, C> {
     dropout: f64,
 }
 
-/// What the backward of a [`Residual`] needs.
+/// Values that the backward of a [`Residual`] needs from the forward.
 #[derive(Debug, Default)]
 pub struct ResidualSaved<T: Real, S> {
     conv: S,

@@ -3,7 +3,7 @@
 //! Hamilton, Ying, Leskovec, *Inductive Representation Learning on Large Graphs* (2017); PyG's `SAGEConv`.
 //!
 //! ```text
-//! out[v] = W_l mean_{u in N(v)} x[u] + b_l + W_r x[v]          the mean of nothing is 0
+//! out[v] = W_l mean_{u in N(v)} x[u] + b_l + W_r x[v]          0 without neighbours
 //! ```
 //!
 //! Input rows x `inputs` → rows x `outputs`. Parameters: `lin_l.weight` (outputs x inputs), `lin_l.bias` (outputs),
@@ -44,12 +44,12 @@ pub struct Sage<T> {
     self_in_mean: bool,
 }
 
-/// What the backward of a [`Sage`] needs.
+/// Values that the backward of a [`Sage`] needs from the forward.
 #[derive(Debug, Default)]
 pub struct SageSaved<T: Real> {
     /// Owned rows of the input.
     input: Input<T>,
-    /// The factor of the neighbours' projection.
+    /// The rows that were multiplied by the neighbours' weight.
     factor: Input<T>,
     /// Gradient of the output, and the owned rows it belongs to.
     grad: (Range<usize>, Arc<Matrix<T>>),

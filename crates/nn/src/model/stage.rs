@@ -1,5 +1,5 @@
-//! One stage of a model: dropout, a layer, then a norm, then a non-linearity. The dropout is done by whoever makes the
-//! input: in the same pass as the non-linearity of the stage before.
+//! One stage of a model: dropout, a layer, a norm, an activation. The dropout of a stage is applied in the same pass over
+//! memory as the activation of the stage before it.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ use crate::param::{Param, Scope};
 
 /// A norm of either kind.
 pub enum Norm<T> {
-    /// Of rows.
+    /// Normalises rows.
     Layer(LayerNorm<T>),
-    /// Of columns.
+    /// Normalises columns.
     Batch(BatchNorm<T>),
 }
 
 impl<T: Real> Norm<T> {
-    /// A new norm over rows of `width`, if there is to be one.
+    /// Creates a norm over rows of `width`; `None` for [`NormKind::None`].
     pub fn new(kind: NormKind, scope: &Scope, width: usize) -> Option<Self> {
         match kind {
             NormKind::None => None,
@@ -35,24 +35,24 @@ impl<T: Real> Norm<T> {
     }
 }
 
-/// A layer, what precedes and what follows it.
+/// Dropout, a layer, a norm and an activation, in this order.
 pub struct Stage<T: Real> {
-    /// Probability of dropping an element of the layer's input.
+    /// Dropout probability of the layer's input.
     pub dropout: f64,
     /// The layer.
     pub layer: AnyLayer<T>,
-    /// What follows the layer.
+    /// The norm after the layer.
     pub(super) norm: Option<Norm<T>>,
-    /// What follows the norm.
+    /// The activation after the norm.
     pub activation: Activation,
-    /// Whether later stages mix this stage's output in ([`crate::layer::Pass::initial`]).
+    /// Whether later stages read the output of this one as the initial representation ([`crate::layer::Pass::initial`]).
     pub is_initial: bool,
 }
 
-/// What the backward through a stage needs of its forward.
+/// Values that the backward through a stage needs from the forward.
 #[derive(Default)]
 pub struct StageCache<T: Real> {
-    /// The layer's.
+    /// Cache of the layer.
     pub layer: AnyCache,
     norm: NormCache<T>,
     /// The stage's output, if its backward needs it.
@@ -75,6 +75,7 @@ impl<T: Real> Stage<T> {
         self
     }
 
+    /// Sets the norm. A bias directly before a batch norm has no effect on the loss: its gradient is set to zero.
     pub(super) fn set_norm(&mut self, norm: Option<Norm<T>>) {
         if matches!(norm, Some(Norm::Batch(_))) {
             Layer::output_bias(&mut self.layer).into_iter().for_each(Param::set_inert);
@@ -90,23 +91,23 @@ impl<T: Real> Stage<T> {
         Stage { is_initial: true, ..self }
     }
 
-    /// Whether the stage reads edges: its messages have a width.
+    /// Returns whether the stage aggregates over edges.
     pub fn reads_edges(&self) -> bool {
         Layer::message_width(&self.layer) > 0
     }
 
-    /// Whether the aggregate of the model's features by this stage, its first one, is the same in every step.
+    /// Returns whether the aggregate of constant features is the same in every step, if this is the first stage.
     pub fn has_static_aggregate(&self) -> bool {
         self.dropout == 0.0 && Layer::aggregates_input(&self.layer)
     }
 
-    /// Whether the output of one row depends on all others, by its norm.
+    /// Returns whether the output of a row depends on all other rows: batch norm.
     pub fn mixes_rows(&self) -> bool {
         matches!(self.norm, Some(Norm::Batch(_)))
     }
 
-    /// Norm, non-linearity, and what the next stage drops of its input (`mask`), in training. `merge` turns the moments
-    /// of these rows into those of all rows there are.
+    /// Applies norm, activation and the dropout of the next stage (`mask`), in training. `merge` turns the batch-norm moments
+    /// of these rows into those of the rows of all ranks.
     pub fn activate(
         &mut self,
         x: Matrix<T>,
@@ -114,30 +115,30 @@ impl<T: Real> Stage<T> {
         cache: &mut StageCache<T>,
         merge: impl FnOnce(&mut Moments<T>),
     ) -> Arc<Matrix<T>> {
-        let tail = Epilogue { activation: self.activation, mask };
+        let epilogue = Epilogue { activation: self.activation, mask };
         let out = match &mut self.norm {
-            None => finish(x, &tail),
-            Some(Norm::Layer(norm)) => norm.forward(x, &tail, &mut cache.norm),
+            None => apply(x, &epilogue),
+            Some(Norm::Layer(norm)) => norm.forward(x, &epilogue, &mut cache.norm),
             Some(Norm::Batch(norm)) => {
                 let mut moments = Moments::of(x.data(), x.cols());
                 merge(&mut moments);
-                finish(norm.forward(x, &moments, &mut cache.norm), &tail)
+                apply(norm.forward(x, &moments, &mut cache.norm), &epilogue)
             }
         };
         let out = Arc::new(out);
-        if self.needs_output(&tail) {
+        if self.needs_output(&epilogue) {
             cache.output = out.clone();
         }
         out
     }
 
-    /// Whether the backward through norm and non-linearity reads what they gave.
-    fn needs_output(&self, tail: &Epilogue) -> bool {
-        !tail.is_identity() || matches!(self.norm, Some(Norm::Layer(_)))
+    /// Returns whether [`Stage::activate_backward`] needs the output of [`Stage::activate`].
+    fn needs_output(&self, epilogue: &Epilogue) -> bool {
+        !epilogue.is_identity() || matches!(self.norm, Some(Norm::Layer(_)))
     }
 
-    /// The backward of [`Stage::activate`]; adds to the gradients of parameters. `total` turns the sums over these rows
-    /// into those over all rows there are.
+    /// Computes the backward of [`Stage::activate`]; adds to the gradients of parameters. `total` turns the batch-norm sums
+    /// over these rows into sums over the rows of all ranks.
     pub fn activate_backward(
         &mut self,
         mut grad: Matrix<T>,
@@ -145,15 +146,15 @@ impl<T: Real> Stage<T> {
         cache: &mut StageCache<T>,
         total: impl FnOnce(&mut NormSums<T>),
     ) -> Matrix<T> {
-        let tail = Epilogue { activation: self.activation, mask };
-        // Nobody needs them afterwards, but somebody their memory.
+        let epilogue = Epilogue { activation: self.activation, mask };
+        // Frees their memory early.
         let (norm_cache, output) = (std::mem::take(&mut cache.norm), std::mem::take(&mut cache.output));
         if let Some(Norm::Layer(norm)) = &mut self.norm {
-            return norm.backward(grad, &tail, &output, &norm_cache);
+            return norm.backward(grad, &epilogue, &output, &norm_cache);
         }
-        if self.needs_output(&tail) {
+        if self.needs_output(&epilogue) {
             let width = grad.cols();
-            tail.backward(output.data(), grad.data_mut(), width);
+            epilogue.backward(output.data(), grad.data_mut(), width);
         }
         if let Some(Norm::Batch(norm)) = &mut self.norm {
             let mut sums = norm.gradient_sums(&grad, &norm_cache);
@@ -163,17 +164,17 @@ impl<T: Real> Stage<T> {
         grad
     }
 
-    /// Norm and non-linearity in evaluation.
+    /// Applies norm and activation in evaluation.
     pub fn evaluate(&self, x: Matrix<T>) -> Matrix<T> {
-        let tail = Epilogue { activation: self.activation, mask: None };
+        let epilogue = Epilogue { activation: self.activation, mask: None };
         match &self.norm {
-            None => finish(x, &tail),
-            Some(Norm::Layer(norm)) => norm.forward(x, &tail, &mut NormCache::default()),
-            Some(Norm::Batch(norm)) => finish(norm.evaluate(x), &tail),
+            None => apply(x, &epilogue),
+            Some(Norm::Layer(norm)) => norm.forward(x, &epilogue, &mut NormCache::default()),
+            Some(Norm::Batch(norm)) => apply(norm.evaluate(x), &epilogue),
         }
     }
 
-    /// All parameters.
+    /// Returns all parameters.
     pub fn params(&self) -> Vec<&Param<T>> {
         let norm = match &self.norm {
             None => Vec::new(),
@@ -183,7 +184,7 @@ impl<T: Real> Stage<T> {
         Layer::params(&self.layer).into_iter().chain(norm).collect()
     }
 
-    /// All parameters.
+    /// Returns all parameters.
     pub fn params_mut(&mut self) -> Vec<&mut Param<T>> {
         let norm = match &mut self.norm {
             None => Vec::new(),
@@ -194,8 +195,9 @@ impl<T: Real> Stage<T> {
     }
 }
 
-fn finish<T: Real>(mut x: Matrix<T>, tail: &Epilogue) -> Matrix<T> {
+/// Applies `epilogue` to `x`.
+fn apply<T: Real>(mut x: Matrix<T>, epilogue: &Epilogue) -> Matrix<T> {
     let width = x.cols();
-    tail.forward(x.data_mut(), width);
+    epilogue.forward(x.data_mut(), width);
     x
 }

@@ -12,8 +12,8 @@ use crate::error::Result;
 
 /// Decides which version of halo rows, and of gradients returned by other ranks, each stage reads.
 ///
-/// A stage starts a transfer in every step and hands it over here. Both calls may block until rows arrive. They return
-/// the rows to read and for how long these travelled while something was computed.
+/// A stage starts a transfer in every step and passes it to this trait. Both calls may block until rows arrive. They
+/// return the rows to read, and the transfer time that overlapped with computation.
 pub trait HaloSource<T: Real> {
     /// Priority of the transfers that this step starts.
     fn priority(&self) -> Priority;

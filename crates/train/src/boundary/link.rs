@@ -17,16 +17,16 @@ use crate::error::Result;
 use crate::requests::Requests;
 use crate::tags::Control;
 
-/// Slot of statistics of the backward: those of the forward may still be under way.
+/// Slot of statistics of the backward: those of the forward may still be in flight.
 const BACKWARD: u8 = 1;
 
 /// A rank's connection to the others for a whole run.
 pub struct RankLink {
     /// The communicator.
     pub comm: Comm,
-    /// Whether own rows are aggregated while halo rows travel.
+    /// Whether communication overlaps with computation: owned rows are aggregated while halo rows are in flight.
     pub overlap: bool,
-    /// Nanoseconds that rows travelled while something was computed.
+    /// Transfer time that overlapped with computation, in nanoseconds.
     hidden: AtomicU64,
 }
 
@@ -43,7 +43,7 @@ impl RankLink {
         all.iter().try_fold(0, combine).map(Requests::from_flags)
     }
 
-    /// Returns for how long rows have travelled while something was computed.
+    /// Returns the transfer time that overlapped with computation.
     pub fn hidden(&self) -> Duration {
         Duration::from_nanos(self.hidden.load(Ordering::Relaxed))
     }
@@ -60,7 +60,7 @@ pub struct Peers<'a> {
 }
 
 impl<'a> Peers<'a> {
-    /// The ranks in one training step; epochs count from 1, steps from 0.
+    /// Returns the ranks in one training step; epochs count from 1, steps from 0.
     pub fn training(link: &'a RankLink, epoch: u64, step: u64) -> Self {
         let tag = |purpose| Tag::new(purpose).epoch(epoch as u32).step(step as u32);
         Peers {
@@ -72,18 +72,18 @@ impl<'a> Peers<'a> {
         }
     }
 
-    /// The ranks in a forward without norm statistics and without a backward, such as an evaluation: rows travel under
-    /// `tag`.
+    /// Returns the ranks in a forward without norm statistics and without a backward, such as an evaluation; rows are sent
+    /// with `tag`.
     pub fn forward_only(link: &'a RankLink, tag: Tag) -> Self {
         Peers { link, features: tag, gradients: tag, statistics: tag, weights: tag }
     }
 
-    /// Whether own rows are aggregated while halo rows travel.
+    /// Returns whether communication overlaps with computation.
     pub fn overlap(&self) -> bool {
         self.link.overlap
     }
 
-    /// Records that rows travelled for `time` while something was computed.
+    /// Adds to the transfer time that overlapped with computation.
     pub fn add_hidden(&self, time: Duration) {
         self.link.hidden.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
     }
@@ -148,59 +148,59 @@ impl<'a> Peers<'a> {
         Ok(())
     }
 
-    /// Sums the gradient sums of a batch norm over all ranks. Collective; blocks.
+    /// All-reduces the gradient sums of a batch norm. Collective; blocks.
     pub fn total_norm_sums<T: Real>(&self, stage: usize, sums: &mut NormSums<T>) -> Result<()> {
-        let wide = sums.along.iter().chain(&sums.plain).map(|x| x.wide());
+        let wide = sums.weight_grad.iter().chain(&sums.bias_grad).map(|x| x.wide());
         let mut numbers: Vec<f64> = std::iter::once(sums.count as f64).chain(wide).collect();
         let tag = self.statistics.layer(stage as u16).slot(BACKWARD);
         self.link.comm.all_reduce(tag, &mut numbers)?;
-        let (along, plain) = numbers[1..].split_at(sums.along.len());
+        let (weight_grad, bias_grad) = numbers[1..].split_at(sums.weight_grad.len());
         sums.count = numbers[0] as u64;
-        sums.along.iter_mut().zip(along).for_each(|(sum, &x)| *sum = T::of(x));
-        sums.plain.iter_mut().zip(plain).for_each(|(sum, &x)| *sum = T::of(x));
+        sums.weight_grad.iter_mut().zip(weight_grad).for_each(|(sum, &x)| *sum = T::of(x));
+        sums.bias_grad.iter_mut().zip(bias_grad).for_each(|(sum, &x)| *sum = T::of(x));
         Ok(())
     }
 
-    /// Starts summing the loss of a model of `stages` stages over all ranks; `requests` travel with it. Does not block.
+    /// Starts the all-reduce of the loss of a model with `stages` stages, with `requests` as its flags. Does not block.
     pub fn start_loss_sum(&self, stages: usize, loss: f64, requests: Requests) -> LossSum {
         let tag = self.statistics.layer(stages as u16);
         let numbers = Buffer::from(&[loss][..]);
         LossSum(self.link.comm.start_all_reduce_with_flags(tag, numbers, requests.to_flags()))
     }
 
-    /// Collects gradients to be summed over all ranks.
+    /// Returns an empty collection of all-reduces of parameter gradients.
     pub fn gradient_sums<T: Real>(&self) -> GradientSums<'a, T> {
         GradientSums { peers: *self, started: Vec::new() }
     }
 }
 
-/// A sum of losses under way.
+/// A started all-reduce of the loss.
 #[must_use = "the sum is what `wait` returns"]
 pub struct LossSum(AllReduceRequest<f64>);
 
 impl LossSum {
-    /// Blocks until the sum over all ranks is here; returns it and the requests of all ranks.
+    /// Blocks until the sum over all ranks is available; returns it and the combined requests of all ranks.
     pub fn wait(self) -> Result<(f64, Requests)> {
         let (loss, flags) = self.0.wait_with_flags()?;
         Ok((loss[0], Requests::from_flags(flags)))
     }
 }
 
-/// Sums of parameter gradients over all ranks, under way stage by stage.
+/// Started all-reduces of parameter gradients, one per stage.
 pub struct GradientSums<'a, T> {
     peers: Peers<'a>,
     started: Vec<(usize, AllReduceRequest<T>)>,
 }
 
 impl<T: Real> GradientSums<'_, T> {
-    /// Starts summing the gradients of a stage. Does not block.
+    /// Starts the all-reduce of the gradients of a stage. Does not block.
     pub fn start(&mut self, index: usize, stage: &Stage<T>) {
         let grads: Vec<T> = stage.params().iter().flat_map(|p| &p.grad).copied().collect();
         let tag = self.peers.weights.layer(index as u16);
         self.started.push((index, self.peers.link.comm.start_all_reduce(tag, Buffer::from(&grads[..]))));
     }
 
-    /// Blocks until all sums are here and puts them in place of the gradients of `model`.
+    /// Blocks until all sums are available and copies them to the gradients of `model`.
     pub fn finish(self, model: &mut Model<T>) -> Result<()> {
         self.peers.enter(0, "sum of gradients");
         for (index, total) in self.started {

@@ -1,6 +1,6 @@
-//! Rows at the boundary between ranks: which rows travel, how they travel, and which version of them is read.
+//! Rows at the boundary between ranks: which rows are exchanged, how they are sent, and which version of them is read.
 //!
-//! - [`Exchange`]: the rows that ranks read of each other in one block. Starting a transfer and taking its rows are two
+//! - [`Exchange`]: the rows that ranks read from each other in one block. Starting a transfer and reading its rows are two
 //!   calls, so that a strategy decides what is computed in between.
 //! - [`HaloSource`]: which version of halo rows and returned gradients a stage reads: the one just started
 //!   ([`Fresh`]), or an earlier one kept in a [`VersionQueue`].

@@ -45,14 +45,14 @@ impl Flight {
         Ok(message)
     }
 
-    /// Returns how long messages travelled while something was computed.
+    /// Returns the time in flight that overlapped with computation: in flight, but not waited for.
     fn hidden(&self) -> Duration {
         let whole = self.last_arrival.map_or(Duration::ZERO, |at| at.saturating_duration_since(self.started));
         whole.saturating_sub(self.waited)
     }
 }
 
-/// Halo rows under way.
+/// Halo rows in flight.
 pub struct FeatureTransfer<T> {
     /// Number of rows of each rank that owns any, and their message.
     parts: Vec<(usize, ReceiveRequest)>,
@@ -124,7 +124,7 @@ impl<T: Real> RemoteRows for Input<T> {
     }
 }
 
-/// Gradients of owned rows under way.
+/// Gradients of owned rows in flight.
 pub struct GradientTransfer<T> {
     parts: Vec<Option<ReceiveRequest>>,
     rows: usize,

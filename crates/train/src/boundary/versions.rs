@@ -24,7 +24,7 @@ pub trait Transfer {
     /// The rows that arrive.
     type Rows: RemoteRows;
 
-    /// Blocks until all rows are here; returns them and for how long they travelled while something was computed.
+    /// Blocks until all rows have arrived; returns them and the transfer time that overlapped with computation.
     fn finish(self) -> Result<(Self::Rows, Duration)>;
 }
 
@@ -103,17 +103,17 @@ impl Ema {
     }
 }
 
-/// A version that is under way or has arrived.
+/// A version that is in flight or has arrived.
 enum Version<X: Transfer> {
-    Travelling(X),
-    Here(X::Rows),
+    InFlight(X),
+    Arrived(X::Rows),
 }
 
 impl<X: Transfer> Version<X> {
     fn finish(self) -> Result<(X::Rows, Duration)> {
         match self {
-            Version::Here(rows) => Ok((rows, Duration::ZERO)),
-            Version::Travelling(transfer) => transfer.finish(),
+            Version::Arrived(rows) => Ok((rows, Duration::ZERO)),
+            Version::InFlight(transfer) => transfer.finish(),
         }
     }
 }
@@ -138,16 +138,17 @@ impl<X: Transfer> VersionQueue<X> {
 
     /// Adds the version of `epoch`. Epochs must be consecutive.
     pub fn start(&mut self, epoch: u64, transfer: X) {
-        self.versions.push_back((epoch, Version::Travelling(transfer)));
+        self.versions.push_back((epoch, Version::InFlight(transfer)));
     }
 
-    /// Blocks until the newest version is here and returns it, never averaged. With `keep`, later epochs may read it too.
+    /// Blocks until the newest version has arrived and returns it without averaging. With `keep`, later epochs may also
+    /// read it.
     pub fn fresh(&mut self, keep: bool) -> Result<X::Rows> {
         let (epoch, newest) = self.versions.pop_back().expect("a version was started before it is read");
         let (rows, hidden) = newest.finish()?;
         self.hidden += hidden;
         if keep {
-            self.versions.push_back((epoch, Version::Here(rows.clone())));
+            self.versions.push_back((epoch, Version::Arrived(rows.clone())));
             self.settle(epoch)?;
         }
         Ok(rows)
@@ -159,7 +160,7 @@ impl<X: Transfer> VersionQueue<X> {
         let version = |epoch: u64| epoch.saturating_sub(staleness).max(1).min(epoch - 1);
         self.settle(version(epoch))?;
         let is_last_use = self.versions.front().is_some_and(|(of, _)| *of <= version(epoch + 1));
-        // Rows that nobody reads again are not kept.
+        // Frees rows that are not read again.
         Ok(if is_last_use && self.ema.is_none() { self.stale.take() } else { self.stale.clone() })
     }
 
@@ -168,11 +169,11 @@ impl<X: Transfer> VersionQueue<X> {
         let (epoch, newest) = self.versions.pop_back().expect("a version was started before it is read");
         let (newest, _) = newest.finish()?;
         let deviation = read.map_or_else(|| newest.squared_norm(), |read| read.deviation(&newest));
-        self.versions.push_back((epoch, Version::Here(newest)));
+        self.versions.push_back((epoch, Version::Arrived(newest)));
         Ok(deviation)
     }
 
-    /// Returns for how long fresh versions travelled while something was computed, since the last call.
+    /// Returns the transfer time of fresh versions that overlapped with computation, since the last call.
     pub fn take_hidden(&mut self) -> Duration {
         std::mem::take(&mut self.hidden)
     }
@@ -208,7 +209,7 @@ impl<X: Transfer> VersionQueue<X> {
             let (epoch, version) = self.versions.pop_front().expect("as many as there are");
             let (rows, _) = version.finish()?;
             put(format!("{name}.epoch.{epoch}"), &rows);
-            self.versions.push_back((epoch, Version::Here(rows)));
+            self.versions.push_back((epoch, Version::Arrived(rows)));
         }
         state.0.insert(format!("{name}.averaged"), Tensor::count(self.averaged));
         Ok(())
@@ -236,7 +237,7 @@ impl<X: Transfer> VersionQueue<X> {
             if key == "old" {
                 self.stale = Some(rows(key, tensor)?);
             } else if let Some(epoch) = key.strip_prefix("epoch.").and_then(|epoch| epoch.parse().ok()) {
-                versions.push((epoch, Version::Here(rows(key, tensor)?)));
+                versions.push((epoch, Version::Arrived(rows(key, tensor)?)));
             }
         }
         versions.sort_by_key(|(epoch, _)| *epoch);

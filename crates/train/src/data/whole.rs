@@ -155,7 +155,7 @@ pub fn check(dataset: &Dataset) -> Result<()> {
     Ok(())
 }
 
-/// An id out of range would be read from nowhere.
+/// Refuses an edge whose source is not a node: kernels do not check ids.
 fn check_edges(dataset: &Dataset) -> Result<()> {
     let graph = dataset.graph();
     let nodes = graph.nodes() as u32;

@@ -36,7 +36,7 @@ impl<T: Real> LayerRun<'_, T> {
         &self.block.block
     }
 
-    /// Aggregates own rows while halo rows travel, then adds halo rows.
+    /// Aggregates owned rows while halo rows are in flight, then adds halo rows.
     pub fn aggregate(
         &self,
         layer: &AnyLayer<T>,
@@ -64,7 +64,7 @@ impl<T: Real> LayerRun<'_, T> {
         Ok(self.timed("add halo rows", || Layer::add_halo(layer, block, rows, sums, pass, cache)))
     }
 
-    /// Computes gradients of halo rows first; then those of own rows while they travel back; then adds returned ones.
+    /// Computes and sends the gradients of halo rows; computes those of owned rows meanwhile; adds the received ones.
     pub fn aggregate_backward(
         &self,
         layer: &mut AnyLayer<T>,

@@ -20,14 +20,14 @@ use crate::properties;
 const COLUMNS: usize = 3;
 
 /// A version that arrives when somebody waits for it.
-struct Travelling<R> {
+struct InFlight<R> {
     epoch: u64,
     rows: R,
     /// Epochs of all versions that were waited for.
     arrived: Rc<RefCell<Vec<u64>>>,
 }
 
-impl<R: RemoteRows> Transfer for Travelling<R> {
+impl<R: RemoteRows> Transfer for InFlight<R> {
     type Rows = R;
 
     fn finish(self) -> Result<(R, Duration)> {
@@ -131,12 +131,12 @@ fn squares(x: impl Iterator<Item = f64>) -> f64 {
 fn check<R: RemoteRows<Number = f64>>(case: &Case, make: impl Fn(&Matrix<f64>) -> R) {
     let mut model = Model { case, newest_read: 0, arrived: BTreeSet::new() };
     let arrived = Rc::new(RefCell::new(Vec::new()));
-    let mut queue: VersionQueue<Travelling<R>> = VersionQueue::new(case.ema);
+    let mut queue: VersionQueue<InFlight<R>> = VersionQueue::new(case.ema);
     // Without an average, rows are read as they were sent.
     let tolerance = if case.ema.is_some() { 1e-12 } else { 0.0 };
     for (epoch, of) in (1..).zip(&case.epochs) {
         let newest = model.version(epoch);
-        queue.start(epoch, Travelling { epoch, rows: make(&newest), arrived: arrived.clone() });
+        queue.start(epoch, InFlight { epoch, rows: make(&newest), arrived: arrived.clone() });
         let what = format!("epoch {epoch}");
         if of.is_fresh {
             let read = queue.fresh(true).unwrap();

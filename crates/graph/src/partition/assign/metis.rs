@@ -58,18 +58,18 @@ pub(super) fn assign(
             Objective::Cut => ObjType::Cut,
         })
         .part_kway(&mut part)
-        .map_err(|error| give_up(error, progress))?;
+        .map_err(|error| metis_error(error, progress))?;
     drop(alone);
     progress.tick(0)?;
     Ok(part.into_iter().map(|part| part as u32).collect())
 }
 
-/// Turns an error of METIS into one of ours.
+/// Converts an error of METIS.
 ///
 /// METIS replaces the handler of SIGTERM while it runs and returns an error if that signal arrives. Its input is
 /// correct here, so every error but one of memory is such a signal: it is sent again, to the handler that METIS has put
-/// back. Blocks until that handler has ended the process or `progress` tells of the signal, a second at most.
-fn give_up(error: ::metis::Error, progress: &dyn Progress) -> Error {
+/// back. Blocks until that handler has ended the process or `progress` reports the signal, at most a second.
+fn metis_error(error: ::metis::Error, progress: &dyn Progress) -> Error {
     if let ::metis::Error::Memory = error {
         return Error::input("METIS", "ran out of memory")
             .help("the method `stream` needs far less; or partition on a larger machine");

@@ -31,21 +31,21 @@ pub(super) fn assign(dataset: &Dataset, spec: &PartitionSpec, progress: &dyn Pro
     let mut order: Vec<u32> = (0..nodes as u32).collect();
     order.par_sort_unstable_by_key(|&v| (key.at(v.into()), v));
     let mut parts = Parts::new(spec.parts as usize, Weights::new(dataset, spec.balance));
-    let mut of = vec![NOWHERE; nodes];
+    let mut part_of = vec![NOWHERE; nodes];
     progress.begin("placing vertices", Some(PASSES * nodes as u64), Unit::Items);
     for _ in 0..PASSES {
-        for run in order.chunks(4096) {
-            for &v in run {
+        for chunk in order.chunks(4096) {
+            for &v in chunk {
                 let v = v as usize;
-                parts.take_out(v, of[v]);
+                parts.remove(v, part_of[v]);
                 let others = graph.row(v).iter().filter(|&&u| u as usize != v);
-                let neighbours = others.map(|&u| of[u as usize]);
-                of[v] = parts.place(v, neighbours);
+                let neighbours = others.map(|&u| part_of[u as usize]);
+                part_of[v] = parts.place(v, neighbours);
             }
-            progress.tick(run.len() as u64)?;
+            progress.tick(chunk.len() as u64)?;
         }
     }
-    Ok(of)
+    Ok(part_of)
 }
 
 /// Returns the peak memory in bytes: order, parts and weights.
@@ -72,6 +72,7 @@ impl Parts {
         Parts { weights, capacity, loads, neighbours: vec![0; parts] }
     }
 
+    /// Adds the weights of `v`, times `sign`, to the loads of `part`.
     fn add(&mut self, v: usize, part: u32, sign: f64) {
         let loads = &mut self.loads[part as usize * self.weights.each..];
         loads
@@ -80,7 +81,8 @@ impl Parts {
             .for_each(|(load, &weight)| *load += sign * f64::from(weight));
     }
 
-    fn take_out(&mut self, v: usize, part: u32) {
+    /// Removes `v` from the loads of its part, if it has one.
+    fn remove(&mut self, v: usize, part: u32) {
         if part != NOWHERE {
             self.add(v, part, -1.0);
         }
@@ -101,26 +103,26 @@ impl Parts {
         after.zip(&self.capacity).all(|(after, &capacity)| after <= capacity)
     }
 
-    /// Places `v`, whose neighbours are in the parts `around`; returns its part.
-    fn place(&mut self, v: usize, around: impl Iterator<Item = u32>) -> u32 {
-        let mut met = Vec::new();
-        for part in around.filter(|&part| part != NOWHERE) {
+    /// Places `v`, given the parts of its neighbours; returns its part.
+    fn place(&mut self, v: usize, parts_of_neighbours: impl Iterator<Item = u32>) -> u32 {
+        let mut candidates = Vec::new();
+        for part in parts_of_neighbours.filter(|&part| part != NOWHERE) {
             let count = &mut self.neighbours[part as usize];
             if *count == 0 {
-                met.push(part);
+                candidates.push(part);
             }
             *count += 1;
         }
         let gain = |part: u32| f64::from(self.neighbours[part as usize]) * (1.0 - self.fill(part));
-        let best = met.iter().copied().filter(|&part| self.fits(v, part));
+        let best = candidates.iter().copied().filter(|&part| self.fits(v, part));
         let best = best.max_by(|&a, &b| gain(a).total_cmp(&gain(b)).then(b.cmp(&a)));
         let part = best.unwrap_or_else(|| self.emptiest());
-        met.iter().for_each(|&part| self.neighbours[part as usize] = 0);
+        candidates.iter().for_each(|&part| self.neighbours[part as usize] = 0);
         self.add(v, part, 1.0);
         part
     }
 
-    /// Returns the part with the least load; of equals the first.
+    /// Returns the part with the lowest load, the first among equals.
     fn emptiest(&self) -> u32 {
         let all = 0..self.neighbours.len() as u32;
         all.min_by(|&a, &b| self.fill(a).total_cmp(&self.fill(b))).expect("there is at least one part")

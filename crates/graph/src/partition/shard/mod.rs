@@ -95,8 +95,8 @@ impl Shard {
         &self.degrees[start..start + self.rows()]
     }
 
-    /// Returns the distance of each row from the nearest labelled training vertex; see
-    /// [`Layout::distance`](super::Layout::distance).
+    /// Returns the distance of each row from the nearest labelled training vertex, against the direction of edges: the
+    /// in-neighbours of a vertex at distance d are at most at d + 1. 255 means 255 or more, or unreachable.
     pub fn distance(&self) -> &[u8] {
         &self.distance
     }

@@ -46,6 +46,7 @@ pub fn text(
     lines.join("\n")
 }
 
+/// Formats a measured rate as a line: name, and units per second.
 fn rate(rate: &Rate) -> String {
     format!("{:<38} {:>7.1} G{}/s", rate.what, rate.per_second / 1e9, rate.unit)
 }

@@ -14,7 +14,7 @@ use crate::cli::{print, say};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The dataset directory.
+    /// Dataset directory.
     dir: PathBuf,
     /// Print the faults as one line of JSON.
     #[arg(long)]
@@ -24,7 +24,7 @@ pub struct Args {
     quiet: bool,
 }
 
-/// Exit code 0 if nothing is wrong, 2 otherwise.
+/// Returns exit code 0 without faults, 2 with faults.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let bar = Bar::new(args.quiet || args.json);
     let (manifest, faults) = check(&args.dir, &bar)?;
@@ -48,13 +48,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let kinds = count(faults.len(), "kind");
         say(&format!("error: {}: {kinds} of faults", args.dir.display()));
         say(
-            "  help: import or make the dataset again; a changed array goes in through `halograph data import npy`",
+            "  help: import or generate the dataset again; to change an array, change a copy and use `halograph data import npy`",
         );
     }
     Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(2) })
 }
 
-/// What keeps a model from learning a dataset without a fault.
+/// Returns warnings about labels from which a model cannot learn, although the dataset has no fault.
 fn warnings(dir: &Path) -> Result<Vec<String>, Error> {
     let dataset = Dataset::open(dir)?;
     Ok(LabelCounts::of(&dataset).warnings(&dataset.manifest))

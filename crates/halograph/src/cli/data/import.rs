@@ -43,7 +43,7 @@ pub enum Command {
     Ogb {
         #[command(flatten)]
         common: Common,
-        /// Which way to split to take where split/ holds several.
+        /// Splitting scheme, if split/ holds several.
         #[arg(long, value_name = "NAME")]
         scheme: Option<String>,
     },
@@ -68,7 +68,7 @@ pub enum Command {
 
 #[derive(Args)]
 pub struct Common {
-    /// What to import.
+    /// Folder or file to import.
     source: PathBuf,
     #[command(flatten)]
     output: Output,
@@ -81,24 +81,24 @@ pub struct Common {
     /// Keep only the largest connected component.
     #[arg(long)]
     largest_component: bool,
-    /// auto, given, per-class[:TRAIN,VAL] or fraction[:TRAIN,VAL]; auto takes the split in the files, else 20 + 30
-    /// nodes a class (multi-label: 0.6 + 0.2).
+    /// Split: auto, given, per-class[:TRAIN,VAL] or fraction[:TRAIN,VAL]. auto uses the split in the files; without one, 20
+    /// training and 30 validation nodes per class (multi-label: fractions 0.6 and 0.2).
     #[arg(long, value_name = "RULE", default_value = "auto")]
     split: SplitRule,
     /// Seed of a random split.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// How to score predictions [default: accuracy, or micro-f1 for multi-label data].
+    /// Metric of predictions [default: accuracy, or micro-f1 for multi-label data].
     #[arg(long, value_enum)]
     metric: Option<MetricArg>,
-    /// How to store features; f16 takes half the space and memory traffic, and keeps three decimal digits.
+    /// Type of stored features; f16 halves space and memory traffic, and keeps three decimal digits.
     #[arg(long, value_enum, value_name = "TYPE", default_value_t = FeatureArg::F32)]
     features: FeatureArg,
 }
 
 #[derive(Args)]
 pub struct SplitIndex {
-    /// Number of the split to take where masks hold several, counted from 0 [default: 0].
+    /// Index of the split, if masks hold several; from 0 [default: 0].
     #[arg(long, value_name = "K")]
     split_index: Option<usize>,
 }
@@ -159,7 +159,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         overwrite: common.output.overwrite,
     };
     let report = import(&format, &common.source, &common.output.out, &options, &common.output.bar())?;
-    common.output.tell(&report.manifest, &summary(&report), &report.notes, &report)?;
+    common.output.report(&report.manifest, &summary(&report), &report.notes, &report)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -12,69 +12,69 @@ use crate::cli::cores;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// What to make; flags below override its values. Without one, --nodes, --edges, --features and --classes
-    /// are needed.
+    /// Preset, whose values the flags below override. Without a preset, --nodes, --edges, --features and --classes are
+    /// required.
     #[arg(value_parser = PossibleValuesParser::new(PRESETS.iter().map(possible)))]
     preset: Option<String>,
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
     shape: Shape,
-    /// Seed of everything random; the same seed gives the same bytes.
+    /// Seed; the same seed gives the same bytes.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Threads to use; they do not change the result [default: all cores].
+    /// Number of threads; does not change the result [default: all cores].
     #[arg(long, value_name = "T")]
     threads: Option<std::num::NonZeroUsize>,
 }
 
-/// What shapes the graph. Without a preset, values not given are those of `small`.
+/// Parameters of the graph. Without a preset, the defaults are those of `small`.
 #[derive(clap::Args)]
 struct Shape {
-    /// Nodes.
+    /// Number of nodes.
     #[arg(long, value_name = "N")]
     nodes: Option<usize>,
-    /// Directed edges, an even number: every edge is stored both ways.
+    /// Number of directed edges; even, because every edge is stored in both directions.
     #[arg(long, value_name = "M")]
     edges: Option<u64>,
-    /// Feature columns.
+    /// Number of features.
     #[arg(long, value_name = "F")]
     features: Option<usize>,
-    /// Classes.
+    /// Number of classes.
     #[arg(long, value_name = "C")]
     classes: Option<usize>,
-    /// Several classes a node, scored by micro-F1.
+    /// Give nodes several classes each (multi-label), scored by micro-F1.
     #[arg(long)]
     multi_label: bool,
-    /// Share of nodes to train on [default: the preset's, or 0.6].
-    #[arg(long, value_name = "SHARE")]
+    /// Fraction of training nodes [default: the preset's, or 0.6].
+    #[arg(long, value_name = "FRACTION")]
     train: Option<f64>,
-    /// Share of nodes to validate on; the rest is for testing [default: the preset's, or 0.2].
-    #[arg(long, value_name = "SHARE")]
+    /// Fraction of validation nodes; the rest are test nodes [default: the preset's, or 0.2].
+    #[arg(long, value_name = "FRACTION")]
     val: Option<f64>,
-    /// Share of edges that may end anywhere: more means larger halos [default: the preset's, or 0.03].
-    #[arg(long, value_name = "SHARE")]
+    /// Fraction of edges whose end is drawn from all nodes; a higher value gives larger halos [default: the preset's, or 0.03].
+    #[arg(long, value_name = "FRACTION")]
     mixing: Option<f64>,
-    /// Share of edges that stay in a community, over that of the community twice its size: more means larger
-    /// halos at many parts [default: the preset's, or 1.1].
+    /// Fraction of edges that stay within a community, relative to the community twice its size; a higher value gives
+    /// larger halos with many parts [default: the preset's, or 1.1].
     #[arg(long, value_name = "RATIO")]
     nesting: Option<f64>,
-    /// How well features alone tell classes apart; 0 for not at all [default: the preset's, or 1].
-    #[arg(long, value_name = "SIZE")]
+    /// Separation of classes by features; 0: none, 1: about half of the nodes are nearest to the mean of their class [default: the preset's, or 1].
+    #[arg(long, value_name = "X")]
     signal: Option<f64>,
-    /// Share of labels replaced at random [default: the preset's, or 0.05].
-    #[arg(long, value_name = "SHARE")]
+    /// Fraction of labels that are replaced at random [default: the preset's, or 0.05].
+    #[arg(long, value_name = "FRACTION")]
     label_noise: Option<f64>,
 }
 
 impl Shape {
-    /// Returns whether it says enough to do without a preset.
-    fn is_whole(&self) -> bool {
+    /// Returns whether no preset is needed.
+    fn is_complete(&self) -> bool {
         self.nodes.is_some() && self.edges.is_some() && self.features.is_some() && self.classes.is_some()
     }
 }
 
-fn nothing_to_make() -> Error {
+fn missing_size() -> Error {
     Error::input("data make", "neither a preset nor all of --nodes, --edges, --features and --classes")
         .help("start with `halograph data make demo -o demo`; `halograph data make --help` lists the presets")
 }
@@ -93,10 +93,10 @@ impl Args {
         let shape = &self.shape;
         let base = match &self.preset {
             Some(name) => name,
-            None if shape.is_whole() => "small",
-            None => return Err(nothing_to_make().into()),
+            None if shape.is_complete() => "small",
+            None => return Err(missing_size().into()),
         };
-        let base = &presets::find(base).expect("clap lets only presets through").spec;
+        let base = &presets::find(base).expect("clap accepts only the names of presets").spec;
         Ok(Spec {
             nodes: shape.nodes.unwrap_or(base.nodes),
             edges: shape.edges.unwrap_or(base.edges),
@@ -123,6 +123,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let bar = output.bar();
     let report = pool.install(|| generate::make(&spec, name, &output.out, output.overwrite, &bar))?;
     drop(bar);
-    output.tell(&report.manifest, &[format!("split: {}", report.split)], &[], &report)?;
+    output.report(&report.manifest, &[format!("split: {}", report.split)], &[], &report)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -13,14 +13,14 @@ use clap::Subcommand;
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Make a graph with communities: seeded, of any size.
+    /// Generate a graph with communities, from a seed, of any size.
     Make(make::Args),
-    /// Turn files of another format into a dataset directory.
+    /// Convert files of another format to a dataset directory.
     #[command(subcommand)]
     Import(import::Command),
     /// Describe a dataset: counts, degrees, homophily, splits, memory per model.
     Info(info::Args),
-    /// Look at every number of a dataset and name what is wrong.
+    /// Check every value of a dataset and report all faults.
     Check(check::Args),
 }
 

@@ -1,4 +1,4 @@
-//! What the commands that make a dataset share: where it goes and what is said about it.
+//! Flags and output that the commands which write a dataset share.
 
 use std::path::PathBuf;
 
@@ -11,10 +11,10 @@ use crate::cli::{print, say};
 
 #[derive(clap::Args)]
 pub struct Output {
-    /// The dataset directory to make.
+    /// Dataset directory to write.
     #[arg(short, long, value_name = "DIR")]
     pub out: PathBuf,
-    /// What to call the dataset [default: after what it is made from].
+    /// Name of the dataset [default: the name of the preset or of the source].
     #[arg(long)]
     pub name: Option<String>,
     /// Replace an existing dataset.
@@ -29,13 +29,13 @@ pub struct Output {
 }
 
 impl Output {
-    /// Progress as asked for.
+    /// Returns a progress bar, hidden with --quiet and --json.
     pub fn bar(&self) -> Bar {
         Bar::new(self.quiet || self.json)
     }
 
-    /// Tells what was made: `lines` and `notes` for people, `report` for programs.
-    pub fn tell(
+    /// Prints the result: `report` with --json, else `lines` and `notes`.
+    pub fn report(
         &self,
         manifest: &Manifest,
         lines: &[String],

@@ -36,7 +36,7 @@ Examples:
 pub struct Args {
     /// Dataset directory, or folder of shards [default: a built-in graph of 4,000 nodes]
     ///
-    /// A dataset directory is made by `halograph data make` or `halograph data import`, a folder of shards by `halograph
+    /// A dataset directory is written by `halograph data make` or `halograph data import`, a folder of shards by `halograph
     /// partition`. Without it the built-in graph is generated and stored in the run directory.
     data: Option<PathBuf>,
     #[command(flatten)]

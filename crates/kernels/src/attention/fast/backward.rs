@@ -42,7 +42,7 @@ impl<'a> Job<'a> {
     /// Returns the entries of column `u`.
     fn entries(self, u: usize) -> Entries<'a> {
         let stored = &self.back.columns[self.back.row(u)];
-        Entries { stored, own: self.at.own_row(u).map(|row| row as u32) }
+        Entries { stored, self_loop: self.at.own_row(u).map(|row| row as u32) }
     }
 
     /// Computes the columns of a task.

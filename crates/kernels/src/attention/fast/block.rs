@@ -19,13 +19,13 @@ pub(super) struct Entries<'a> {
     /// Entries of the pattern.
     pub stored: &'a [u32],
     /// The self-loop, which is the last entry.
-    pub own: Option<u32>,
+    pub self_loop: Option<u32>,
 }
 
 impl Entries<'_> {
     /// Returns the number of entries.
     pub(super) fn len(self) -> usize {
-        self.stored.len() + self.own.is_some() as usize
+        self.stored.len() + self.self_loop.is_some() as usize
     }
 
     /// Copies the block that begins at entry `start`; returns its length.
@@ -33,9 +33,9 @@ impl Entries<'_> {
     pub(super) fn block(self, start: usize, to: &mut [u32; BLOCK]) -> usize {
         let stored = &self.stored[start.min(self.stored.len())..self.stored.len().min(start + BLOCK)];
         to[..stored.len()].copy_from_slice(stored);
-        match self.own {
-            Some(own) if stored.len() < BLOCK => {
-                to[stored.len()] = own;
+        match self.self_loop {
+            Some(row) if stored.len() < BLOCK => {
+                to[stored.len()] = row;
                 stored.len() + 1
             }
             _ => stored.len(),
@@ -44,10 +44,10 @@ impl Entries<'_> {
 
     /// Splits the entries into segments of `segment` stored entries.
     pub(super) fn segments(self, segment: usize) -> Vec<Self> {
-        let pieces = self.stored.chunks(segment).map(|stored| Entries { stored, own: None });
+        let pieces = self.stored.chunks(segment).map(|stored| Entries { stored, self_loop: None });
         let mut pieces: Vec<Self> = pieces.collect();
         if let Some(last) = pieces.last_mut() {
-            last.own = self.own;
+            last.self_loop = self.self_loop;
         }
         pieces
     }

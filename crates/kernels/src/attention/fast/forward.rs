@@ -41,7 +41,7 @@ impl<'a> Job<'a> {
     /// Returns the entries of row `r`.
     fn entries(self, r: usize) -> Entries<'a> {
         let stored = &self.at.pattern.columns[self.at.pattern.row(r)];
-        Entries { stored, own: self.at.first.map(|first| (first + r) as u32) }
+        Entries { stored, self_loop: self.at.first.map(|first| (first + r) as u32) }
     }
 
     /// Computes the rows of a task.

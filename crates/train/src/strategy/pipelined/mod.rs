@@ -1,5 +1,5 @@
-//! Like `partition`, but halo rows and returned gradients are some epochs stale (PipeGCN): they travel behind the
-//! computation of whole epochs.
+//! Like `partition`, but halo rows and returned gradients are some epochs stale (PipeGCN), so that their transfer
+//! overlaps with the computation of whole epochs.
 //!
 //! ```text
 //! epoch t, stage l, forward     send the boundary rows of t; aggregate own rows; add halo rows of t − 1

@@ -263,7 +263,7 @@ pub fn assert_survives(data: &Dataset, config: &Config) {
         let leader = Leader { world: None, run: &mut first, from: None, observer: &mut watch };
         let extras = Extras { fault: Some(Fault { rank, epoch: 6, stalls }), ..Extras::default() };
         let error = train(data.into(), leader, extras).unwrap_err().to_string();
-        let cause = if stalls { "sent nothing for" } else { "told to panic" };
+        let cause = if stalls { "sent nothing for" } else { "a panic was requested" };
         assert!(error.contains(&format!("rank {rank}")) && error.contains(cause), "{error}");
         drop(first);
         assert_eq!(Run::resume(&path).unwrap().checkpoint.unwrap().epoch, 5);
