@@ -5,11 +5,12 @@
 //! the next buffer of about the same size takes it: after the first epoch no large memory is allocated. Memory is
 //! aligned to cache lines; large memory requests huge pages (`madvise`).
 
+pub mod trace;
+
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut, RangeInclusive};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytemuck::{Pod, Zeroable};
@@ -61,28 +62,9 @@ fn fitting(count: usize) -> RangeInclusive<usize> {
     count..=count + count / 4
 }
 
-/// Whether memory of dropped buffers goes to the pool.
-static POOLING: AtomicBool = AtomicBool::new(true);
-
-/// Runs `work` with the pool disabled, so that dropped memory is freed at once: for measuring peak memory. Affects the
-/// whole process; other threads should not use buffers meanwhile.
-pub fn without_pool<R>(work: impl FnOnce() -> R) -> R {
-    /// Enables the pool again, also after a panic.
-    struct Enable;
-    impl Drop for Enable {
-        fn drop(&mut self) {
-            POOLING.store(true, Ordering::Relaxed);
-            release();
-        }
-    }
-    release();
-    POOLING.store(false, Ordering::Relaxed);
-    let _enable = Enable;
-    work()
-}
-
 /// Frees all memory in the pool, e.g. before a phase that needs other sizes.
 pub fn release() {
+    trace::released();
     let mut pool = pool();
     pool.free.clear();
     pool.sizes.clear();
@@ -100,6 +82,9 @@ impl<T: Pod> Buffer<T> {
     pub fn unspecified(len: usize) -> Self {
         let count = (len * size_of::<T>()).div_ceil(LINE);
         let lines = take(count).unwrap_or_else(|| allocate(count));
+        if count > 0 {
+            trace::allocated(lines.as_ptr() as usize, count);
+        }
         let mut buffer = Buffer { lines, len, numbers: PhantomData };
         if cfg!(debug_assertions) {
             // NaN in every precision, so that reading before writing is noticed.
@@ -119,18 +104,24 @@ impl<T: Pod> Buffer<T> {
 
 /// Removes the smallest memory that fits a request of `count` lines from the pool.
 fn take(count: usize) -> Option<Vec<Line>> {
-    if count < MIN_POOLED {
+    if count < MIN_POOLED || trace::is_recording() {
         return None;
     }
     let mut pool = pool();
-    let fits = pool.free.iter().enumerate().filter(|(_, b)| fitting(count).contains(&b.len()));
-    let best = fits.min_by_key(|(_, b)| b.len()).map(|(i, _)| i)?;
+    let best = best_fit(pool.free.iter().map(Vec::len), count)?;
     Some(pool.free.swap_remove(best))
+}
+
+/// Returns the position of the smallest of `sizes` that fits a request of `count` lines.
+fn best_fit(sizes: impl Iterator<Item = usize>, count: usize) -> Option<usize> {
+    let fits = sizes.enumerate().filter(|(_, size)| fitting(count).contains(size));
+    fits.min_by_key(|&(_, size)| size).map(|(at, _)| at)
 }
 
 /// Allocates zeroed memory for a request of `count` lines.
 fn allocate(count: usize) -> Vec<Line> {
-    let count = if count < MIN_POOLED { count } else { pool().size_for(count) };
+    let is_pooled = count >= MIN_POOLED && !trace::is_recording();
+    let count = if is_pooled { pool().size_for(count) } else { count };
     let mut lines = Vec::with_capacity(count);
     if count >= MIN_HUGE {
         advise(&lines);
@@ -162,7 +153,10 @@ fn advise(lines: &Vec<Line>) {
 
 impl<T> Drop for Buffer<T> {
     fn drop(&mut self) {
-        if self.lines.len() >= MIN_POOLED && POOLING.load(Ordering::Relaxed) {
+        if !self.lines.is_empty() {
+            trace::dropped(self.lines.as_ptr() as usize);
+        }
+        if self.lines.len() >= MIN_POOLED && !trace::is_recording() {
             pool().free.push(std::mem::take(&mut self.lines));
         }
     }

@@ -2,7 +2,7 @@
 
 use halograph_graph::partition::{Assignment, Layout, PartitionReport, PartitionSpec, cache};
 use halograph_graph::{Dataset, Error as InputError, Progress};
-use halograph_train::admission::{self, PartSize};
+use halograph_train::admission::{self, PartSize, Prediction};
 use halograph_train::config::StrategyKind;
 use halograph_train::{Config, Result, launch, memory};
 
@@ -47,10 +47,10 @@ pub(super) fn prepare_in(
     }
     stage(progress, "predicting memory")?;
     let predicted = predict(data, assignment.as_ref(), config)?;
-    predicted.map_or(Ok(()), |bytes| admission::admit(bytes, force))?;
+    predicted.map_or(Ok(()), |predicted| admission::admit(&predicted, 1, force))?;
     // The last chance to stop before something is written.
     stage(progress, "loading")?;
-    Ok(Prepared { assignment, predicted })
+    Ok(Prepared { assignment, predicted: predicted.map(|predicted| predicted.bytes) })
 }
 
 /// Shows a short stage; fails if the user asked to stop.
@@ -92,18 +92,17 @@ fn admit_partition(needed: u64, alternative: &str, force: bool) -> Result<(), In
 }
 
 /// Predicts the peak memory of this process, with the whole graph or all its parts.
-fn predict(data: &JobData, assignment: Option<&Assignment>, config: &Config) -> Result<Option<u64>> {
-    let reference = data.reference()?;
+fn predict(data: &JobData, assignment: Option<&Assignment>, config: &Config) -> Result<Option<Prediction>> {
     match (data, assignment) {
         (JobData::Dataset(dataset), None) => admission::predict(dataset, config),
         (JobData::Dataset(dataset), Some(assignment)) => {
             let layout = Layout::of(dataset, assignment)?;
             let sizes: Vec<_> = PartitionReport::of(&layout).sizes.iter().map(PartSize::from).collect();
-            admission::predict_parts(&layout.partition, &reference, &sizes, config)
+            admission::predict_parts(&layout.partition, &sizes, config)
         }
         (JobData::Shards { whole, .. }, _) => {
             let sizes: Vec<_> = data.shard_manifests()?.iter().map(PartSize::from).collect();
-            admission::predict_parts(whole, &reference, &sizes, config)
+            admission::predict_parts(whole, &sizes, config)
         }
     }
 }
