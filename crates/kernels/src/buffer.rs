@@ -62,12 +62,27 @@ fn fitting(count: usize) -> RangeInclusive<usize> {
     count..=count + count / 4
 }
 
-/// Frees all memory in the pool, e.g. before a phase that needs other sizes.
+/// Returns all memory in the pool to the system, e.g. before a phase that needs other sizes.
 pub fn release() {
     trace::released();
-    let mut pool = pool();
-    pool.free.clear();
-    pool.sizes.clear();
+    {
+        let mut pool = pool();
+        pool.free.clear();
+        pool.sizes.clear();
+    }
+    trim();
+}
+
+/// Returns free memory of the allocator to the system, which glibc does not do for all sizes.
+fn trim() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        unsafe extern "C" {
+            fn malloc_trim(pad: usize) -> std::ffi::c_int;
+        }
+        // SAFETY: it may be called at any time, from any thread, and frees only memory that nothing uses.
+        unsafe { malloc_trim(0) };
+    }
 }
 
 /// An array of numbers of fixed length, in pooled memory.

@@ -160,14 +160,15 @@ fn refusal(prediction: &Prediction, bytes: u64, free: u64, copies: u64) -> Input
         mib(weights),
         mib(bytes.saturating_sub(weights)),
     );
-    let help = "choose a smaller model.hidden or model.layers, or train on more hosts; --force tries it anyway";
+    let help =
+        "choose a smaller model.hidden or model.layers, or train on more hosts; --force tries it anyway";
     InputError::input("memory", problem).help(help)
 }
 
 /// Bytes of an edge in a block.
 const EDGE: u64 = 4;
-/// Bytes of a thread: its stack, and memory that a product packs its factors into.
-const THREAD: u64 = 1 << 20;
+/// Bytes of a thread: its stack, its arena of the allocator, and memory that a product packs its factors into.
+const THREAD: u64 = 3 << 20;
 /// Bytes per node of a graph that is partitioned in memory: see `Layout`, and the assignment.
 const FACTS: u64 = 29;
 /// Bytes of a row of a part, and of an owned row besides: ids, degrees, places, row starts.
@@ -180,13 +181,7 @@ fn hops(config: &Config) -> usize {
 }
 
 /// Returns the peak bytes of a rank that trains a part of a graph.
-fn part_bytes(
-    runs: &DryRuns,
-    part: &PartSize,
-    whole: &PartitionInfo,
-    shape: &Shape,
-    config: &Config,
-) -> u64 {
+fn part_bytes(runs: &DryRuns, part: &PartSize, whole: &PartitionInfo, shape: &Shape, config: &Config) -> u64 {
     let &PartSize { owned, halo, .. } = part;
     let HaloBytes { kept, transient } = HaloBytes::of(whole, config);
     let structure = ROW * (owned + halo) + OWNED * owned + EDGE * part_edges(part, shape, config);
@@ -218,7 +213,8 @@ impl HaloBytes {
         let numbers = NumberBytes { features: number, activations: number };
         let rows = RowBytes::of_stages(&config.model.messages(inputs, outputs), numbers);
         let recurring: u64 = rows.iter().map(|row| row.features + row.gradients).sum();
-        let mut sizes: Vec<u64> = rows.iter().flat_map(|row| [row.setup, row.features.max(row.gradients)]).collect();
+        let mut sizes: Vec<u64> =
+            rows.iter().flat_map(|row| [row.setup, row.features.max(row.gradients)]).collect();
         sizes.sort_unstable();
         sizes.dedup();
         // Messages of stages of the same width share memory. A message is in memory as it was sent and as it is read.

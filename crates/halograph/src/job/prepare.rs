@@ -14,6 +14,8 @@ pub struct Prepared {
     pub assignment: Option<Assignment>,
     /// Predicted peak memory in bytes; `None` on ranks of a launcher, each of which predicts its own when it trains.
     pub predicted: Option<u64>,
+    /// Layout of the parts; `None` for one process, and on ranks of a launcher, which compare it when they train.
+    pub layout: Option<String>,
 }
 
 /// Refuses data that cannot be trained on and, unless `force`, runs that need more memory than is free. May partition the
@@ -43,14 +45,14 @@ pub(super) fn prepare_in(
         _ => None,
     };
     if world.comm().is_some() {
-        return Ok(Prepared { assignment, predicted: None });
+        return Ok(Prepared { assignment, predicted: None, layout: None });
     }
     stage(progress, "predicting memory")?;
-    let predicted = predict(data, assignment.as_ref(), config)?;
+    let (predicted, layout) = predict(data, assignment.as_ref(), config)?;
     predicted.map_or(Ok(()), |predicted| admission::admit(&predicted, 1, force))?;
     // The last chance to stop before something is written.
     stage(progress, "loading")?;
-    Ok(Prepared { assignment, predicted: predicted.map(|predicted| predicted.bytes) })
+    Ok(Prepared { assignment, predicted: predicted.map(|predicted| predicted.bytes), layout })
 }
 
 /// Shows a short stage; fails if the user asked to stop.
@@ -91,18 +93,23 @@ fn admit_partition(needed: u64, alternative: &str, force: bool) -> Result<(), In
     }
 }
 
-/// Predicts the peak memory of this process, with the whole graph or all its parts.
-fn predict(data: &JobData, assignment: Option<&Assignment>, config: &Config) -> Result<Option<Prediction>> {
+/// Predicts the peak memory of this process, with the whole graph or all its parts. Returns the layout of the parts too.
+fn predict(
+    data: &JobData,
+    assignment: Option<&Assignment>,
+    config: &Config,
+) -> Result<(Option<Prediction>, Option<String>)> {
     match (data, assignment) {
-        (JobData::Dataset(dataset), None) => admission::predict(dataset, config),
+        (JobData::Dataset(dataset), None) => Ok((admission::predict(dataset, config)?, None)),
         (JobData::Dataset(dataset), Some(assignment)) => {
             let layout = Layout::of(dataset, assignment)?;
             let sizes: Vec<_> = PartitionReport::of(&layout).sizes.iter().map(PartSize::from).collect();
-            admission::predict_parts(&layout.partition, &sizes, config)
+            let whole = layout.partition;
+            Ok((admission::predict_parts(&whole, &sizes, config)?, Some(whole.layout)))
         }
         (JobData::Shards { whole, .. }, _) => {
             let sizes: Vec<_> = data.shard_manifests()?.iter().map(PartSize::from).collect();
-            admission::predict_parts(whole, &sizes, config)
+            Ok((admission::predict_parts(whole, &sizes, config)?, Some(whole.layout.clone())))
         }
     }
 }

@@ -47,7 +47,8 @@ pub(super) fn least_activations(shape: &Shape, config: &Config) -> u64 {
     let Spec { layers, hidden, linear_layers, .. } = config.model;
     let row = hidden as u64 * u64::from(number_bytes(config));
     let rows = |layer: usize| {
-        let level = if config.data.inductive { 0 } else { (layers - 1 - layer).saturating_sub(linear_layers) };
+        let level =
+            if config.data.inductive { 0 } else { (layers - 1 - layer).saturating_sub(linear_layers) };
         shape.nodes_within(level)
     };
     (0..layers - 1).map(|layer| row.saturating_mul(rows(layer))).fold(0, u64::saturating_add)

@@ -155,9 +155,7 @@ fn small_graph(shape: &Shape, nodes: usize) -> InputResult<Dataset> {
     };
     let labels = match shape.task {
         Task::SingleLabel => Labels::Single(vec![0; nodes]),
-        Task::MultiLabel => {
-            Labels::Multi { classes: shape.classes, flags: vec![0; nodes * shape.classes] }
-        }
+        Task::MultiLabel => Labels::Multi { classes: shape.classes, flags: vec![0; nodes * shape.classes] },
     };
     let mut arrays = DatasetArrays::new("dry run", graph, features, labels, split);
     arrays.classes = Some(shape.classes);

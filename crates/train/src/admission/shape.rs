@@ -29,7 +29,8 @@ impl Shape {
     pub fn of(dataset: &Dataset, hops: usize, inductive: bool) -> Self {
         let split = dataset.split();
         let nodes = split.len().max(1) as f64;
-        let training: Vec<u32> = (0..).zip(split).filter(|(_, s)| **s == Subset::Train as u8).map(|(v, _)| v).collect();
+        let training: Vec<u32> =
+            (0..).zip(split).filter(|(_, s)| **s == Subset::Train as u8).map(|(v, _)| v).collect();
         let val = split.iter().filter(|&&s| s == Subset::Val as u8).count() as f64;
         let rows = nested(dataset.graph(), None, &training, hops);
         let counts = rows.sizes.iter().rev().chain([&rows.inputs]);
