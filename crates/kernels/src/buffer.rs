@@ -5,11 +5,12 @@
 //! the next buffer of about the same size takes it: after the first epoch no large memory is allocated. Memory is
 //! aligned to cache lines; large memory requests huge pages (`madvise`).
 
+pub mod trace;
+
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut, RangeInclusive};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytemuck::{Pod, Zeroable};
@@ -39,16 +40,15 @@ struct Pool {
     sizes: Vec<usize>,
 }
 
-impl Pool {
-    /// Returns the number of lines to allocate for a request of `count`.
-    fn size_for(&mut self, count: usize) -> usize {
-        let known = self.sizes.iter().copied().filter(|size| fitting(count).contains(size)).min();
-        known.unwrap_or_else(|| {
-            let size = rounded_up(count);
-            self.sizes.push(size);
-            size
-        })
-    }
+/// Returns the number of lines to allocate for a request of `count`: one of the known `sizes` if it fits, otherwise a new
+/// one.
+fn size_for(sizes: &mut Vec<usize>, count: usize) -> usize {
+    let known = sizes.iter().copied().filter(|size| fitting(count).contains(size)).min();
+    known.unwrap_or_else(|| {
+        let size = rounded_up(count);
+        sizes.push(size);
+        size
+    })
 }
 
 static POOL: Mutex<Pool> = Mutex::new(Pool { free: Vec::new(), sizes: Vec::new() });
@@ -68,31 +68,27 @@ fn rounded_up(count: usize) -> usize {
     count.next_multiple_of(unit)
 }
 
-/// Whether memory of dropped buffers goes to the pool.
-static POOLING: AtomicBool = AtomicBool::new(true);
-
-/// Runs `work` with the pool disabled, so that dropped memory is freed at once: for measuring peak memory. Affects the
-/// whole process; other threads should not use buffers meanwhile.
-pub fn without_pool<R>(work: impl FnOnce() -> R) -> R {
-    /// Enables the pool again, also after a panic.
-    struct Enable;
-    impl Drop for Enable {
-        fn drop(&mut self) {
-            POOLING.store(true, Ordering::Relaxed);
-            release();
-        }
+/// Returns all memory in the pool to the system, e.g. before a phase that needs other sizes.
+pub fn release() {
+    trace::released();
+    {
+        let mut pool = pool();
+        pool.free.clear();
+        pool.sizes.clear();
     }
-    release();
-    POOLING.store(false, Ordering::Relaxed);
-    let _enable = Enable;
-    work()
+    trim();
 }
 
-/// Frees all memory in the pool, e.g. before a phase that needs other sizes.
-pub fn release() {
-    let mut pool = pool();
-    pool.free.clear();
-    pool.sizes.clear();
+/// Returns free memory of the allocator to the system, which glibc does not do for all sizes.
+fn trim() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        unsafe extern "C" {
+            fn malloc_trim(pad: usize) -> std::ffi::c_int;
+        }
+        // SAFETY: it may be called at any time, from any thread, and frees only memory that nothing uses.
+        unsafe { malloc_trim(0) };
+    }
 }
 
 /// An array of numbers of fixed length, in pooled memory.
@@ -107,6 +103,9 @@ impl<T: Pod> Buffer<T> {
     pub fn unspecified(len: usize) -> Self {
         let count = (len * size_of::<T>()).div_ceil(LINE);
         let lines = take(count).unwrap_or_else(|| allocate(count));
+        if count > 0 {
+            trace::allocated(lines.as_ptr() as usize, count);
+        }
         let mut buffer = Buffer { lines, len, numbers: PhantomData };
         if cfg!(debug_assertions) {
             // NaN in every precision, so that reading before writing is noticed.
@@ -126,12 +125,11 @@ impl<T: Pod> Buffer<T> {
 
 /// Removes the smallest memory that fits a request of `count` lines from the pool.
 fn take(count: usize) -> Option<Vec<Line>> {
-    if count < MIN_POOLED {
+    if count < MIN_POOLED || trace::is_recording() {
         return None;
     }
     let mut pool = pool();
-    let fits = pool.free.iter().enumerate().filter(|(_, b)| fitting(count).contains(&b.capacity()));
-    let best = fits.min_by_key(|(_, b)| b.capacity()).map(|(i, _)| i)?;
+    let best = best_fit(pool.free.iter().map(Vec::capacity), count)?;
     let mut lines = pool.free.swap_remove(best);
     drop(pool);
     if lines.len() < count {
@@ -140,10 +138,17 @@ fn take(count: usize) -> Option<Vec<Line>> {
     Some(lines)
 }
 
+/// Returns the position of the smallest of `sizes` that fits a request of `count` lines.
+fn best_fit(sizes: impl Iterator<Item = usize>, count: usize) -> Option<usize> {
+    let fits = sizes.enumerate().filter(|(_, size)| fitting(count).contains(size));
+    fits.min_by_key(|&(_, size)| size).map(|(at, _)| at)
+}
+
 /// Allocates zeroed memory for a request of `count` lines, with room for slightly larger ones. Pages in that room are not
 /// touched, so they take no memory until they are needed.
 fn allocate(count: usize) -> Vec<Line> {
-    let size = if count < MIN_POOLED { count } else { pool().size_for(count) };
+    let is_pooled = count >= MIN_POOLED && !trace::is_recording();
+    let size = if is_pooled { size_for(&mut pool().sizes, count) } else { count };
     let mut lines = Vec::with_capacity(size);
     if size >= MIN_HUGE {
         advise(&lines);
@@ -181,7 +186,10 @@ fn advise(lines: &Vec<Line>) {
 
 impl<T> Drop for Buffer<T> {
     fn drop(&mut self) {
-        if self.lines.len() >= MIN_POOLED && POOLING.load(Ordering::Relaxed) {
+        if !self.lines.is_empty() {
+            trace::dropped(self.lines.as_ptr() as usize);
+        }
+        if self.lines.len() >= MIN_POOLED && !trace::is_recording() {
             pool().free.push(std::mem::take(&mut self.lines));
         }
     }

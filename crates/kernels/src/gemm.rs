@@ -170,8 +170,7 @@ pub fn add_outer<T: Real>(alpha: T, g: Tall<T>, x: Tall<T>, sum: &mut [T]) {
     if sum.is_empty() {
         return;
     }
-    let fit = MAX_PARTIAL / sum.len();
-    let parts = if g.rows < 2 * OUTER_ROWS { 1 } else { fit.clamp(1, MAX_PARTS) };
+    let parts = partial_sums(g.rows, sum.len());
     if parts == 1 {
         return outer_blocks(alpha, g, x, 0..g.rows, 1, sum);
     }
@@ -188,6 +187,11 @@ pub fn add_outer<T: Real>(alpha: T, g: Tall<T>, x: Tall<T>, sum: &mut [T]) {
             sum.iter_mut().zip(&partial[i << 12..]).for_each(|(s, &p)| *s += p);
         }
     });
+}
+
+/// Returns the number of partial sums that [`add_outer`] allocates for this many rows and numbers in the sum; 1: none.
+pub fn partial_sums(rows: usize, sum: usize) -> usize {
+    if rows < 2 * OUTER_ROWS { 1 } else { (MAX_PARTIAL / sum.max(1)).clamp(1, MAX_PARTS) }
 }
 
 /// Adds the outer products of `rows`, one of `parts` partial sums. A task is a block of columns of `g`; blocks are

@@ -9,26 +9,42 @@
 //! ```
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::fs;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-/// Bytes allocated now, and the most at once since [`peak_of`] began.
+use rustix::process::{Resource, getrlimit};
+
+/// Bytes allocated now.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
+/// Whether anything was counted.
+static COUNTS: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// Bytes that this thread allocated, less those that it freed.
+    static OWN: Cell<isize> = const { Cell::new(0) };
+}
 
 /// The system's allocator, which also counts allocated bytes.
 pub struct Counting;
 
 impl Counting {
     fn add(&self, bytes: usize) {
-        let live = LIVE.fetch_add(bytes, Relaxed) + bytes;
-        PEAK.fetch_max(live, Relaxed);
+        LIVE.fetch_add(bytes, Relaxed);
+        COUNTS.store(true, Relaxed);
+        count_own(bytes as isize);
     }
 
     fn remove(&self, bytes: usize) {
         LIVE.fetch_sub(bytes, Relaxed);
+        count_own(-(bytes as isize));
     }
+}
+
+fn count_own(bytes: isize) {
+    // Fails only while the thread ends.
+    let _ = OWN.try_with(|own| own.set(own.get() + bytes));
 }
 
 // SAFETY: every call goes to the system's allocator as it came; counting touches two numbers.
@@ -61,7 +77,7 @@ unsafe impl GlobalAlloc for Counting {
 
 /// Whether the program installed [`Counting`].
 pub fn is_counting() -> bool {
-    PEAK.load(Relaxed) > 0
+    COUNTS.load(Relaxed)
 }
 
 /// Bytes allocated now; 0 where the program does not count.
@@ -69,11 +85,9 @@ pub fn allocated() -> usize {
     LIVE.load(Relaxed)
 }
 
-/// Runs `work` and returns the most bytes allocated at once meanwhile. Nothing else may run at that time.
-pub(crate) fn peak_of<R>(work: impl FnOnce() -> R) -> (u64, R) {
-    PEAK.store(allocated(), Relaxed);
-    let result = work();
-    (PEAK.load(Relaxed) as u64, result)
+/// Returns the bytes that this thread allocated, less those that it freed; 0 where the program does not count.
+pub(crate) fn allocated_by_thread() -> isize {
+    OWN.get()
 }
 
 /// Resident memory of this process, in bytes.
@@ -86,10 +100,17 @@ pub fn peak_rss() -> Option<u64> {
     kibibytes("/proc/self/status", "VmHWM:")
 }
 
-/// Bytes that this process can still allocate: free memory of the host, within the limit of its control group.
+/// Bytes that this process can still allocate: free memory of the host, within the limits of its control group and of its
+/// address space.
 pub fn available() -> Option<u64> {
     let machine = kibibytes("/proc/meminfo", "MemAvailable:")?;
-    Some(group_limit().map_or(machine, |limit| machine.min(limit)))
+    Some([group_limit(), address_space()].into_iter().flatten().fold(machine, u64::min))
+}
+
+/// Bytes that the limit of the address space (`ulimit -v`) leaves this process, if there is one.
+fn address_space() -> Option<u64> {
+    let limit = getrlimit(Resource::As).current?;
+    Some(limit.saturating_sub(kibibytes("/proc/self/status", "VmSize:")?))
 }
 
 /// Bytes that the control group of this process (version 2) leaves it, if it sets a limit.

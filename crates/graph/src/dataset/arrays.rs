@@ -14,12 +14,14 @@
 //! # Ok::<(), halograph_graph::Error>(())
 //! ```
 
+use std::sync::OnceLock;
+
 use half::f16;
 
 use super::check::{Arrays, DatasetFault};
 use super::manifest::{Manifest, Metric, class_limit};
 use super::write::{Labels, lines};
-use super::{Dataset, FEAT, IDS, INDICES, INDPTR, LABEL, SPLIT, memory_place};
+use super::{Checked, Dataset, FEAT, IDS, INDICES, INDPTR, LABEL, SPLIT, memory_place};
 use crate::build::{self, EdgeOptions};
 use crate::csr::Ids;
 use crate::error::{Error, Result};
@@ -296,6 +298,8 @@ fn assemble(arrays: DatasetArrays, manifest: Manifest) -> Result<Dataset> {
         split: Array::from_vec(place(SPLIT), vec![nodes], split)?,
         ids,
         order: Default::default(),
+        // The caller has checked every element.
+        checked: Checked { edges: OnceLock::from(()), labels: OnceLock::from(()) },
     })
 }
 

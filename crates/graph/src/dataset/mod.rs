@@ -98,6 +98,23 @@ pub struct Dataset {
     ids: Option<Vec<String>>,
     /// Cached locality order of a dataset in memory; empty: none improves locality.
     order: OnceLock<Vec<u32>>,
+    checked: Checked,
+}
+
+/// Checks of all elements that a dataset has passed: none is repeated.
+#[derive(Default)]
+struct Checked {
+    edges: OnceLock<()>,
+    labels: OnceLock<()>,
+}
+
+/// Runs `check` unless it was passed before.
+fn once(passed: &OnceLock<()>, check: impl FnOnce() -> Result<()>) -> Result<()> {
+    if passed.get().is_none() {
+        check()?;
+        let _ = passed.set(());
+    }
+    Ok(())
 }
 
 impl Dataset {
@@ -110,8 +127,9 @@ impl Dataset {
         };
         let [indptr, indices, feat] = [open(INDPTR)?, open(INDICES)?, open(FEAT)?];
         let [label, split] = [open(LABEL)?, open(SPLIT)?];
-        let (path, ids, order) = (Some(path.to_path_buf()), None, OnceLock::new());
-        let dataset = Dataset { manifest, path, indptr, indices, feat, label, split, ids, order };
+        let (path, ids) = (Some(path.to_path_buf()), None);
+        let (order, checked) = (OnceLock::new(), Checked::default());
+        let dataset = Dataset { manifest, path, indptr, indices, feat, label, split, ids, order, checked };
         dataset.check_row_starts()?;
         Ok(dataset)
     }
@@ -173,8 +191,12 @@ impl Dataset {
         view(&self.split)
     }
 
-    /// Refuses neighbour ids that are out of range.
+    /// Refuses neighbour ids that are out of range. Reads all edges at the first call.
     pub fn check_edges(&self) -> Result<()> {
+        once(&self.checked.edges, || self.find_wrong_edge())
+    }
+
+    fn find_wrong_edge(&self) -> Result<()> {
         let graph = self.graph();
         let nodes = graph.nodes();
         let Some(edge) = graph.indices.par_iter().position_any(|&u| u as usize >= nodes) else {
@@ -183,6 +205,20 @@ impl Dataset {
         let place = format!("{}, element {edge}", self.place(INDICES));
         let problem = format!("out-of-range id {} in a graph of {nodes} nodes", graph.indices[edge]);
         Err(Error::input(place, problem).help("`halograph data check` lists every fault of a dataset"))
+    }
+
+    /// Refuses classes that are out of range. Reads all labels at the first call.
+    pub fn check_labels(&self) -> Result<()> {
+        once(&self.checked.labels, || self.find_wrong_label())
+    }
+
+    fn find_wrong_label(&self) -> Result<()> {
+        let LabelView::Single(classes) = self.labels() else { return Ok(()) };
+        let count = self.manifest.classes as i64;
+        let Some(v) = classes.iter().position(|&c| c < -1 || c >= count) else { return Ok(()) };
+        let place = format!("{}, element {v}", self.place(LABEL));
+        Err(Error::input(place, format!("{} is not one of {count} classes", classes[v]))
+            .help("`halograph data check` lists every fault of a dataset"))
     }
 
     /// Returns the user's own node ids, if there are any. Reads `ids.txt`.

@@ -2,7 +2,7 @@
 
 use halograph_graph::partition::{Assignment, Layout, PartitionReport, PartitionSpec, cache};
 use halograph_graph::{Dataset, Error as InputError, Progress};
-use halograph_train::admission::{self, PartSize};
+use halograph_train::admission::{self, PartSize, Prediction};
 use halograph_train::{Config, Result, launch, memory};
 
 use super::{JobData, World};
@@ -13,6 +13,8 @@ pub struct Prepared {
     pub assignment: Option<Assignment>,
     /// Predicted peak memory in bytes; `None` on ranks of a launcher, each of which predicts its own when it trains.
     pub predicted: Option<u64>,
+    /// Layout of the parts; `None` for one process, and on ranks of a launcher, which compare it when they train.
+    pub layout: Option<String>,
 }
 
 /// Refuses data that cannot be trained on and, unless `force`, runs that need more memory than is free. May partition the
@@ -42,14 +44,14 @@ pub(super) fn prepare_in(
         _ => None,
     };
     if world.comm().is_some() {
-        return Ok(Prepared { assignment, predicted: None });
+        return Ok(Prepared { assignment, predicted: None, layout: None });
     }
     stage(progress, "predicting memory")?;
-    let predicted = predict(data, assignment.as_ref(), config)?;
-    predicted.map_or(Ok(()), |bytes| admission::admit(bytes, force))?;
+    let (predicted, layout) = predict(data, assignment.as_ref(), config)?;
+    predicted.map_or(Ok(()), |predicted| admission::admit(&predicted, 1, force))?;
     // The last chance to stop before something is written.
     stage(progress, "loading")?;
-    Ok(Prepared { assignment, predicted })
+    Ok(Prepared { assignment, predicted: predicted.map(|predicted| predicted.bytes), layout })
 }
 
 /// Shows a short stage; fails if the user asked to stop.
@@ -93,19 +95,23 @@ fn admit_partition(needed: u64, alternative: &str, force: bool) -> Result<(), In
     }
 }
 
-/// Predicts the peak memory of this process, with the whole graph or all its parts.
-fn predict(data: &JobData, assignment: Option<&Assignment>, config: &Config) -> Result<Option<u64>> {
-    let reference = data.reference()?;
+/// Predicts the peak memory of this process, with the whole graph or all its parts. Returns the layout of the parts too.
+fn predict(
+    data: &JobData,
+    assignment: Option<&Assignment>,
+    config: &Config,
+) -> Result<(Option<Prediction>, Option<String>)> {
     match (data, assignment) {
-        (JobData::Dataset(dataset), None) => admission::predict(dataset, config),
+        (JobData::Dataset(dataset), None) => Ok((admission::predict(dataset, config)?, None)),
         (JobData::Dataset(dataset), Some(assignment)) => {
             let layout = Layout::of(dataset, assignment)?;
             let sizes: Vec<_> = PartitionReport::of(&layout).sizes.iter().map(PartSize::from).collect();
-            admission::predict_parts(&layout.partition, &reference, &sizes, config)
+            let whole = layout.partition;
+            Ok((admission::predict_parts(&whole, &sizes, config)?, Some(whole.layout)))
         }
         (JobData::Shards { whole, .. }, _) => {
             let sizes: Vec<_> = data.shard_manifests()?.iter().map(PartSize::from).collect();
-            admission::predict_parts(whole, &reference, &sizes, config)
+            Ok((admission::predict_parts(whole, &sizes, config)?, Some(whole.layout.clone())))
         }
     }
 }

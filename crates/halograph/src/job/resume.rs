@@ -6,7 +6,7 @@ use halograph_graph::Progress;
 use halograph_graph::error::{Error as InputError, Result as InputResult};
 use halograph_graph::progress::Silent;
 use halograph_train::config::ScheduleKind;
-use halograph_train::run::{Header, Resumed, Run, folder_of, read_header};
+use halograph_train::run::{Header, Resumed, Run, check_partition, folder_of, read_header};
 use halograph_train::trainer::ResumePoint;
 use halograph_train::{Config, Result};
 
@@ -39,9 +39,10 @@ pub(super) fn open(
     };
     check_same_data(&data, &header, out)?;
     check_ranks(&config, &data)?;
-    let Prepared { assignment, predicted } = prepare_in(world, &data, &config, options.force, progress)?;
+    let Prepared { assignment, predicted, layout } =
+        prepare_in(world, &data, &config, options.force, progress)?;
     let header = Header { data: data.reference()?, config };
-    let (run, from, notes) = lock_and_read(out, header)?;
+    let (run, from, notes) = lock_and_read(out, header, layout.as_deref())?;
     let epochs_before = from.as_ref().map_or(0, ResumePoint::epochs);
     let store = Store::Directory(Box::new(run));
     let lead = Lead { store, from, epochs_before, assignment, predicted, removed: false, _new: None };
@@ -57,8 +58,12 @@ fn restore_demo(out: &Path, options: &JobOptions, header: &Header) -> InputResul
     Ok(())
 }
 
-/// Locks the run, reads its newest complete checkpoint and writes the new header.
-fn lock_and_read(path: &Path, header: Header) -> Result<(Run, Option<ResumePoint>, Vec<Note>)> {
+/// Locks the run, reads its newest complete checkpoint and writes the new header. `layout`: that of the parts, if known.
+fn lock_and_read(
+    path: &Path,
+    header: Header,
+    layout: Option<&str>,
+) -> Result<(Run, Option<ResumePoint>, Vec<Note>)> {
     let Resumed { mut run, checkpoint, history, notes } = Run::resume(path)?;
     let mut notes: Vec<Note> = notes.into_iter().map(Note::Resume).collect();
     let started = checkpoint.as_ref().map_or(0, |c| c.epoch + c.partial.is_some() as u64);
@@ -68,6 +73,9 @@ fn lock_and_read(path: &Path, header: Header) -> Result<(Run, Option<ResumePoint
         return Err(InputError::input("train.epochs", problem)
             .help(format!("give {started} or more, or start a new run"))
             .into());
+    }
+    if let Some((checkpoint, layout)) = checkpoint.as_ref().zip(layout) {
+        check_partition(path, checkpoint.point(), layout)?;
     }
     if checkpoint.is_none() {
         notes.push(Note::NoCheckpoint);

@@ -140,7 +140,7 @@ fn start_demo(
 }
 
 fn lead(store: Store, new: Option<NewDirectory>, prepared: Prepared) -> Lead {
-    let Prepared { assignment, predicted } = prepared;
+    let Prepared { assignment, predicted, .. } = prepared;
     Lead { store, from: None, epochs_before: 0, assignment, predicted, removed: false, _new: new }
 }
 

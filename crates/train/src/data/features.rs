@@ -9,6 +9,7 @@ use halograph_graph::error::{Error, Result};
 use halograph_graph::io::npy::Array;
 use halograph_kernels::Real;
 use halograph_kernels::batch_norm::Moments;
+use halograph_kernels::buffer::trace;
 use halograph_nn::state::{State, Tensor};
 use halograph_nn::{Input, Matrix};
 use rayon::prelude::*;
@@ -155,12 +156,15 @@ impl<'d> Features<'d> {
 impl<T: Real> InputSource<T> for Features<'_> {
     /// Reads from the mapped file. Features in half precision stay so unless they are scaled.
     fn rows(&self, numbers: Option<&[u32]>) -> Result<Input<T>> {
+        let file = self.array.raw().len() as i64;
+        trace::mapped(file);
         let half = self.array.as_slice::<f16>().filter(|_| self.stays_half::<T>());
         let rows = match half {
             Some(half) => Input::Half(Arc::new(self.fill(numbers, |id, out| self.read_half(half, id, out))?)),
             None => self.fill(numbers, |id, out| self.read(id, out))?.into(),
         };
         self.array.release();
+        trace::mapped(-file);
         Ok(rows)
     }
 }

@@ -1,10 +1,7 @@
 //! Labelled rows: those that the loss or a score is taken over.
 
-use std::ops::Range;
-
 use bytemuck::Pod;
 use halograph_comm::{Comm, Message, Tag};
-use halograph_graph::dataset::Task;
 use halograph_kernels::{Real, rows};
 use halograph_nn::Matrix;
 use halograph_nn::metrics::Targets;
@@ -31,15 +28,6 @@ impl Rows {
             Targets::Multi(flags) => Labels::Multi(flags.to_vec()),
         };
         Rows { rows, labels }
-    }
-
-    /// Rows that are all of class 0, or of no class, for a dry run.
-    pub(crate) fn blank(rows: Range<u32>, task: Task, classes: usize) -> Self {
-        let labels = match task {
-            Task::SingleLabel => Labels::Single(vec![0; rows.len()]),
-            Task::MultiLabel => Labels::Multi(vec![0; rows.len() * classes]),
-        };
-        Rows { rows: rows.collect(), labels }
     }
 
     /// Returns the labels of the rows at these positions, as rows 0, 1, ….

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use halograph_graph::block::Block;
-use halograph_graph::dataset::{Dataset, INDICES, LABEL, LabelView, SPLIT, Subset};
+use halograph_graph::dataset::{Dataset, LABEL, LabelView, SPLIT, Subset};
 use halograph_graph::error::{Error, Result};
 use halograph_graph::order::nested;
 use halograph_kernels::{Real, buffer};
-use rayon::prelude::*;
 
 use super::PARTS;
 use super::features::{Features, Scaling};
@@ -35,8 +34,8 @@ impl<'d, T: Real> Data<'d, T> {
         scaling: Scaling,
         hops: Option<usize>,
     ) -> Result<Self> {
-        check_edges(dataset)?;
-        check_labels(dataset)?;
+        dataset.check_edges()?;
+        dataset.check_labels()?;
         let features = Features::new(dataset, scaling);
         let order = dataset.order()?;
         if !inductive {
@@ -60,7 +59,7 @@ impl<'d, T: Real> Data<'d, T> {
 
     /// Loads the whole graph, for `predict`.
     pub fn whole(dataset: &'d Dataset, scaling: Scaling) -> Result<View<'d, T>> {
-        check_edges(dataset)?;
+        dataset.check_edges()?;
         let block = whole(dataset, dataset.order()?, None);
         let features = Features::new(dataset, scaling).rows(block.ids())?;
         Ok(View::new(block, features))
@@ -134,10 +133,10 @@ fn rows_of(dataset: &Dataset, ids: Option<&[u32]>, part: Subset) -> Rows {
     }
 }
 
-/// Refuses a dataset that cannot be trained on.
+/// Refuses a dataset that cannot be trained on. Edges and labels are read only if no earlier check has passed.
 pub fn check(dataset: &Dataset) -> Result<()> {
-    check_edges(dataset)?;
-    check_labels(dataset)?;
+    dataset.check_edges()?;
+    dataset.check_labels()?;
     if let LabelView::Single(classes) = dataset.labels()
         && classes.iter().all(|&c| c < 0)
     {
@@ -153,31 +152,4 @@ pub fn check(dataset: &Dataset) -> Result<()> {
             .help("import the data again: nodes without a label are taken out of the split"));
     }
     Ok(())
-}
-
-/// Refuses an edge whose source is not a node: kernels do not check ids.
-fn check_edges(dataset: &Dataset) -> Result<()> {
-    let graph = dataset.graph();
-    let nodes = graph.nodes() as u32;
-    match graph.indices.par_iter().position_any(|&u| u >= nodes) {
-        None => Ok(()),
-        Some(edge) => {
-            let problem = format!("{} is not one of {nodes} nodes", graph.indices[edge]);
-            Err(damaged(dataset, INDICES, edge, problem))
-        }
-    }
-}
-
-fn check_labels(dataset: &Dataset) -> Result<()> {
-    let LabelView::Single(classes) = dataset.labels() else { return Ok(()) };
-    let count = dataset.manifest.classes as i64;
-    match classes.iter().position(|&c| c < -1 || c >= count) {
-        None => Ok(()),
-        Some(v) => Err(damaged(dataset, LABEL, v, format!("{} is not one of {count} classes", classes[v]))),
-    }
-}
-
-fn damaged(dataset: &Dataset, file: &str, position: usize, problem: String) -> Error {
-    Error::input(format!("{}, element {position}", dataset.place(file)), problem)
-        .help("`halograph data check` lists every fault of a dataset")
 }

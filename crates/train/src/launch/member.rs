@@ -79,10 +79,11 @@ impl Member<'_> {
         if let (Some(run), Some(numbers)) = (&mut run, &scaling_state) {
             run.save_scaling(numbers)?;
         }
-        if let Some(from) = self.agree_on_start(from)? {
+        let layout = &shard.partition().layout;
+        if let Some(from) = self.agree_on_start(from, layout)? {
             trainer.restore(from)?;
         }
-        let mut sink = RankedRunSink::new(comm, reborrow(&mut run), self.order.directory)?;
+        let mut sink = RankedRunSink::new(comm, reborrow(&mut run), self.order.directory, layout)?;
         let outcome = trainer.run(&mut sink, observer)?;
         let mut traffic = Traffic { transport: self.transport, ..meter.gather(comm)? };
         traffic.parts = gather_parts(comm, &data)?;
@@ -128,9 +129,14 @@ impl Member<'_> {
         Ok(())
     }
 
-    /// Returns where this rank continues: rank 0 broadcasts the point, and this rank reads its own checkpoint file.
+    /// Returns where this rank continues: rank 0 broadcasts the point, and this rank reads its own checkpoint file. Refuses
+    /// parts of another `layout` than the run was trained on.
     /// Collective; blocks.
-    pub(super) fn agree_on_start(self, from: Option<ResumePoint>) -> Result<Option<ResumePoint>> {
+    pub(super) fn agree_on_start(
+        self,
+        from: Option<ResumePoint>,
+        layout: &str,
+    ) -> Result<Option<ResumePoint>> {
         let comm = self.comm;
         let root = |message: Message| (comm.rank() == 0).then_some(message);
         let start = from.as_ref().map(|from| (from.point(), from.evaluated()));
@@ -143,6 +149,9 @@ impl Member<'_> {
         }
         let path = self.order.directory.expect("only a run with a directory is resumed");
         let at = Point { epoch, step };
+        if comm.rank() == 0 {
+            run::check_partition(path, at, layout)?;
+        }
         let manifest = if comm.rank() == 0 { run::read_manifest(path, at)? } else { Vec::new() };
         let manifest = comm.broadcast(Control::ResumeManifest.tag(), 0, root(Message::of(&manifest)))?;
         let from = match from {

@@ -172,7 +172,7 @@ fn train_on_threads(source: DataSource, order: Order, leader: Leader) -> Result<
 fn train_as_rank(comm: &Comm, order: Order, source: DataSource, role: Role) -> Result<Option<Summary>> {
     let here = &comm.hosts()[comm.rank()];
     let neighbours = comm.hosts().iter().filter(|host| *host == here).count();
-    let Header { config, data } = order.header;
+    let config = &order.header.config;
     let threads = threads_among(&config.train, neighbours);
     let member = Member { comm, order, threads, transport: MPI };
     in_pool(threads, || {
@@ -186,8 +186,8 @@ fn train_as_rank(comm: &Comm, order: Order, source: DataSource, role: Role) -> R
             }
         };
         // The other ranks of this host are assumed to need as much memory.
-        if let Some(bytes) = admission::predict_part(&shard, data, config)? {
-            admission::admit(bytes.saturating_mul(neighbours as u64), order.extras.force)?;
+        if let Some(predicted) = admission::predict_part(&shard, config)? {
+            admission::admit(&predicted, neighbours as u64, order.extras.force)?;
         }
         member.train(&shard, role)
     })

@@ -17,6 +17,8 @@ pub(super) struct RankedRunSink<'a> {
     run: Option<&'a mut dyn RunStore>,
     /// Where checkpoints go; `None` if the run has no directory.
     directory: Option<Directory<'a>>,
+    /// Layout of the parts.
+    partition: &'a str,
 }
 
 /// The run directory as this rank sees it.
@@ -33,15 +35,16 @@ impl<'a> RankedRunSink<'a> {
         comm: &'a Comm,
         mut run: Option<&'a mut dyn RunStore>,
         path: Option<&'a Path>,
+        partition: &'a str,
     ) -> Result<Self> {
         let Some(path) = path else {
-            return Ok(RankedRunSink { comm, run, directory: None });
+            return Ok(RankedRunSink { comm, run, directory: None, partition });
         };
         let token = run.as_mut().and_then(|run| run.directory()).map(|run| run.write_token()).transpose()?;
         let token = token.map(|token| Message::of(token.as_bytes()));
         let token = comm.broadcast(Control::RunMark.tag(), 0, token)?;
         let is_shared = run::is_same_directory(path, &String::from_utf8_lossy(token.as_slice::<u8>()?));
-        Ok(RankedRunSink { comm, run, directory: Some(Directory { path, is_shared }) })
+        Ok(RankedRunSink { comm, run, directory: Some(Directory { path, is_shared }), partition })
     }
 
     /// Returns the run directory on rank 0.
@@ -86,11 +89,12 @@ impl RunSink for RankedRunSink<'_> {
             // A checkpoint that will not be complete only takes space.
             self.written().iter().for_each(|run| run.abandon_checkpoint(at));
         })?;
+        let partition = self.partition;
         if let Some(run) = self.written() {
             let read =
                 |m: &Message| Ok(serde_json::from_slice(m.as_slice::<u8>()?).expect("as it was written"));
             let files = files.iter().map(read).collect::<Result<Vec<run::RankFile>>>()?;
-            run.commit_checkpoint(checkpoint, files)?;
+            run.commit_checkpoint(checkpoint, files, partition)?;
         }
         comm.barrier(tag(Control::CheckpointDone))?;
         if !directory.is_shared {

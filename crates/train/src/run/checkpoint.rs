@@ -105,6 +105,9 @@ struct Manifest {
     best: Option<Best>,
     /// Length of `metrics.jsonl` after this epoch.
     metrics_bytes: u64,
+    /// Layout of the parts that the ranks own (`PartitionInfo::layout`). Absent for one process, and in older checkpoints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    partition: Option<String>,
     files: BTreeMap<String, FileRecord>,
     /// Files in rank directories on other hosts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -115,7 +118,12 @@ struct Manifest {
 
 impl Manifest {
     /// Describes a checkpoint; `files` are in rank order.
-    fn new(checkpoint: &Checkpoint, metrics_bytes: u64, files: Vec<RankFile>) -> Self {
+    fn new(
+        checkpoint: &Checkpoint,
+        metrics_bytes: u64,
+        files: Vec<RankFile>,
+        partition: Option<&str>,
+    ) -> Self {
         let ranks = files.len() as u32;
         let named = files.into_iter().enumerate().map(|(rank, file)| (rank_file(rank), file));
         let (remote, local): (Vec<_>, Vec<_>) = named.partition(|(_, file)| file.is_remote);
@@ -130,6 +138,7 @@ impl Manifest {
             seconds: checkpoint.seconds,
             best: checkpoint.best,
             metrics_bytes,
+            partition: partition.map(String::from),
             files: records(local),
             elsewhere: records(remote),
             blake3: String::new(),
@@ -263,9 +272,10 @@ pub(super) fn commit(
     checkpoint: &Checkpoint,
     metrics_bytes: u64,
     files: Vec<RankFile>,
+    partition: Option<&str>,
 ) -> Result<()> {
     let hidden = files::hidden(run, &folder_name(checkpoint.point()));
-    let manifest = Manifest::new(checkpoint, metrics_bytes, files);
+    let manifest = Manifest::new(checkpoint, metrics_bytes, files, partition);
     files::write_synced(&hidden.join(MANIFEST), &manifest.to_bytes())?;
     publish(run, checkpoint.point())
 }
@@ -289,7 +299,7 @@ pub(super) fn write(run: &Path, checkpoint: &Checkpoint, metrics_bytes: u64) -> 
     let at = checkpoint.point();
     let done = begin(run, at)
         .and_then(|()| write_rank(run, at, 0, &checkpoint.state))
-        .and_then(|record| commit(run, checkpoint, metrics_bytes, vec![RankFile::new(record, false)]));
+        .and_then(|record| commit(run, checkpoint, metrics_bytes, vec![RankFile::new(record, false)], None));
     done.inspect_err(|_| abandon(run, at))
 }
 
@@ -335,6 +345,22 @@ pub(super) fn read(run: &Path, at: Point, ranks: usize) -> Result<Saved> {
 /// Reads the manifest of a checkpoint.
 pub(super) fn read_manifest(run: &Path, at: Point) -> Result<Vec<u8>> {
     files::read(&run.join(folder_name(at)).join(MANIFEST))
+}
+
+/// Refuses a partition of another layout than the checkpoint was written with. Checkpoints that record none pass.
+pub(super) fn check_partition(run: &Path, at: Point, layout: &str) -> Result<()> {
+    let path = run.join(folder_name(at)).join(MANIFEST);
+    let manifest: Manifest = serde_json::from_slice(&files::read(&path)?)
+        .map_err(|e| Error::input(path.display(), format!("not the manifest of a checkpoint: {e}")))?;
+    match manifest.partition {
+        Some(recorded) if recorded != layout => {
+            let problem = format!("written on another partition of the graph ({recorded}, not {layout})");
+            Err(Error::input(path.display(), problem).help(
+                "give the shards, or the --partition, that the run was started with, or start a new run",
+            ))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Reads the state of `rank` of `ranks` from the checkpoint with this manifest, in the run directory or in the

@@ -195,11 +195,17 @@ impl Run {
     }
 
     /// Completes a checkpoint after all ranks have written their files ([`write_rank`]), then removes older ones. `files`
-    /// are in rank order. As for [`Run::checkpoint`], record epochs and save weights before.
-    pub fn commit_checkpoint(&mut self, checkpoint: &Checkpoint, files: Vec<RankFile>) -> Result<()> {
+    /// are in rank order; `partition` is the layout of the parts that they own. As for [`Run::checkpoint`], record epochs
+    /// and save weights before.
+    pub fn commit_checkpoint(
+        &mut self,
+        checkpoint: &Checkpoint,
+        files: Vec<RankFile>,
+        partition: &str,
+    ) -> Result<()> {
         self.lock.check()?;
         let metrics_bytes = self.history.sync()?;
-        checkpoint::commit(&self.path, checkpoint, metrics_bytes, files)
+        checkpoint::commit(&self.path, checkpoint, metrics_bytes, files, Some(partition))
             .inspect_err(|_| checkpoint::abandon(&self.path, checkpoint.point()))?;
         (self.newest, self.new_folders, self.summary_before) = (Some(checkpoint.point()), None, None);
         checkpoint::prune(&self.path, checkpoint.point())
@@ -316,6 +322,12 @@ pub fn prune_rank_directory(path: &Path, at: Point, rank: usize) -> Result<()> {
 /// Reads the manifest of the checkpoint at this point of the run in `path`, for ranks that do not share the directory.
 pub fn read_manifest(path: &Path, at: Point) -> Result<Vec<u8>> {
     checkpoint::read_manifest(path, at)
+}
+
+/// Refuses to resume the run in `path` from the checkpoint at this point on a partition of another layout
+/// (`PartitionInfo::layout`) than it was written with. Checkpoints that record none are accepted.
+pub fn check_partition(path: &Path, at: Point, layout: &str) -> Result<()> {
+    checkpoint::check_partition(path, at, layout)
 }
 
 /// Reads the state of `rank` of `ranks` from the checkpoint at this point of the run in `path`, which has this manifest.

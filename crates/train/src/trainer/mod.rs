@@ -258,6 +258,8 @@ impl<'c, T: Real> Trainer<'c, T> {
     }
 
     fn save(&mut self, sink: &mut dyn RunSink, observer: &mut dyn Observer) -> Result<()> {
+        // The copies below take the place of buffers that no step uses meanwhile.
+        buffer::release();
         let Learner { model, optimizer } = &self.learner;
         let mut state = checkpoint_state(model, optimizer, &self.best_weights);
         state.insert_all("boundary.", self.strategy.save()?);

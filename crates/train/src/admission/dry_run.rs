@@ -1,0 +1,185 @@
+//! Short runs on small graphs, whose buffers are recorded and extrapolated.
+
+use half::f16;
+use halograph_graph::build::EdgeOptions;
+use halograph_graph::dataset::{Dataset, DatasetArrays, FeatureArray, GraphArrays, Labels, Subset, Task};
+use halograph_graph::error::Result as InputResult;
+use halograph_kernels::Real;
+use halograph_kernels::buffer::trace::{self, Trace};
+use halograph_nn::Model;
+
+use super::bound::{self, WeightBytes, partial_sum_bytes};
+use super::shape::{Shape, stored_edges};
+use crate::config::{Config, Precision};
+use crate::data::{Data, Scaling};
+use crate::error::Result;
+use crate::memory::allocated_by_thread;
+use crate::pool::in_pool;
+use crate::requests::Requests;
+use crate::setup::new_optimizer;
+use crate::strategy::Strategy;
+use crate::strategy::single::Single;
+use crate::trainer::Learner;
+
+/// Most nodes of the smaller dry run, and most numbers in its widest matrix.
+const MOST_NODES: u64 = 512;
+const MOST_NUMBERS: u64 = 1 << 18;
+/// Fewest nodes of the smaller dry run.
+pub(super) const FEWEST_NODES: u64 = 8;
+
+/// Bytes of an edge in a block.
+const EDGE: u64 = size_of::<u32>() as u64;
+/// Bytes of a row that a copy of the whole graph takes besides its edges: row start and id.
+const COPIED_ROW: u64 = 12;
+
+/// Memory of training by the number of nodes.
+pub(super) struct DryRuns {
+    /// Nodes of the smaller dry run; the other had twice as many.
+    few: u64,
+    one: Recorded,
+    two: Recorded,
+    weights: WeightBytes,
+    weight_sizes: Vec<usize>,
+    number: u64,
+    /// Bytes of the copies that an inductive run makes of a large graph, and a dry run does not.
+    copied_row: u64,
+}
+
+/// What a dry run allocated.
+struct Recorded {
+    trace: Trace,
+    /// Buffers that live as long as the run.
+    buffers: u64,
+    /// All other memory that lives as long as the run, without edges.
+    other: u64,
+    weight_sizes: Vec<usize>,
+}
+
+/// Returns the number of nodes of the smaller dry run; `None` if even the smallest takes more memory than `free`.
+pub(super) fn nodes(shape: &Shape, config: &Config, free: u64) -> Option<u64> {
+    let most = MOST_NODES.min(MOST_NUMBERS / bound::widest(shape, &config.model)).min(shape.nodes / 2);
+    let mut nodes = most.max(FEWEST_NODES);
+    while bound::dry_run(shape, config, 2 * nodes) > free {
+        if nodes == FEWEST_NODES {
+            return None;
+        }
+        nodes = (nodes / 2).max(FEWEST_NODES);
+    }
+    Some(nodes)
+}
+
+impl DryRuns {
+    /// Trains two small graphs, of `few` and of twice as many nodes. Blocks.
+    pub fn new(shape: &Shape, config: &Config, few: u64) -> Result<Self> {
+        // One thread: only then is the order of allocations the same in every run.
+        in_pool(1, || match config.train.precision {
+            Precision::F32 => DryRuns::measured::<f32>(shape, config, few),
+            Precision::F64 => DryRuns::measured::<f64>(shape, config, few),
+        })
+    }
+
+    fn measured<T: Real>(shape: &Shape, config: &Config, few: u64) -> Result<Self> {
+        // The first time fills buffers that the thread keeps.
+        dry_run::<T>(shape, config, 2 * few)?;
+        let (one, two) = (dry_run::<T>(shape, config, few)?, dry_run::<T>(shape, config, 2 * few)?);
+        let weight_sizes = two.weight_sizes.clone();
+        let weights = WeightBytes::of(shape, config);
+        let copied_row = if config.data.inductive { COPIED_ROW } else { 0 };
+        Ok(DryRuns { few, one, two, weights, weight_sizes, number: size_of::<T>() as u64, copied_row })
+    }
+
+    /// Returns the peak bytes of training `nodes` nodes, without edges, if `kept` bytes besides live as long as the run and
+    /// are saved with it, and `transient` bytes live during steps.
+    pub fn at(&self, nodes: u64, kept: u64, transient: u64) -> u64 {
+        let linear = |one: u64, two: u64| {
+            let slope = (two as f64 - one as f64) / self.few as f64;
+            (one as f64 + slope * (nodes as f64 - self.few as f64)).max(0.0) as u64
+        };
+        let other = linear(self.one.other, self.two.other) + self.copied_row * nodes + kept;
+        let trace = self.one.trace.extrapolate(&self.two.trace, self.few, nodes);
+        let partial = partial_sum_bytes(nodes, self.weight_sizes.iter().copied(), self.number);
+        let steps = trace.peak_bytes() + partial + transient;
+        // Saved rows are copied, and again into the contents of the file.
+        let saving = linear(self.one.buffers, self.two.buffers) + self.weights.saving() + 2 * kept;
+        other + steps.max(saving)
+    }
+}
+
+/// Trains two epochs on a small graph of the same shape, and evaluates after each.
+fn dry_run<T: Real>(shape: &Shape, config: &Config, nodes: u64) -> Result<Recorded> {
+    let dataset = small_graph(shape, nodes as usize)?;
+    let inductive = config.data.inductive;
+    let before = allocated_by_thread();
+    let (trace, measured) = trace::record(|| -> Result<_> {
+        let model = Model::<T>::new(&config.model, shape.features, shape.classes, config.train.seed);
+        let optimizer = new_optimizer(&config.train, &model)?;
+        let scaling = Scaling::fit(&dataset, config.data.normalize)?;
+        let data = Data::<T>::load(&dataset, inductive, scaling, Some(model.hops()))?;
+        let weight_sizes = model.params().filter(|p| p.shape.len() == 2).map(|p| p.value.len()).collect();
+        let mut strategy = Single::new(&model, &data)?;
+        let mut learner = Learner { model, optimizer };
+        let mut best = learner.model.state();
+        for epoch in 1..=2 {
+            learner.step(&mut strategy, &config.train, (epoch, 0), &Requests::default)?;
+            strategy.evaluate(&learner.model, epoch)?;
+            best = learner.model.state();
+        }
+        let live = (allocated_by_thread() - before).max(0) as u64;
+        drop(best);
+        Ok((live, trace::live_bytes(), weight_sizes))
+    });
+    let (live, buffers, weight_sizes) = measured?;
+    let edges = EDGE * stored_edges(&dataset, inductive, false);
+    Ok(Recorded { trace, buffers, other: live.saturating_sub(buffers + edges), weight_sizes })
+}
+
+/// Makes a graph of `nodes` nodes with zeros as features. As many of them as `shape` says are near training nodes, so that
+/// layers compute as many rows. It has few edges: no buffer depends on their number.
+fn small_graph(shape: &Shape, nodes: usize) -> InputResult<Dataset> {
+    let count = |share: f64| ((share * nodes as f64).round() as usize).clamp(1, nodes);
+    let train = count(shape.train);
+    let val = count(shape.train + shape.val).max(train);
+    let part = |v: usize| match v {
+        v if v < train => Subset::Train,
+        v if v < val => Subset::Val,
+        _ => Subset::Test,
+    };
+    let split = (0..nodes).map(|v| part(v) as u8).collect();
+    let edges = edges_by_level(&levels(shape, train, nodes));
+    let options = EdgeOptions { directed: shape.is_directed, ..EdgeOptions::default() };
+    let graph = GraphArrays::from_edges(nodes, &edges, options)?;
+    let numbers = nodes * shape.features;
+    let features = match shape.is_half {
+        true => FeatureArray::f16(shape.features, vec![f16::ZERO; numbers]),
+        false => FeatureArray::f32(shape.features, vec![0.0; numbers]),
+    };
+    let labels = match shape.task {
+        Task::SingleLabel => Labels::Single(vec![0; nodes]),
+        Task::MultiLabel => Labels::Multi { classes: shape.classes, flags: vec![0; nodes * shape.classes] },
+    };
+    let mut arrays = DatasetArrays::new("dry run", graph, features, labels, split);
+    arrays.classes = Some(shape.classes);
+    Dataset::from_arrays(arrays)
+}
+
+/// Returns the first node of each distance from training nodes, and the end of those that a model reads.
+fn levels(shape: &Shape, train: usize, nodes: usize) -> Vec<usize> {
+    let mut starts = vec![0, train];
+    for share in shape.within.iter().skip(1) {
+        let end = ((share * nodes as f64).round() as usize).clamp(starts[starts.len() - 1], nodes);
+        starts.push(end);
+    }
+    starts.dedup();
+    starts
+}
+
+/// Returns edges (source, destination): nodes of each level but the first are read by the level before. Other nodes have no
+/// edges.
+fn edges_by_level(starts: &[usize]) -> Vec<(u32, u32)> {
+    let mut edges = Vec::new();
+    for level in starts.windows(3) {
+        let &[above, first, end] = level else { unreachable!("windows of three") };
+        edges.extend((first..end).map(|v| (v as u32, (above + (v - first) % (first - above)) as u32)));
+    }
+    edges
+}
