@@ -81,9 +81,9 @@ impl fmt::Display for Note {
                 let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
                 write!(f, "no training node has class {listed}{more}: the model cannot learn to predict it")
             }
-            Note::TraceOfOneRank => {
-                f.write_str("--trace has no effect: strategy single has no messages and no mini-batches to record")
-            }
+            Note::TraceOfOneRank => f.write_str(
+                "--trace has no effect: strategy single has no messages and no mini-batches to record",
+            ),
             Note::Resume(note) => note.fmt(f),
             Note::NoCheckpoint => {
                 f.write_str("there is no checkpoint yet: the run starts from the beginning")

@@ -28,8 +28,7 @@ pub(crate) const METRICS: &str = "metrics.jsonl";
 const BEGINNING: &str = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
 
 /// Phases and purposes that belong to no layer: their spans have no `layer`.
-const WITHOUT_LAYER: [&str; 7] =
-    ["start", "checkpoint", "setup", "control", "gather", "batch", SAMPLING];
+const WITHOUT_LAYER: [&str; 7] = ["start", "checkpoint", "setup", "control", "gather", "batch", SAMPLING];
 
 /// Phase of spans on the tracks of sampling threads.
 pub(crate) const SAMPLING: &str = "sampling";

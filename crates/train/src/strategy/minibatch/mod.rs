@@ -181,7 +181,9 @@ impl<T: Real> Strategy<T> for Minibatch<'_, '_, T> {
         Ok(StepOutcome { requests: requests(), ..outcome })
     }
 
-    fn evaluate(&mut self, model: &Model<T>, _: u64) -> Result<Option<Scores>> {
+    fn evaluate(&mut self, model: &Model<T>, epoch: u64) -> Result<Option<Scores>> {
+        let at = position("evaluation", epoch, 0).layer(u16::MAX);
+        let _span = self.source.span(Track::Compute, "evaluation", at);
         // A full-graph pass needs other sizes than batches.
         buffer::release();
         let scores = evaluation::scores(model, self.data, Keep::Nothing);
