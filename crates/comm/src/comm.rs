@@ -215,7 +215,8 @@ impl Comm {
     /// Records a span of computation from now until the guard is dropped. Does nothing unless tracing is enabled.
     pub fn span(&self, name: &'static str) -> SpanGuard<'_> {
         let recorder = &self.shared().recorder;
-        SpanGuard { recorder, name, start: recorder.now().map(|now| (now, self.shared().position())) }
+        let start = recorder.now().map(|now| (now, self.shared().position()));
+        SpanGuard::new(recorder, name, start)
     }
 
     /// Removes and returns the spans recorded so far. Times are of rank 0's clock after a

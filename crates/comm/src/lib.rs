@@ -52,5 +52,5 @@ pub use options::Options;
 pub use position::Position;
 pub use reduce::AllReduceRequest;
 pub use tag::{Purpose, Tag};
-pub use trace::{Span, SpanGuard, Track};
-pub use transport::Priority;
+pub use trace::{Recorder, Span, SpanGuard, Track};
+pub use transport::{Priority, host};

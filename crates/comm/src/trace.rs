@@ -17,6 +17,8 @@ pub enum Track {
     Receive,
     /// A blocked thread.
     Wait,
+    /// A mini-batch being sampled in the background, by this thread of the rank.
+    Sample(u16),
 }
 
 /// A traced span of time. Times are nanoseconds since the start of rank 0, by its clock.
@@ -34,8 +36,8 @@ pub struct Span {
     pub end: u64,
 }
 
-/// Records spans once enabled.
-pub(crate) struct Recorder {
+/// Records spans once enabled. Threads may share it.
+pub struct Recorder {
     enabled: AtomicBool,
     began: Instant,
     /// Nanoseconds by which rank 0's clock is ahead of this one.
@@ -44,14 +46,17 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
+    /// Creates a recorder that is not enabled; times count from `began`.
     pub fn new(began: Instant) -> Self {
         Recorder { enabled: false.into(), began, clock_offset: 0.into(), spans: Mutex::default() }
     }
 
+    /// Enables recording.
     pub fn enable(&self) {
         self.enabled.store(true, Ordering::Relaxed);
     }
 
+    /// Returns whether recording is enabled.
     pub fn is_enabled(&self) -> bool {
         self.enabled.load(Ordering::Relaxed)
     }
@@ -62,12 +67,12 @@ impl Recorder {
     }
 
     /// Returns a time as nanoseconds of this rank's own clock.
-    pub fn clock(&self, at: Instant) -> i64 {
+    pub(crate) fn clock(&self, at: Instant) -> i64 {
         at.saturating_duration_since(self.began).as_nanos() as i64
     }
 
     /// Sets the nanoseconds by which rank 0's clock is ahead of this one.
-    pub fn set_clock_offset(&self, nanoseconds: i64) {
+    pub(crate) fn set_clock_offset(&self, nanoseconds: i64) {
         self.clock_offset.store(nanoseconds, Ordering::Relaxed);
     }
 
@@ -87,6 +92,16 @@ impl Recorder {
         self.spans.lock().unwrap_or_else(PoisonError::into_inner).push(span);
     }
 
+    /// Records a span of computation from now until the guard is dropped; nothing unless enabled.
+    pub fn span(&self, name: &'static str, position: Position) -> SpanGuard<'_> {
+        self.span_on(Track::Compute, name, position)
+    }
+
+    /// Records a span on any track from now until the guard is dropped; nothing unless enabled.
+    pub fn span_on(&self, track: Track, name: &'static str, position: Position) -> SpanGuard<'_> {
+        SpanGuard { recorder: self, track, name, start: self.now().map(|now| (now, position)) }
+    }
+
     /// Removes and returns all spans, by rank 0's clock.
     pub fn take(&self) -> Vec<Span> {
         let offset = self.clock_offset.load(Ordering::Relaxed);
@@ -101,16 +116,27 @@ impl Recorder {
 
 /// Records a span from its creation until it is dropped.
 pub struct SpanGuard<'a> {
-    pub(crate) recorder: &'a Recorder,
-    pub(crate) name: &'static str,
-    pub(crate) start: Option<(Instant, Position)>,
+    recorder: &'a Recorder,
+    track: Track,
+    name: &'static str,
+    start: Option<(Instant, Position)>,
+}
+
+impl<'a> SpanGuard<'a> {
+    /// Creates the guard of a span of computation; it records nothing without a start.
+    pub(crate) fn new(
+        recorder: &'a Recorder,
+        name: &'static str,
+        start: Option<(Instant, Position)>,
+    ) -> Self {
+        SpanGuard { recorder, track: Track::Compute, name, start }
+    }
 }
 
 impl Drop for SpanGuard<'_> {
     fn drop(&mut self) {
         if let Some((start, position)) = self.start {
-            self.recorder
-                .add(Track::Compute, position, Some(start), Instant::now(), || self.name.to_string());
+            self.recorder.add(self.track, position, Some(start), Instant::now(), || self.name.to_string());
         }
     }
 }
@@ -136,5 +162,21 @@ mod tests {
         let times: Vec<_> = recorder.take().into_iter().map(|s| (s.name, s.start, s.end)).collect();
         assert_eq!(times, [("a".to_string(), 0, 10), ("b".to_string(), 30, 30)]);
         assert!(recorder.take().is_empty());
+    }
+
+    #[test]
+    fn guards_record_on_their_track() {
+        let recorder = Recorder::new(Instant::now());
+        let position = Position::new("sampling").epoch(2).step(5);
+        drop(recorder.span("before", position));
+        recorder.enable();
+        drop(recorder.span("forward", position));
+        drop(recorder.span_on(Track::Sample(1), "batch", position));
+        let spans: Vec<_> = recorder.take().into_iter().map(|s| (s.track, s.name, s.position)).collect();
+        let expected = [
+            (Track::Compute, "forward".to_string(), position),
+            (Track::Sample(1), "batch".to_string(), position),
+        ];
+        assert_eq!(spans, expected);
     }
 }

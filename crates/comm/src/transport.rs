@@ -83,6 +83,6 @@ pub(crate) struct Link {
 }
 
 /// Returns the name of this host.
-pub(crate) fn host() -> String {
+pub fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

@@ -39,7 +39,7 @@ pub enum Note {
         /// Their names or numbers.
         classes: Vec<String>,
     },
-    /// A trace of a run with one rank would be empty.
+    /// A trace of strategy `single` would be empty: nothing is written.
     TraceOfOneRank,
     /// Something about the checkpoint that a run is resumed from.
     Resume(ResumeNote),
@@ -81,9 +81,9 @@ impl fmt::Display for Note {
                 let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
                 write!(f, "no training node has class {listed}{more}: the model cannot learn to predict it")
             }
-            Note::TraceOfOneRank => {
-                f.write_str("--trace records messages between ranks: a run with one rank has none")
-            }
+            Note::TraceOfOneRank => f.write_str(
+                "--trace has no effect: strategy single has no messages and no mini-batches to record",
+            ),
             Note::Resume(note) => note.fmt(f),
             Note::NoCheckpoint => {
                 f.write_str("there is no checkpoint yet: the run starts from the beginning")

@@ -454,9 +454,11 @@ impl Config {
             "train.step_epochs" | "train.step_factor" => {
                 (train.schedule == ScheduleKind::Step, "schedule step")
             }
-            "train.batch_size" | "train.sampler" | "train.cache_input_aggregate" | "train.schedule_unit" => {
-                (train.strategy == StrategyKind::Minibatch, "strategy minibatch")
-            }
+            "train.batch_size"
+            | "train.fanout"
+            | "train.sampler"
+            | "train.cache_input_aggregate"
+            | "train.schedule_unit" => (train.strategy == StrategyKind::Minibatch, "strategy minibatch"),
             _ => (true, ""),
         };
         (!is_met).then_some(requires)

@@ -99,6 +99,22 @@ pub enum Event<'a> {
         from: u64,
         /// Last epoch, unless training stops early.
         epochs: u64,
+        /// Optimiser steps of an epoch.
+        steps: u64,
+        /// Steps of epoch `from` that an earlier process completed.
+        step: u64,
+    },
+    /// An optimiser step ended. Sent only if an epoch has several; the last one of an epoch is followed by its evaluation
+    /// and by [`Event::Epoch`].
+    Step {
+        /// Epoch, counted from 1.
+        epoch: u64,
+        /// Completed steps of the epoch.
+        step: u64,
+        /// Steps of an epoch.
+        steps: u64,
+        /// Mean training loss of the completed steps.
+        loss: f64,
     },
     /// An epoch ended.
     Epoch {

@@ -98,6 +98,8 @@ pub struct Summary {
 /// All sampled batches that this process trained on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct BatchTotals {
+    /// Batches of an epoch.
+    pub per_epoch: u64,
     /// Number of batches.
     pub batches: u64,
     /// Sampled edges.

@@ -1,8 +1,10 @@
 //! Writes the trace of a run: what every rank did when, for Perfetto or Chrome (`about:tracing`).
 //!
 //! The file is in the JSON object format of Chrome's Trace Event Format. A rank is a process with four threads: compute,
-//! send, receive and wait. `otherData.run` identifies the run, so that `halograph report` can refuse the trace of another.
+//! send, receive and wait; and one more for each thread that sampled mini-batches. `otherData.run` identifies the run, so that `halograph report` can refuse the trace of another.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::Path;
@@ -16,8 +18,8 @@ use crate::error::Result;
 use crate::run::{self, write_file};
 use crate::tags::Control;
 
-const TRACKS: [(Track, &str); 4] =
-    [(Track::Compute, "compute"), (Track::Send, "send"), (Track::Receive, "receive"), (Track::Wait, "wait")];
+/// Names of the tracks that every rank has, by thread.
+const TRACKS: [&str; 4] = ["compute", "send", "receive", "wait"];
 
 /// The epochs of a run, one JSON object per line.
 pub(crate) const METRICS: &str = "metrics.jsonl";
@@ -26,7 +28,10 @@ pub(crate) const METRICS: &str = "metrics.jsonl";
 const BEGINNING: &str = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
 
 /// Phases and purposes that belong to no layer: their spans have no `layer`.
-const WITHOUT_LAYER: [&str; 4] = ["start", "checkpoint", "setup", "control"];
+const WITHOUT_LAYER: [&str; 7] = ["start", "checkpoint", "setup", "control", "gather", "batch", SAMPLING];
+
+/// Phase of spans on the tracks of sampling threads.
+pub(crate) const SAMPLING: &str = "sampling";
 
 /// Identifies the run that a trace was recorded from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,12 +74,19 @@ pub(crate) fn gather(comm: &Comm, file: &Path, run: Option<&Path>) -> Result<()>
     if comm.rank() > 0 {
         return Ok(());
     }
-    let mut lists = Vec::new();
-    for message in &all {
-        let text = String::from_utf8_lossy(message.as_slice::<u8>()?);
-        // Lists without brackets can be joined.
-        lists.push(text.trim_start_matches('[').trim_end_matches(']').to_string());
-    }
+    let texts = all.iter().map(|message| Ok(String::from_utf8_lossy(message.as_slice::<u8>()?)));
+    write(file, run, &texts.collect::<Result<Vec<_>>>()?)
+}
+
+/// Writes the spans of a run on one process to `file`, with the identity of the run in `run`.
+pub(crate) fn write_single(file: &Path, run: Option<&Path>, spans: &[Span]) -> Result<()> {
+    write(file, run, &[Value::from(events(0, &halograph_comm::host(), spans)).to_string().into()])
+}
+
+/// Writes a trace: one JSON list of events per rank.
+fn write(file: &Path, run: Option<&Path>, ranks: &[Cow<str>]) -> Result<()> {
+    // Lists without brackets can be joined.
+    let lists: Vec<&str> = ranks.iter().map(|text| &text[1..text.len() - 1]).collect();
     let other_data = json!({"run": run.map(TracedRun::of).transpose()?.flatten()});
     let text = format!("{BEGINNING}\n{}\n],\"otherData\":{other_data}}}\n", lists.join(",\n"));
     Ok(write_file(file, text.as_bytes())?)
@@ -84,14 +96,28 @@ pub(crate) fn gather(comm: &Comm, file: &Path, run: Option<&Path>) -> Result<()>
 fn events(rank: usize, host: &str, spans: &[Span]) -> Vec<Value> {
     let name = |what: &str, thread: usize, name: String| json!({"ph": "M", "name": what, "pid": rank, "tid": thread, "args": {"name": name}});
     let mut events = vec![name("process_name", 0, format!("rank {rank} ({host})"))];
-    events.extend(TRACKS.iter().enumerate().map(|(i, (_, track))| name("thread_name", i, track.to_string())));
+    events.extend(TRACKS.iter().enumerate().map(|(i, track)| name("thread_name", i, track.to_string())));
+    let samplers: BTreeSet<usize> = spans.iter().map(|span| thread(span.track)).collect();
+    let samplers = samplers.range(TRACKS.len()..);
+    events.extend(samplers.map(|&i| name("thread_name", i, format!("sample {}", i - TRACKS.len()))));
     let micros = |nanoseconds: u64| nanoseconds as f64 / 1e3;
     events.extend(spans.iter().map(|span| {
-        let thread = TRACKS.iter().position(|(track, _)| *track == span.track);
+        let thread = thread(span.track);
         let (start, time) = (micros(span.start), micros(span.end.saturating_sub(span.start)));
         json!({"ph": "X", "cat": span.position.phase, "name": span.name, "pid": rank, "tid": thread, "ts": start, "dur": time, "args": arguments(span.position)})
     }));
     events
+}
+
+/// Returns the thread that a track is drawn as.
+fn thread(track: Track) -> usize {
+    match track {
+        Track::Compute => 0,
+        Track::Send => 1,
+        Track::Receive => 2,
+        Track::Wait => 3,
+        Track::Sample(sampler) => TRACKS.len() + usize::from(sampler),
+    }
 }
 
 fn arguments(Position { epoch, step, layer, chunk, phase }: Position) -> Value {
@@ -123,6 +149,22 @@ mod tests {
         );
         let args = json!({"epoch": 7, "step": 2, "layer": 1, "chunk": 4});
         assert_eq!((&last["cat"], &last["args"]), (&"features".into(), &args));
+    }
+
+    #[test]
+    fn threads_that_sample_have_tracks_of_their_own() {
+        let position = Position::new(SAMPLING).epoch(2).step(5);
+        let spans = [3, 0, 3].map(|thread| Span { track: Track::Sample(thread), ..span(position) });
+        let events = events(0, "node", &spans);
+        let names: Vec<(u64, &str)> = events
+            .iter()
+            .filter(|event| event["name"] == "thread_name")
+            .map(|event| (event["tid"].as_u64().unwrap(), event["args"]["name"].as_str().unwrap()))
+            .collect();
+        assert_eq!(names[4..], [(4, "sample 0"), (7, "sample 3")]);
+        let last = events.last().unwrap();
+        let args = json!({"epoch": 2, "step": 5, "chunk": 0});
+        assert_eq!((&last["tid"], &last["cat"], &last["args"]), (&7.into(), &"sampling".into(), &args));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use halograph_graph::Progress;
 use halograph_graph::dataset::write::may_write;
 use halograph_graph::error::{Error as InputError, Result as InputResult};
 use halograph_graph::progress::Silent;
+use halograph_train::config::StrategyKind;
 use halograph_train::run::{DataRef, Header, MemoryRun, Run, check_can_create, folder_of, is_run};
 use halograph_train::{Config, Result, trace};
 
@@ -35,7 +36,7 @@ pub(super) fn open(
         (None, _) => start(options, world, settings, progress)?,
     };
     let strategy = lead.store.get().header().config.train.strategy;
-    if options.trace.is_some() && !strategy.is_for_ranks() {
+    if options.trace.is_some() && strategy == StrategyKind::Single {
         notes.push(Note::TraceOfOneRank);
     }
     let (trace, force) = (options.trace.clone(), options.force);

@@ -119,7 +119,7 @@ pub fn train(source: DataSource, leader: Leader, extras: Extras) -> Result<Summa
             Ok(summary.expect("rank 0 returns a summary"))
         }
         (None, DataSource::Dataset(dataset)) if !header.config.train.strategy.is_for_ranks() => {
-            single::train(dataset, &header.config, leader)
+            single::train(dataset, order, leader)
         }
         (None, _) => train_on_threads(source, order, leader),
     }

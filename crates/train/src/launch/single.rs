@@ -4,8 +4,8 @@ use halograph_graph::Dataset;
 use halograph_kernels::Real;
 use halograph_nn::Model;
 
-use super::Leader;
-use crate::config::{Config, Precision, StrategyKind};
+use super::{Leader, Order};
+use crate::config::{Precision, StrategyKind};
 use crate::data::{self, Data, Scaling};
 use crate::error::{Error, Result};
 use crate::pool::{in_pool, threads};
@@ -14,17 +14,20 @@ use crate::strategy::Strategy;
 use crate::strategy::minibatch::{BatchSource, Minibatch};
 use crate::strategy::single::Single;
 use crate::summary::{Facts, Summary, Traffic};
+use crate::trace;
 use crate::trainer::{Learner, Trainer};
 
-/// Trains on the whole of `dataset`. Blocks.
-pub(super) fn train(dataset: &Dataset, config: &Config, leader: Leader) -> Result<Summary> {
-    in_pool(threads(&config.train), || match config.train.precision {
-        Precision::F32 => train_in::<f32>(dataset, config, leader),
-        Precision::F64 => train_in::<f64>(dataset, config, leader),
+/// Trains on the whole of `dataset`. Blocks. Writes a trace, if the strategy records one.
+pub(super) fn train(dataset: &Dataset, order: Order, leader: Leader) -> Result<Summary> {
+    let train = &order.header.config.train;
+    in_pool(threads(train), || match train.precision {
+        Precision::F32 => train_in::<f32>(dataset, order, leader),
+        Precision::F64 => train_in::<f64>(dataset, order, leader),
     })
 }
 
-fn train_in<T: Real>(dataset: &Dataset, config: &Config, leader: Leader) -> Result<Summary> {
+fn train_in<T: Real>(dataset: &Dataset, order: Order, leader: Leader) -> Result<Summary> {
+    let config = &order.header.config;
     data::check(dataset)?;
     let Leader { run, from, observer, .. } = leader;
     let model = new_model(&run.header().data, config)?;
@@ -44,11 +47,16 @@ fn train_in<T: Real>(dataset: &Dataset, config: &Config, leader: Leader) -> Resu
         }
         trainer.run(run, observer)
     };
+    let mut spans = Vec::new();
     let (outcome, batches) = if is_sampled {
         let source = BatchSource::new(config, &data);
+        if order.extras.trace.is_some() {
+            source.trace();
+        }
         rayon::in_place_scope_fifo(|scope| {
             let mut strategy = Minibatch::new(&model, &data, &source, scope)?;
             let outcome = train(&mut strategy, model)?;
+            spans = source.take_spans();
             Ok::<_, Error>((outcome, Some(strategy.totals())))
         })?
     } else {
@@ -63,5 +71,9 @@ fn train_in<T: Real>(dataset: &Dataset, config: &Config, leader: Leader) -> Resu
     };
     let summary = Summary::new(facts, Traffic::none(&outcome)).with_batches(batches);
     run.finish(&serde_json::to_value(&summary).expect("numbers and names always serialise"))?;
+    // Last: the run is complete even if the trace cannot be written.
+    if let Some(file) = order.extras.trace.filter(|_| is_sampled) {
+        trace::write_single(file, order.directory, &spans)?;
+    }
     Ok(summary)
 }

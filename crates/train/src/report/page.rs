@@ -2,12 +2,14 @@
 
 use std::fmt::Write;
 
+use super::batches::batches;
 use super::chart::{Chart, Series};
 use super::exchange::{partition, times, traffic};
 use super::read::{EpochRecord, RunData};
 use super::results::results;
 use super::scale::{MAX_POINTS, Point, thin};
 use super::settings::settings;
+use super::spans::TracedEpoch;
 use super::table::marked_name;
 use super::text::{escape, json_in_script};
 use super::timeline;
@@ -60,7 +62,8 @@ pub(super) fn html(runs: &[RunData]) -> String {
     section(&scores_title(runs), SCORES_TEXT, true, charts(runs, SCORES.into_iter()));
     section("Epoch time", SECONDS_TEXT, true, charts(runs, [SECONDS].into_iter()));
     section("Compute and wait time", TIMES_TEXT, false, times(runs));
-    section("Timeline of one epoch", TIMELINE_TEXT, false, timelines(runs));
+    section("Mini-batches", BATCHES_TEXT, false, batches(runs));
+    section("Timeline of one epoch", &timeline_text(runs), false, timelines(runs));
     section("Communication volume", TRAFFIC_TEXT, false, traffic(runs));
     section("Staleness error", STALENESS_TEXT, true, staleness(runs));
     section("Partition", PARTITION_TEXT, false, partition(runs));
@@ -73,13 +76,26 @@ const SCORES_TEXT: &str = "Fractions, at epochs with an evaluation. A circle mar
 const SECONDS_TEXT: &str = "Forward, backward and optimiser step, without evaluation and checkpoints.";
 const TIMES_TEXT: &str = "Sum over all epochs (after a resume: since then), mean over ranks. Thick bar: compute, then in red exposed communication (waiting). \
      Thin bar: transfer of boundary rows that overlaps compute. Imbalance: compute time of the slowest rank / mean.";
-const TIMELINE_TEXT: &str = "Upper lane: compute, with waiting in red. Lower lane: transfers. Transfers below compute are overlapped. \
-     Tooltips show names and times.";
+const BATCHES_TEXT: &str = "Means per batch (after a resume: since then). Thick bar: gathering of input rows and computation, then in red exposed \
+     sampling (waiting). Thin bar: sampling in the background, summed over threads.";
 const TRAFFIC_TEXT: &str = "Payload sent by all ranks, by purpose.";
 const STALENESS_TEXT: &str =
     "Relative error of the stale rows that were read, against fresh ones. Layers are numbered from 0.";
 const PARTITION_TEXT: &str = "What each rank owns, and the remote rows that it reads (halo).";
 const SETTINGS_TEXT: &str = "Settings without effect in a run are left out.";
+
+/// Explains the lanes that occur.
+fn timeline_text(runs: &[RunData]) -> String {
+    let traced = || runs.iter().filter_map(|run| run.traced.as_ref());
+    let transfers = "Lower lane: transfers. Transfers below compute are overlapped.";
+    let samples = "Lane sample: threads that sample coming mini-batches.";
+    let lower = [
+        (traced().any(|traced| !traced.has_samples()), transfers),
+        (traced().any(TracedEpoch::has_samples), samples),
+    ];
+    let lower: Vec<&str> = lower.into_iter().filter_map(|(occurs, text)| occurs.then_some(text)).collect();
+    format!("Upper lane: compute, with waiting in red. {} Tooltips show names and times.", lower.join(" "))
+}
 
 fn title(runs: &[RunData]) -> String {
     let names: Vec<&str> = runs.iter().take(MAX_NAMES).map(|run| run.name.as_str()).collect();

@@ -9,10 +9,12 @@ use halograph_graph::error::{Error, Result};
 use serde::Deserialize;
 
 use super::read::read_file;
-use crate::trace::TracedRun;
+use crate::trace::{SAMPLING, TracedRun};
 
 /// Spans drawn at most: the shortest are left out.
 const MAX_SPANS: usize = 6000;
+/// Optimiser steps drawn at most: those in the middle of the epoch.
+const MAX_STEPS: usize = 8;
 
 /// The thread of a rank that a span is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +23,8 @@ pub(super) enum Track {
     Send,
     Receive,
     Wait,
+    /// Any thread that samples mini-batches.
+    Sample,
 }
 
 const TRACKS: [Track; 4] = [Track::Compute, Track::Send, Track::Receive, Track::Wait];
@@ -34,10 +38,21 @@ pub(super) struct TraceSpan {
     /// Phase of the rank, or purpose of the message.
     pub phase: String,
     pub epoch: u64,
+    /// Optimiser step of the epoch, counted from 0.
+    pub step: u64,
     /// Absent if the span belongs to no layer.
     pub layer: Option<u64>,
     pub start: f64,
     pub end: f64,
+}
+
+/// The mini-batches of a [`TracedEpoch`] that are drawn, counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TracedBatches {
+    pub first: u64,
+    pub last: u64,
+    /// Batches of the epoch.
+    pub all: usize,
 }
 
 /// One epoch of all ranks.
@@ -47,6 +62,8 @@ pub(super) struct TracedEpoch {
     pub epoch: u64,
     /// Epochs in the trace.
     pub epochs: usize,
+    /// Which part of the epoch is drawn, if it has several optimiser steps.
+    pub batches: Option<TracedBatches>,
     /// Microseconds from the first start to the last end of any rank.
     pub length: f64,
     /// Names of the ranks.
@@ -57,6 +74,13 @@ pub(super) struct TracedEpoch {
     pub left_out: usize,
     /// Whether the trace says which run it was recorded from. Traces of older versions do not.
     pub is_identified: bool,
+}
+
+impl TracedEpoch {
+    /// Whether mini-batches were sampled.
+    pub fn has_samples(&self) -> bool {
+        self.spans.iter().any(|span| span.track == Track::Sample)
+    }
 }
 
 /// The run that a trace must belong to.
@@ -104,6 +128,8 @@ struct TraceEvent<'a> {
 struct Arguments {
     name: Option<String>,
     epoch: Option<u64>,
+    #[serde(default)]
+    step: u64,
     layer: Option<u64>,
 }
 
@@ -135,10 +161,16 @@ fn check_ranks(events: &[TraceEvent], ranks: usize) -> Result<(), String> {
     Ok(())
 }
 
+/// Returns the track of an event: threads after the common ones are those that sample.
+fn track(event: &TraceEvent) -> Option<Track> {
+    let is_sampling = event.cat == SAMPLING;
+    TRACKS.get(event.tid as usize).copied().or(is_sampling.then_some(Track::Sample))
+}
+
 fn check_events(events: &[TraceEvent]) -> Result<(), String> {
     for (k, event) in events.iter().enumerate().filter(|(_, event)| event.ph == "X") {
         let which = || format!("event {} ({:?})", k + 1, event.name);
-        if event.tid as usize >= TRACKS.len() {
+        if track(event).is_none() {
             return Err(format!("{} is on thread {}, not one of 0 to 3", which(), event.tid));
         }
         if event.args.epoch.is_none() {
@@ -161,24 +193,53 @@ fn check_run(traced: Option<&TracedRun>, expected: Option<&TracedRun>) -> Result
     }
 }
 
+/// Whether an event is computation of a step, or a wait for its mini-batch.
 fn is_training(event: &TraceEvent) -> bool {
-    event.ph == "X" && event.tid == 0 && !matches!(&*event.cat, "evaluation" | "start")
+    let is_step = match event.tid {
+        0 => !matches!(&*event.cat, "evaluation" | "start"),
+        3 => event.cat == "batch",
+        _ => false,
+    };
+    event.ph == "X" && is_step
 }
 
 /// Returns start and end of every epoch: from its first compute span to its last compute span or gradient all-reduce.
 fn windows(events: &[TraceEvent]) -> BTreeMap<u64, (f64, f64)> {
+    windows_by(events, |event| event.args.epoch)
+}
+
+/// Returns start and end of every optimiser step of an epoch.
+fn step_windows(events: &[TraceEvent], epoch: u64) -> BTreeMap<u64, (f64, f64)> {
+    windows_by(events, |event| (event.args.epoch == Some(epoch)).then_some(event.args.step))
+}
+
+fn windows_by(
+    events: &[TraceEvent],
+    number: impl Fn(&TraceEvent) -> Option<u64>,
+) -> BTreeMap<u64, (f64, f64)> {
     let mut windows = BTreeMap::new();
     for event in events.iter().filter(|event| is_training(event)) {
-        let window = windows.entry(event.args.epoch.unwrap_or(0)).or_insert((f64::INFINITY, 0.0_f64));
+        let Some(number) = number(event) else { continue };
+        let window = windows.entry(number).or_insert((f64::INFINITY, 0.0_f64));
         *window = (window.0.min(event.ts), window.1.max(event.ts + event.dur));
     }
     let is_gradient_wait = |event: &&TraceEvent| event.ph == "X" && event.tid == 3 && event.cat == "weights";
     for event in events.iter().filter(is_gradient_wait) {
-        if let Some(window) = event.args.epoch.and_then(|epoch| windows.get_mut(&epoch)) {
+        if let Some(window) = number(event).and_then(|number| windows.get_mut(&number)) {
             window.1 = window.1.max(event.ts + event.dur);
         }
     }
     windows
+}
+
+/// Returns the batches of an epoch that are drawn, with their start and end; `None` if it has one optimiser step.
+fn middle_batches(events: &[TraceEvent], epoch: u64) -> Option<(TracedBatches, (f64, f64))> {
+    let steps = step_windows(events, epoch);
+    let all = steps.len();
+    let drawn: Vec<_> = steps.into_iter().skip(all.saturating_sub(MAX_STEPS) / 2).take(MAX_STEPS).collect();
+    let (first, last) = (drawn.first()?, drawn.last()?);
+    let batches = TracedBatches { first: first.0 + 1, last: last.0 + 1, all };
+    (all > 1).then_some((batches, (first.1.0, last.1.1)))
 }
 
 /// Returns the epoch of median length among the typical ones; never the first, unless it is the only one.
@@ -196,14 +257,19 @@ fn median_epoch(
 
 fn pick(events: &[TraceEvent], typical: &RangeInclusive<u64>) -> Option<TracedEpoch> {
     let windows = windows(events);
-    let (epoch, (start, end)) = median_epoch(&windows, typical)?;
+    let (epoch, whole) = median_epoch(&windows, typical)?;
+    let (batches, (start, end)) = match middle_batches(events, epoch) {
+        Some((batches, window)) => (Some(batches), window),
+        None => (None, whole),
+    };
     let during = |event: &&TraceEvent| event.ph == "X" && event.ts <= end && event.ts + event.dur >= start;
     let span = |event: &TraceEvent| TraceSpan {
         rank: event.pid,
-        track: TRACKS[event.tid as usize],
+        track: track(event).expect("checked by check_events"),
         name: event.name.to_string(),
         phase: event.cat.to_string(),
         epoch: event.args.epoch.unwrap_or(0),
+        step: event.args.step,
         // Older traces wrote u16::MAX where there was no layer.
         layer: event.args.layer.filter(|&layer| layer != u64::from(u16::MAX)),
         start: event.ts - start,
@@ -220,7 +286,7 @@ fn pick(events: &[TraceEvent], typical: &RangeInclusive<u64>) -> Option<TracedEp
         ranks.extend(event.args.name.clone().map(|name| (event.pid, name)));
     }
     let (epochs, length) = (windows.len(), end - start);
-    Some(TracedEpoch { epoch, epochs, length, ranks, spans, left_out, is_identified: false })
+    Some(TracedEpoch { epoch, epochs, batches, length, ranks, spans, left_out, is_identified: false })
 }
 
 #[cfg(test)]
@@ -253,13 +319,38 @@ pub(super) mod tests {
         json!({"displayTimeUnit": "ms", "traceEvents": events})
     }
 
+    /// A trace of one process: epochs of `steps` batches, each sampled by one of two threads while the one before is
+    /// computed. A batch waits 1, gathers 9, and computes 50 + 40 microseconds.
+    pub fn sampled(epochs: u64, steps: u64) -> Value {
+        let mut events = Vec::new();
+        for (epoch, step) in (1..=epochs).flat_map(|epoch| (0..steps).map(move |step| (epoch, step))) {
+            let at = 10_000.0 * epoch as f64 + 100.0 * step as f64;
+            let mut add = |track, name: &str, cat, time| {
+                let mut event = event(0, track, cat, epoch, time);
+                (event["name"], event["args"]["step"]) = (name.into(), step.into());
+                events.push(event);
+            };
+            add(4 + step as usize % 2, "batch", "sampling", (at - 150.0, 149.0));
+            add(3, "batch", "batch", (at, 1.0));
+            add(0, "gather", "gather", (at + 1.0, 9.0));
+            add(0, "forward", "forward", (at + 10.0, 50.0));
+            add(0, "backward", "backward", (at + 60.0, 40.0));
+        }
+        json!({"displayTimeUnit": "ms", "traceEvents": events})
+    }
+
     /// Reads a trace as that of a run on two ranks.
     pub fn read(text: &str) -> Result<TracedEpoch> {
+        read_ranks(text, 2)
+    }
+
+    /// Reads a trace as that of a run on so many ranks.
+    pub fn read_ranks(text: &str, ranks: usize) -> Result<TracedEpoch> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.json");
         fs::write(&path, text).unwrap();
         let run = Some(TracedRun { id: "this".into(), path: "runs/this".into() });
-        TracedEpoch::read(&path, &ExpectedRun { run, ranks: 2, typical: 1..=u64::MAX })
+        TracedEpoch::read(&path, &ExpectedRun { run, ranks, typical: 1..=u64::MAX })
     }
 
     #[test]
@@ -270,6 +361,20 @@ pub(super) mod tests {
         assert!(traced.spans.iter().all(|span| span.epoch == 4 && span.phase != "evaluation"));
         assert_eq!(traced.ranks[&1], "rank 1 (<host>)");
         assert_eq!(read(&example(1).to_string()).unwrap().epoch, 1);
+    }
+
+    #[test]
+    fn picks_the_batches_in_the_middle_of_a_long_epoch() {
+        let traced = read_ranks(&sampled(3, 20).to_string(), 1).unwrap();
+        assert_eq!(traced.batches, Some(TracedBatches { first: 7, last: 14, all: 20 }));
+        assert_eq!((traced.epoch, traced.length), (2, 800.0));
+        assert!(traced.has_samples());
+        let computed: Vec<u64> =
+            traced.spans.iter().filter(|span| span.phase == "gather").map(|span| span.step).collect();
+        assert_eq!(computed, (6..14).collect::<Vec<_>>());
+        let traced = read_ranks(&sampled(1, 3).to_string(), 1).unwrap();
+        assert_eq!(traced.batches, Some(TracedBatches { first: 1, last: 3, all: 3 }));
+        assert_eq!(read(&example(2).to_string()).unwrap().batches, None);
     }
 
     #[test]

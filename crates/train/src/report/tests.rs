@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use halograph_nn::model::Kind;
 use serde_json::{Value, json};
 
-use super::spans::tests::example;
+use super::spans::tests::{example, sampled as sampled_trace};
 use super::*;
 use crate::Config;
 use crate::config::StrategyKind;
@@ -361,4 +361,52 @@ fn existing_files_are_replaced_on_request_only() {
     assert!(write(&path, &one, true).unwrap_err().to_string().contains("is not a report"));
     assert_eq!(fs::read_to_string(&path).unwrap(), "something else");
     assert!(write(folder.path(), "x", true).unwrap_err().to_string().contains("a folder"));
+}
+
+/// A run with mini-batches: header and summary.
+fn minibatch() -> (Header, Value) {
+    let mut header = header(1, 0);
+    header.config.train.strategy = StrategyKind::Minibatch;
+    let mut summary = single_summary(0.5, 0.5, 0.1);
+    summary["strategy"] = "minibatch".into();
+    summary["batches"] = json!({
+        "per_epoch": 144, "batches": 432, "sampled_edges": 268_180_200, "input_nodes": 80_416_800,
+        "sampling_seconds": 16.416, "gather_seconds": 15.12, "compute_seconds": 92.016, "wait_seconds": 0.1296
+    });
+    (header, summary)
+}
+
+#[test]
+fn runs_with_batches_show_their_sizes_times_and_settings() {
+    let folder = tempfile::tempdir().unwrap();
+    let (sampled, mut totals) = minibatch();
+    let one = run(folder.path(), "sampled", sampled.clone(), &LINES, Some(totals.clone()));
+    fs::write(one.join("trace.json"), sampled_trace(3, 20).to_string()).unwrap();
+    let html = page(std::slice::from_ref(&one));
+    let table = html.split_once("<h2>Mini-batches</h2>").unwrap().1.split_once("</table>").unwrap().0;
+    for text in [
+        "<td>144</td>",
+        ">620,788</span>",
+        ">186,150</span>",
+        ">38.0 ms</span>",
+        ">35.0 ms</span>",
+        ">213 ms</span>",
+        ">300 µs</span>",
+    ] {
+        assert!(table.contains(text), "{text} in {table}");
+    }
+    assert!(html.contains("Lane sample:") && !html.contains("Lower lane: transfers"), "lanes that occur");
+    let settings = ["train.batch_size", "train.fanout", "train.sampler", "train.cache_input_aggregate"];
+    assert!(settings.iter().all(|name| html.contains(&format!("<dt>{name}</dt>"))), "settings of batches");
+    // Beside a run on the full graph, only the run with batches has a row.
+    let full = run(folder.path(), "full", header(1, 0), &LINES, Some(single_summary(0.5, 0.5, 0.1)));
+    let html = page(&[one, full.clone()]);
+    let table = html.split_once("<h2>Mini-batches</h2>").unwrap().1.split_once("</table>").unwrap().0;
+    assert_eq!(table.matches("<tr class=").count(), 1, "{table}");
+    let html = page(&[full]);
+    assert!(!html.contains("Mini-batches") && !settings.iter().any(|name| html.contains(name)));
+    // A resumed run that had nothing left to train.
+    totals["batches"]["batches"] = 0.into();
+    let html = page(&[run(folder.path(), "none", sampled, &LINES, Some(totals))]);
+    assert!(html.contains("<h2>Mini-batches</h2>") && !html.contains("NaN") && !html.contains("inf"));
 }

@@ -1,9 +1,9 @@
-//! Draws the timeline of one epoch: per rank a lane for compute and wait, and below it a lane for transfers.
+//! Draws the timeline of one epoch: per rank a lane for compute and wait, and below it lanes for transfers and for sampling.
 
 use std::fmt::Write;
 
 use super::scale::Axis;
-use super::spans::{TraceSpan, TracedEpoch, Track};
+use super::spans::{TraceSpan, TracedBatches, TracedEpoch, Track};
 use super::text::escape;
 
 const WIDTH: f64 = 1080.0;
@@ -21,7 +21,9 @@ const BOTTOM: f64 = 42.0;
 const MAX_RANKS: usize = 16;
 
 /// Kinds of spans: CSS class and name in the legend.
-const KINDS: [(&str, &str); 9] = [
+const KINDS: [(&str, &str); 11] = [
+    ("sample", "sampling"),
+    ("gather", "gather"),
     ("forward", "forward"),
     ("backward", "backward"),
     ("wait", "wait"),
@@ -49,13 +51,22 @@ pub(super) fn standalone(traced: &TracedEpoch) -> String {
 
 /// Returns which epoch is drawn and what is left out.
 pub(super) fn caption(traced: &TracedEpoch) -> String {
-    let mut text = format!("Epoch {}, {}", traced.epoch, super::text::seconds(traced.length * 1e-6));
-    let _ = match traced.epochs {
-        1 => write!(text, ", the only epoch in the trace."),
-        n => write!(
+    let (epoch, length) = (traced.epoch, super::text::seconds(traced.length * 1e-6));
+    let mut text = match traced.batches {
+        None => format!("Epoch {epoch}, {length}"),
+        Some(TracedBatches { first, last, all }) => {
+            format!("Batches {first} to {last} of {all} of epoch {epoch}, {length}")
+        }
+    };
+    let _ = match (traced.epochs, traced.batches) {
+        (1, _) => write!(text, ", the only epoch in the trace."),
+        (n, None) => write!(
             text,
             ": median length of {n} epochs in the trace, without the first and without fresh epochs."
         ),
+        (n, Some(_)) => {
+            write!(text, ": the epoch of median length of {n} epochs in the trace, without the first.")
+        }
     };
     if traced.ranks.len() > MAX_RANKS {
         let _ = write!(text, " The first {MAX_RANKS} of {} ranks are drawn.", traced.ranks.len());
@@ -70,6 +81,7 @@ pub(super) fn caption(traced: &TracedEpoch) -> String {
 fn kind(span: &TraceSpan, epoch: u64) -> &'static str {
     let class = match (span.track, span.phase.as_str()) {
         (Track::Wait, _) => "wait",
+        (Track::Sample, _) => "sample",
         (Track::Compute, "evaluation") => "evaluation",
         (Track::Compute, _) if span.epoch != epoch => "other",
         (_, phase) => phase,
@@ -106,7 +118,8 @@ fn draw(traced: &TracedEpoch, style: &str) -> String {
     let middle = (LEFT + WIDTH - RIGHT) / 2.0;
     svg.push_str(&lanes);
     let _ = write!(svg, "<text class=\"middle soft\" x=\"{middle}\" y=\"{:.1}\">", base + 34.0);
-    let _ = write!(svg, "milliseconds of epoch {}</text></svg>", traced.epoch);
+    let since = traced.batches.map(|batches| format!(", since the start of batch {}", batches.first));
+    let _ = write!(svg, "milliseconds of epoch {}{}</text></svg>", traced.epoch, since.unwrap_or_default());
     svg
 }
 
@@ -133,22 +146,23 @@ struct Lane<'a> {
 }
 
 impl Lane<'_> {
-    /// Draws both lanes; returns their height.
+    /// Draws all lanes; returns their height.
     fn draw(&self, rank: u64, name: &str, svg: &mut String) -> f64 {
         let own = || self.traced.spans.iter().filter(move |span| span.rank == rank);
-        let is_transfer = |span: &&TraceSpan| matches!(span.track, Track::Send | Track::Receive);
-        let (below, rows) = stack(own().filter(is_transfer));
-        let row = (TRANSFER / rows as f64).max(ROW);
+        let on = |tracks: &'static [Track]| own().filter(move |span| tracks.contains(&span.track));
+        let mut below = vec![("sample", stack(on(&[Track::Sample])))];
+        below.retain(|(_, (spans, _))| !spans.is_empty());
+        let transfers = stack(on(&[Track::Send, Track::Receive]));
+        if below.is_empty() || !transfers.0.is_empty() {
+            below.insert(0, ("transfer", transfers));
+        }
         let (end, y) = (WIDTH - RIGHT, self.y);
-        let high = COMPUTE + 3.0 + row * rows as f64;
         let _ = write!(svg, "<text class=\"rank\" x=\"8\" y=\"{:.1}\">rank {rank}", y + 16.0);
         let _ = write!(svg, "<title>{}</title></text>", escape(name));
         let label = |svg: &mut String, y: f64, text: &str| {
             let _ = write!(svg, "<text class=\"right soft\" x=\"{}\" y=\"{y:.1}\">{text}</text>", LEFT - 8.0);
         };
         label(svg, y + 16.0, "compute");
-        label(svg, y + COMPUTE + 3.0 + row * rows as f64 / 2.0 + 4.0, "transfer");
-        let _ = write!(svg, "<path class=\"grid\" d=\"M{LEFT} {:.1}H{end}\"/>", y + COMPUTE + 1.5);
         for span in own().filter(|span| span.track == Track::Compute) {
             self.bar(span, (y, COMPUTE), svg);
         }
@@ -156,10 +170,18 @@ impl Lane<'_> {
         for span in own().filter(|span| span.track == Track::Wait) {
             self.bar(span, (y + COMPUTE / 3.0, COMPUTE / 3.0), svg);
         }
-        for (span, k) in below {
-            self.bar(span, (y + COMPUTE + 3.0 + row * k as f64, row - 1.0), svg);
+        let mut top = y + COMPUTE;
+        for (name, (spans, rows)) in below {
+            let _ = write!(svg, "<path class=\"grid\" d=\"M{LEFT} {:.1}H{end}\"/>", top + 1.5);
+            top += 3.0;
+            let row = (TRANSFER / rows as f64).max(ROW);
+            label(svg, top + row * rows as f64 / 2.0 + 4.0, name);
+            for (span, k) in spans {
+                self.bar(span, (top + row * k as f64, row - 1.0), svg);
+            }
+            top += row * rows as f64;
         }
-        high
+        top - y
     }
 
     fn bar(&self, span: &TraceSpan, (y, high): (f64, f64), svg: &mut String) {
@@ -192,9 +214,12 @@ impl Lane<'_> {
     fn title(&self, span: &TraceSpan) -> String {
         let what = match span.track {
             Track::Compute => {
+                let batch = self.traced.batches.map(|_| format!("batch {}, ", span.step + 1));
                 let layer = span.layer.map(|layer| format!("layer {layer}, ")).unwrap_or_default();
-                format!("{} (epoch {}, {layer}{})", span.name, span.epoch, span.phase)
+                let batch = batch.unwrap_or_default();
+                format!("{} (epoch {}, {batch}{layer}{})", span.name, span.epoch, span.phase)
             }
+            Track::Sample => format!("sampling batch {} of epoch {}", span.step + 1, span.epoch),
             Track::Wait => format!("waiting for {}", span.name),
             Track::Send => format!("sending {}", span.name),
             Track::Receive => format!("receiving {}", span.name),
@@ -221,7 +246,7 @@ fn stack<'a>(spans: impl Iterator<Item = &'a TraceSpan>) -> (Vec<(&'a TraceSpan,
 
 #[cfg(test)]
 mod tests {
-    use super::super::spans::tests::{example, read};
+    use super::super::spans::tests::{example, read, read_ranks, sampled};
     use super::*;
 
     fn traced() -> TracedEpoch {
@@ -245,6 +270,30 @@ mod tests {
     }
 
     #[test]
+    fn sampling_has_a_lane_of_its_own() {
+        let traced = read_ranks(&sampled(3, 20).to_string(), 1).unwrap();
+        let svg = standalone(&traced);
+        for part in [
+            ">sample</text>",
+            "class=\"sample\"",
+            "class=\"gather\"",
+            "sampling batch 9 of epoch 2",
+            "forward (epoch 2, batch 8, layer 0, forward)",
+            "waiting for batch",
+            "milliseconds of epoch 2, since the start of batch 7<",
+        ] {
+            assert!(svg.contains(part), "{part} in {svg}");
+        }
+        assert!(!svg.contains(">transfer</text>"), "{svg}");
+        let caption = caption(&traced);
+        assert!(
+            caption.starts_with("Batches 7 to 14 of 20 of epoch 2, 800 µs: the epoch of median"),
+            "{caption}"
+        );
+        assert!(!standalone(&self::traced()).contains(">sample</text>"));
+    }
+
+    #[test]
     fn spans_without_layer_name_none() {
         let mut traced = traced();
         assert!(inline(&traced).contains("layer 0"));
@@ -260,6 +309,7 @@ mod tests {
             name: String::new(),
             phase: String::new(),
             epoch: 0,
+            step: 0,
             layer: None,
             start,
             end,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use halograph_comm::{Position, Recorder, SpanGuard};
 use halograph_kernels::Real;
 use halograph_kernels::batch_norm::Moments;
 use halograph_kernels::dropout::{Mask, dropout_in_place};
@@ -25,6 +26,8 @@ pub struct StageRunner<'a, T: Real> {
     /// `None`: this process computes every row.
     peers: Option<Peers<'a>>,
     halo: &'a mut dyn HaloSource<T>,
+    /// Records a span per stage, at this epoch and step. Ranks record finer ones, by way of `peers`.
+    recorder: Option<(&'a Recorder, Position)>,
 }
 
 /// Rows between two stages of a forward.
@@ -69,7 +72,12 @@ impl<'a, T: Real> StageRunner<'a, T> {
         peers: Option<Peers<'a>>,
         halo: &'a mut dyn HaloSource<T>,
     ) -> Self {
-        StageRunner { key, ids, peers, halo }
+        StageRunner { key, ids, peers, halo, recorder: None }
+    }
+
+    /// Records a span per stage, at epoch and step of `position`, if `recorder` is enabled.
+    pub fn recorded(self, recorder: &'a Recorder, position: Position) -> Self {
+        StageRunner { recorder: Some((recorder, position)), ..self }
     }
 
     /// Returns what the first stage of `model` reads: `input` with the stage's dropout applied.
@@ -91,7 +99,7 @@ impl<'a, T: Real> StageRunner<'a, T> {
         rows: &mut Activations<T>,
         tape: &mut Tape<T>,
     ) -> Result<()> {
-        self.enter(index, "forward");
+        let _stage = self.enter(index, "forward");
         let mask = self.mask(model, index + 1);
         let stage = model.stage_mut(index);
         let initial = rows.initial.clone();
@@ -129,7 +137,7 @@ impl<'a, T: Real> StageRunner<'a, T> {
         tape: &mut Tape<T>,
         grads: &mut Gradients<T>,
     ) -> Result<bool> {
-        self.enter(index, "backward");
+        let _stage = self.enter(index, "backward");
         let mut mask = self.mask(model, index + 1);
         let stage = model.stage_mut(index);
         let (mut cache, initial) = tape.pop();
@@ -174,7 +182,7 @@ impl<'a, T: Real> StageRunner<'a, T> {
         block: &StageBlock,
         rows: &mut Activations<T>,
     ) -> Result<Matrix<T>> {
-        self.enter(index, "evaluation");
+        let _stage = self.enter(index, "evaluation");
         let stage = model.stage(index);
         let initial = rows.initial.clone();
         let run = self.layer_run(index, block, initial.as_deref());
@@ -199,8 +207,11 @@ impl<'a, T: Real> StageRunner<'a, T> {
         run.aggregate(&first.layer, features.clone(), self.halo, &mut cache).map(Some)
     }
 
-    fn enter(&self, stage: usize, phase: &'static str) {
+    /// Reports where this rank is; records a span until the guard is dropped.
+    fn enter(&self, stage: usize, phase: &'static str) -> Option<SpanGuard<'a>> {
         self.peers.iter().for_each(|peers| peers.enter(stage, phase));
+        let (recorder, position) = self.recorder?;
+        Some(recorder.span(phase, Position { phase, ..position.layer(stage as u16) }))
     }
 
     fn pass<'p>(&self, stage: usize, initial: Option<&'p Matrix<T>>) -> Pass<'p, T>

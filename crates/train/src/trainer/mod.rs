@@ -57,6 +57,16 @@ impl ResumePoint {
     }
 }
 
+/// An optimiser step that ended.
+struct FinishedStep {
+    /// Agreed requests.
+    requests: Requests,
+    /// The epoch so far, this step included.
+    partial: PartialEpoch,
+    /// Learning rate of the step.
+    lr: f64,
+}
+
 /// Trains a model with a strategy. Every rank runs one trainer; all decide the same, from values that are bit-identical on
 /// all ranks or from requests that the ranks agreed on.
 pub(crate) struct Trainer<'c, T: Real> {
@@ -126,7 +136,8 @@ impl<'c, T: Real> Trainer<'c, T> {
         self.strategy.sum_over_stages(&mut parameters)?;
         let (model, parameters) = (self.config.model.kind, parameters[0] as u64);
         let (from, epochs) = (self.epoch + 1, self.config.train.epochs);
-        observer.on(&Event::Started { model, parameters, from, epochs });
+        let (steps, step) = (self.strategy.steps(), self.partial.map_or(0, |partial| partial.step));
+        observer.on(&Event::Started { model, parameters, from, epochs, steps, step });
         let before = self.seconds;
         let ending = self.steps(sink, observer)?;
         let seconds = self.seconds - before;
@@ -158,9 +169,17 @@ impl<'c, T: Real> Trainer<'c, T> {
                 stop: observer.interrupted(),
             };
             let stepped = self.step(&|| requests(observer));
-            let (in_step, finished) = stepped.map_err(|error| self.fail(sink, error))?;
-            agreed = in_step;
-            if let Some(record) = finished {
+            let stepped = stepped.map_err(|error| self.fail(sink, error))?;
+            let (epoch, steps) = (self.epoch + 1, self.strategy.steps());
+            let PartialEpoch { step, loss, .. } = stepped.partial;
+            if steps > 1 {
+                observer.on(&Event::Step { epoch, step, steps, loss });
+            }
+            agreed = stepped.requests;
+            self.partial = Some(stepped.partial).filter(|_| step < steps);
+            if self.partial.is_none() {
+                let record = self.finish_epoch(stepped.partial, stepped.lr);
+                let record = record.map_err(|error| self.fail(sink, error))?;
                 sink.record(&record)?;
                 observer.on(&Event::Epoch { record: &record, best: self.best.as_ref() });
                 self.report_undefined_score(&record, observer);
@@ -176,8 +195,8 @@ impl<'c, T: Real> Trainer<'c, T> {
         Ok(ending)
     }
 
-    /// Runs one optimiser step; returns the agreed requests and, after the last step of an epoch, the record of it.
-    fn step(&mut self, requests: &dyn Fn() -> Requests) -> Result<(Requests, Option<EpochRecord>)> {
+    /// Runs one optimiser step.
+    fn step(&mut self, requests: &dyn Fn() -> Requests) -> Result<FinishedStep> {
         let start = Instant::now();
         let done = self.partial.map_or(0, |partial| partial.step);
         let at = (self.epoch + 1, done);
@@ -185,13 +204,7 @@ impl<'c, T: Real> Trainer<'c, T> {
         let seconds = start.elapsed().as_secs_f64();
         self.seconds += seconds;
         let partial = extend(self.partial, &outcome, seconds);
-        if partial.step < self.strategy.steps() {
-            self.partial = Some(partial);
-            return Ok((outcome.requests, None));
-        }
-        self.partial = None;
-        let record = self.finish_epoch(partial, lr)?;
-        Ok((outcome.requests, Some(record)))
+        Ok(FinishedStep { requests: outcome.requests, partial, lr })
     }
 
     /// Completes an epoch after its last step; evaluates if `eval_every` asks for it.

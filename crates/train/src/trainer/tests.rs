@@ -381,3 +381,58 @@ fn weights_that_break_on_one_rank_end_all_ranks() {
         );
     }
 }
+
+/// Keeps epoch, step and loss of all events; 0 as the step of an epoch's end.
+#[derive(Default)]
+struct Progress {
+    started: Option<(u64, u64, u64)>,
+    seen: Vec<(u64, u64, f64)>,
+}
+
+impl Observer for Progress {
+    fn on(&mut self, event: &Event) {
+        match event {
+            Event::Started { from, steps, step, .. } => self.started = Some((*from, *steps, *step)),
+            Event::Step { epoch, step, steps, loss } => {
+                assert_eq!(*steps, STEPS);
+                self.seen.push((*epoch, *step, *loss));
+            }
+            Event::Epoch { record, .. } => self.seen.push((record.epoch, 0, record.loss)),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn every_step_of_an_epoch_is_reported() {
+    let config = config(2);
+    let (mut memory, mut progress) = (Memory::default(), Progress::default());
+    let mut strategy = ManySteps { kill_at: None };
+    Trainer::new(&config, &mut strategy, learner(0..3)).run(&mut memory, &mut progress).unwrap();
+    assert_eq!(progress.started, Some((1, STEPS, 0)));
+    let expected = (1..=2).flat_map(|epoch| (1..=STEPS).chain([0]).map(move |step| (epoch, step)));
+    let seen = progress.seen.iter().map(|(epoch, step, _)| (*epoch, *step));
+    assert!(seen.eq(expected));
+    for end in [STEPS as usize, 2 * STEPS as usize + 1] {
+        assert_eq!(progress.seen[end].2, progress.seen[end - 1].2, "the loss so far is that of the epoch");
+    }
+}
+
+#[test]
+fn a_resumed_run_reports_where_it_starts() {
+    let temp = tempfile::tempdir().unwrap();
+    let path = temp.path().join("run");
+    let config = header(1e6).config;
+    let mut run = Run::create(&path, header(1e6), false).unwrap();
+    let mut strategy = ManySteps { kill_at: None };
+    let trainer = Trainer::new(&config, &mut strategy, learner(0..3));
+    trainer.run(&mut run, &mut StopWhenAsked::new(1 + STEPS + 1 + 4)).unwrap();
+    drop(run);
+    let mut resumed = Run::resume(&path).unwrap();
+    let mut trainer = Trainer::new(&config, &mut strategy, learner(0..3));
+    trainer.restore(ResumePoint::new(resumed.checkpoint.unwrap(), resumed.history)).unwrap();
+    let mut progress = Progress::default();
+    trainer.run(&mut resumed.run, &mut progress).unwrap();
+    assert_eq!(progress.started, Some((2, STEPS, 4)));
+    assert_eq!((progress.seen[0].0, progress.seen[0].1), (2, 5));
+}

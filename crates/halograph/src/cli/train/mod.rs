@@ -1,6 +1,7 @@
 //! `halograph train [DATA]`
 
 pub mod flags;
+mod pace;
 mod ranks;
 pub mod summary;
 mod watch;

@@ -1,7 +1,7 @@
 //! Progress of a run: a bar on a terminal, some lines elsewhere, nothing if quiet; and TensorBoard scalars.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use halograph::tensorboard;
 use halograph::train::event::{Best, EpochRecord, Event, Observer, Scores};
@@ -9,6 +9,7 @@ use halograph::words::seconds;
 use halograph_graph::error::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::pace::Pace;
 use crate::cli::{interrupt, is_interactive, say};
 
 /// About how many lines a run prints where there is no terminal.
@@ -19,7 +20,11 @@ pub struct Watch {
     view: View,
     scalars: Scalars,
     epochs: u64,
+    /// Start of the first epoch of this process.
+    started: Instant,
+    pace: Pace,
     scores: Option<Scores>,
+    best: Option<Best>,
 }
 
 enum View {
@@ -44,16 +49,18 @@ impl Watch {
             false if is_interactive() => View::Bar(loading()),
             false => View::Lines(1),
         };
-        Watch { view, scalars: tensorboard.map_or(Scalars::None, Scalars::Wanted), epochs: 0, scores: None }
+        let scalars = tensorboard.map_or(Scalars::None, Scalars::Wanted);
+        let (started, pace) = (Instant::now(), Pace::default());
+        Watch { view, scalars, epochs: 0, started, pace, scores: None, best: None }
     }
 
-    fn start(&mut self, from: u64, epochs: u64) {
-        self.epochs = epochs;
+    fn start(&mut self, from: u64, epochs: u64, pace: Pace) {
+        (self.epochs, self.pace, self.started) = (epochs, pace, Instant::now());
         match &mut self.view {
             View::Silent => {}
             View::Bar(bar) => {
                 bar.finish_and_clear();
-                *bar = new_bar(from, epochs);
+                *bar = if pace.has_steps() { new_step_bar(&pace) } else { new_bar(from, epochs) };
             }
             View::Lines(every) => *every = (epochs + 1).saturating_sub(from).div_ceil(LINES).max(1),
         }
@@ -63,13 +70,38 @@ impl Watch {
         }
     }
 
+    /// Shows a step of an epoch that has several.
+    fn step(&mut self, epoch: u64, (step, steps): (u64, u64), loss: f64) {
+        self.pace.set(epoch, step);
+        let place = place((epoch, self.epochs), (step, steps));
+        match &self.view {
+            View::Bar(bar) => {
+                bar.set_position(self.pace.done());
+                bar.set_prefix(place);
+                bar.set_message(format!(
+                    "loss {}{}",
+                    loss_text(loss),
+                    scores_text(self.scores.as_ref(), self.best.as_ref())
+                ));
+            }
+            View::Lines(_) => {
+                let now = self.started.elapsed();
+                if self.pace.is_due(now) {
+                    say(&step_line(&place, loss, self.pace.eta(now)));
+                }
+            }
+            View::Silent => {}
+        }
+    }
+
     fn epoch(&mut self, record: &EpochRecord, best: Option<&Best>) {
-        self.scores = record.scores.or(self.scores);
+        (self.scores, self.best) = (record.scores.or(self.scores), best.copied());
+        self.pace.end_epoch(record.epoch, self.started.elapsed());
         let progress = progress(record, self.scores.as_ref(), best);
         let width = self.epochs.to_string().len();
         match &self.view {
             View::Bar(bar) => {
-                bar.set_position(record.epoch);
+                bar.set_position(if self.pace.has_steps() { self.pace.done() } else { record.epoch });
                 bar.set_message(progress);
             }
             View::Lines(every) if is_printed(record.epoch, *every, self.epochs) => {
@@ -106,10 +138,11 @@ impl Watch {
 impl Observer for Watch {
     fn on(&mut self, event: &Event) {
         match event {
-            Event::Started { from, epochs, .. } => {
+            Event::Started { from, epochs, steps, step, .. } => {
                 interrupt::set_training();
-                self.start(*from, *epochs);
+                self.start(*from, *epochs, Pace::new(*from, *step, *epochs, *steps));
             }
+            Event::Step { epoch, step, steps, loss } => self.step(*epoch, (*step, *steps), *loss),
             Event::Epoch { record, best } => self.epoch(record, *best),
             Event::Checkpoint { .. } => {}
             Event::UndefinedValidationScore => self.note(
@@ -148,18 +181,45 @@ fn new_bar(from: u64, epochs: u64) -> ProgressBar {
     bar
 }
 
+/// Returns the bar of a run with several steps per epoch, whose prefix is the place within the run.
+fn new_step_bar(pace: &Pace) -> ProgressBar {
+    let style = ProgressStyle::with_template("{prefix} {bar:10} {wide_msg} ETA {eta}");
+    let style = style.expect("the template above is valid").progress_chars("=> ");
+    let bar = ProgressBar::new(pace.all()).with_style(style).with_position(pace.done());
+    bar.reset_eta();
+    bar
+}
+
+/// Formats a place within a run; its width is that of the last place.
+fn place((epoch, epochs): (u64, u64), (step, steps): (u64, u64)) -> String {
+    let [width, step_width] = [epochs, steps].map(|n| n.to_string().len());
+    format!("epoch {epoch:width$}/{epochs} batch {step:step_width$}/{steps}")
+}
+
+/// Formats a line inside an epoch.
+fn step_line(place: &str, loss: f64, eta: Option<f64>) -> String {
+    let eta = eta.map_or(String::new(), |eta| format!("  ETA {}", seconds(eta)));
+    format!("{place}  loss {}{eta}", loss_text(loss))
+}
+
 /// Returns whether a line is printed: for the first, the last and every `every`-th epoch.
 fn is_printed(epoch: u64, every: u64, epochs: u64) -> bool {
     epoch == 1 || epoch == epochs || epoch.is_multiple_of(every)
 }
 
 fn progress(record: &EpochRecord, scores: Option<&Scores>, best: Option<&Best>) -> String {
+    format!("loss {}{}  {}/epoch", loss_text(record.loss), scores_text(scores, best), seconds(record.seconds))
+}
+
+fn loss_text(loss: f64) -> String {
+    if loss < 1e5 { format!("{loss:.4}") } else { format!("{loss:.3e}") }
+}
+
+/// Formats the newest and the best validation score, as far as they are known.
+fn scores_text(scores: Option<&Scores>, best: Option<&Best>) -> String {
     let val = scores.and_then(|s| s.val).map_or(String::new(), |val| format!("  val {val:.4}"));
     let best = best.and_then(|b| Some((b.scores.val?, b.epoch)));
-    let best = best.map_or(String::new(), |(val, epoch)| format!("  best {val:.4} at {epoch}"));
-    let loss = record.loss;
-    let loss = if loss < 1e5 { format!("{loss:.4}") } else { format!("{loss:.3e}") };
-    format!("loss {loss}{val}{best}  {}/epoch", seconds(record.seconds))
+    val + &best.map_or(String::new(), |(val, epoch)| format!("  best {val:.4} at {epoch}"))
 }
 
 #[cfg(test)]
@@ -191,5 +251,16 @@ mod tests {
         let best = Best { epoch: 2, scores, seconds: 1.0 };
         let line = progress(&record, Some(&scores), Some(&best));
         assert_eq!(line, "loss 0.5000  val 0.7500  best 0.7500 at 2  12.3 ms/epoch");
+    }
+
+    #[test]
+    fn a_line_inside_an_epoch_has_batch_loss_and_estimate() {
+        let place = place((3, 10), (57, 144));
+        assert_eq!(place, "epoch  3/10 batch  57/144");
+        assert_eq!(
+            step_line(&place, 0.5, Some(125.0)),
+            "epoch  3/10 batch  57/144  loss 0.5000  ETA 2 min 05 s"
+        );
+        assert_eq!(step_line("", 123_456.0, None), "  loss 1.235e5");
     }
 }

@@ -7,9 +7,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
+use halograph_comm::Track;
 use halograph_graph::sample::{Sample, Sampler};
 
-use super::BatchSource;
+use super::{BatchSource, position};
 
 /// The scope that background tasks belong to: they end before it does.
 pub type Scope<'s> = rayon::ScopeFifo<'s>;
@@ -125,6 +126,8 @@ fn prepare<'s>(
     (epoch, step): (u64, u64),
 ) -> Batch {
     let started = Instant::now();
+    let thread = rayon::current_thread_index().unwrap_or(0) as u16;
+    let _span = source.span(Track::Sample(thread), "batch", position("sampling", epoch, step));
     let (seeds, rows) = source.seeds.batch(shuffled, step);
     let sampler = lock(&spare.samplers).pop();
     let mut sampler = sampler.unwrap_or_else(|| Sampler::new(&source.neighbors, &source.spec));

@@ -6,6 +6,8 @@
 //! step         wait for the batch; gather its input rows; forward; loss of the seeds; backward
 //! ```
 //!
+//! Each of these is a span of the trace, if one is recorded.
+//!
 //! A batch is a function of (seed, epoch, step), so a resumed run needs no state, and every value is the same on any number
 //! of threads. With fanout -1 and one batch per epoch this is `single`, up to rounding.
 //!
@@ -18,6 +20,7 @@ mod seeds;
 use std::sync::Arc;
 use std::time::Instant;
 
+use halograph_comm::{Position, Recorder, Span, SpanGuard, Track};
 use halograph_graph::sample::{Neighbors, Sample, SampleSpec, Sampler};
 use halograph_kernels::{Real, buffer};
 use halograph_nn::Model;
@@ -47,6 +50,7 @@ pub struct BatchSource<'d> {
     /// Batches are prepared up to this epoch.
     epochs: u64,
     caches_aggregate: bool,
+    recorder: Recorder,
 }
 
 impl<'d> BatchSource<'d> {
@@ -62,11 +66,27 @@ impl<'d> BatchSource<'d> {
             seeds: Seeds::new(&config.train, &data.parts[0], &data.train.block),
             epochs: config.train.epochs,
             caches_aggregate: config.train.cache_input_aggregate,
+            recorder: Recorder::new(Instant::now()),
         }
     }
 }
 
 impl BatchSource<'_> {
+    /// Enables the trace: sampling and steps record spans.
+    pub fn trace(&self) {
+        self.recorder.enable();
+    }
+
+    /// Removes and returns the spans recorded so far.
+    pub fn take_spans(&self) -> Vec<Span> {
+        self.recorder.take()
+    }
+
+    /// Records a span of a step until the guard is dropped, if the run is traced.
+    fn span(&self, track: Track, name: &'static str, at: Position) -> SpanGuard<'_> {
+        self.recorder.span_on(track, name, at)
+    }
+
     /// Samples all batches of an epoch on all threads; returns the sampled edges per second.
     pub(crate) fn sample_epoch(&self, epoch: u64) -> f64 {
         let shuffled = self.seeds.shuffled(epoch);
@@ -102,7 +122,8 @@ impl<'a, 's, T: Real> Minibatch<'a, 's, T> {
         if source.caches_aggregate {
             data.train.prepare(model, &StageBlock::local(data.train.block.clone()), None)?;
         }
-        Ok(Minibatch { data, source, loader: Loader::new(source, scope), totals: BatchTotals::default() })
+        let totals = BatchTotals { per_epoch: source.seeds.batches(), ..BatchTotals::default() };
+        Ok(Minibatch { data, source, loader: Loader::new(source, scope), totals })
     }
 
     /// Returns the totals of all steps so far.
@@ -112,17 +133,22 @@ impl<'a, 's, T: Real> Minibatch<'a, 's, T> {
 
     /// Runs forward, loss and backward of one batch; returns its loss.
     fn compute(&mut self, model: &mut Model<T>, step: &Step, batch: &Batch) -> Result<StepOutcome> {
+        let (source, at) = (self.source, |phase| position(phase, step.epoch, step.step));
         let started = Instant::now();
+        let span = source.span(Track::Compute, "gather", at("gather"));
         let seeds = self.data.parts[0].select(&batch.seeds);
         let input = self.data.train.input_of(batch.sample.rows(), self.source.caches_aggregate)?;
+        drop(span);
         self.totals.gather_seconds += started.elapsed().as_secs_f64();
         let started = Instant::now();
         let blocks = stage_blocks(model, &batch.sample, self.source.caches_aggregate);
         let mut halo = Fresh;
         let mut runner = StageRunner::new(Some(step.key), Some(batch.sample.ids()), None, &mut halo);
+        runner = runner.recorded(&source.recorder, at("forward"));
         let (tape, logits) = runner.forward_model(model, &blocks, input)?;
+        let span = source.span(Track::Compute, "loss", at("forward").layer(u16::MAX));
         let (loss, grad) = loss(&logits, &seeds, seeds.count());
-        drop(logits);
+        drop((logits, span));
         runner.backward_model(model, &blocks, tape, grad, |_, _| ())?;
         self.totals.compute_seconds += started.elapsed().as_secs_f64();
         Ok(StepOutcome { loss, rows: seeds.count(), requests: Requests::default() })
@@ -141,7 +167,9 @@ impl<T: Real> Strategy<T> for Minibatch<'_, '_, T> {
         requests: &dyn Fn() -> Requests,
     ) -> Result<StepOutcome> {
         let started = Instant::now();
+        let span = self.source.span(Track::Wait, "batch", position("batch", step.epoch, step.step));
         let batch = self.loader.next(step.epoch, step.step);
+        drop(span);
         let totals = &mut self.totals;
         totals.wait_seconds += started.elapsed().as_secs_f64();
         totals.batches += 1;
@@ -153,13 +181,20 @@ impl<T: Real> Strategy<T> for Minibatch<'_, '_, T> {
         Ok(StepOutcome { requests: requests(), ..outcome })
     }
 
-    fn evaluate(&mut self, model: &Model<T>, _: u64) -> Result<Option<Scores>> {
+    fn evaluate(&mut self, model: &Model<T>, epoch: u64) -> Result<Option<Scores>> {
+        let at = position("evaluation", epoch, 0).layer(u16::MAX);
+        let _span = self.source.span(Track::Compute, "evaluation", at);
         // A full-graph pass needs other sizes than batches.
         buffer::release();
         let scores = evaluation::scores(model, self.data, Keep::Nothing);
         buffer::release();
         scores
     }
+}
+
+/// Returns the position of a span of a step.
+fn position(phase: &'static str, epoch: u64, step: u64) -> Position {
+    Position::new(phase).epoch(epoch as u32).step(step as u32)
 }
 
 /// Returns the block of every stage: the last stage that reads edges has those of hop 1.
