@@ -209,3 +209,26 @@ fn predicted_memory_of_ranks_matches_the_peak() {
         assert!((0.8..1.8).contains(&ratio), "{data} {model}: {predicted} bytes predicted, {real} used");
     }
 }
+
+#[test]
+fn a_run_is_resumed_on_its_own_partition_only() {
+    let folder = parts();
+    let path = folder.path();
+    // Round-robin and in halves: parts of equal size.
+    for (name, part) in [("even", (|v| v % 2) as fn(u32) -> u32), ("halves", |v| v / 150)] {
+        let of: String = (0..300).map(|v| format!("{}\n", part(v))).collect();
+        fs::write(path.join(format!("{name}.txt")), of).unwrap();
+        ok(path, &format!("partition g -k 2 --assignment {name}.txt -o {name} -q"));
+    }
+    for flags in ["", "--model sage --strategy pipelined"] {
+        ok(path, &format!("train even --out r -q --overwrite {flags} {QUICK}"));
+        let before = fs::read(path.join("r/run.json")).unwrap();
+        let message = refused(path, "train halves --out r --resume --epochs 6");
+        assert!(message.contains("another partition") && message.contains("ckpt-4"), "{message}");
+        assert_eq!(fs::read(path.join("r/run.json")).unwrap(), before, "nothing is changed");
+        // A copy of the same partition at another place.
+        fs::rename(path.join("even"), path.join("moved")).unwrap();
+        ok(path, "train moved --out r --resume --epochs 6 -q");
+        fs::rename(path.join("moved"), path.join("even")).unwrap();
+    }
+}

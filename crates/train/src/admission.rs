@@ -51,7 +51,7 @@ pub fn predict(dataset: &Dataset, config: &Config) -> Result<Option<Prediction>>
     let shape = Shape::of(dataset, hops(config), config.data.inductive);
     predict_with(&shape, config, 1, |runs| {
         let edges = EDGE * shape.stored_edges;
-        before + edges + runs.at(shape.nodes, 0, 0) + threads(&config.train) as u64 * THREAD
+        before + PROCESS + edges + runs.at(shape.nodes, 0, 0) + threads(&config.train) as u64 * THREAD
     })
 }
 
@@ -98,7 +98,7 @@ pub fn predict_parts(
     let shape = Shape::of_part(whole, hops(config));
     predict_with(&shape, config, parts.len() as u64, |runs| {
         let all: u64 = parts.iter().map(|part| part_bytes(runs, part, whole, &shape, config)).sum();
-        before + FACTS * whole.dataset.nodes + all
+        before + PROCESS + FACTS * whole.dataset.nodes + all
     })
 }
 
@@ -111,7 +111,9 @@ pub fn predict_part(shard: &Shard, config: &Config) -> Result<Option<Prediction>
     let before = rss().unwrap_or(0);
     let whole = shard.partition();
     let shape = Shape::of_part(whole, hops(config));
-    predict_with(&shape, config, 1, |runs| before + part_bytes(runs, &shard.into(), whole, &shape, config))
+    predict_with(&shape, config, 1, |runs| {
+        before + PROCESS + part_bytes(runs, &shard.into(), whole, &shape, config)
+    })
 }
 
 /// Predicts by the lower bound if that is more than is free, otherwise by dry runs. `ranks`: number of ranks in this
@@ -167,8 +169,9 @@ fn refusal(prediction: &Prediction, bytes: u64, free: u64, copies: u64) -> Input
 
 /// Bytes of an edge in a block.
 const EDGE: u64 = 4;
-/// Bytes of a thread: its stack, its arena of the allocator, and memory that a product packs its factors into.
-const THREAD: u64 = 3 << 20;
+/// Bytes of small allocations of a process, and of a thread: its stack, and memory that a product packs its factors into.
+const PROCESS: u64 = 4 << 20;
+const THREAD: u64 = 1 << 20;
 /// Bytes per node of a graph that is partitioned in memory: see `Layout`, and the assignment.
 const FACTS: u64 = 29;
 /// Bytes of a row of a part, and of an owned row besides: ids, degrees, places, row starts.
@@ -217,9 +220,12 @@ impl HaloBytes {
             rows.iter().flat_map(|row| [row.setup, row.features.max(row.gradients)]).collect();
         sizes.sort_unstable();
         sizes.dedup();
-        // Messages of stages of the same width share memory. A message is in memory as it was sent and as it is read.
-        let mut transient = 2 * sizes.iter().sum::<u64>();
-        if config.model.kind == Kind::Gat && config.train.strategy != StrategyKind::Pipelined {
+        let is_pipelined = config.train.strategy == StrategyKind::Pipelined;
+        // Messages of stages of the same width share memory. A message is in memory as it was sent and as it is read; in
+        // a pipelined run, the one as it was sent is among those that are kept.
+        let copies = if is_pipelined { 1 } else { 2 };
+        let mut transient = copies * sizes.iter().sum::<u64>();
+        if config.model.kind == Kind::Gat && !is_pipelined {
             // Attention keeps halo rows for the backward.
             transient += rows.iter().map(|row| row.features).sum::<u64>();
         }

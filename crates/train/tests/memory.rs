@@ -4,6 +4,7 @@ use halograph_graph::Dataset;
 use halograph_graph::generate::{self, Spec, presets};
 use halograph_graph::progress::Silent;
 use halograph_nn::model::Kind;
+use halograph_train::admission::{admit, predict};
 use halograph_train::launch::{Extras, Leader, train};
 use halograph_train::memory::{self, Counting};
 use halograph_train::run::{DataRef, Header, Run};
@@ -46,4 +47,26 @@ fn memory_does_not_grow_with_epochs() {
     let (early, late) = (watch.0[9], watch.0[EPOCHS as usize - 1]);
     let history = 2 * EPOCHS as usize * size_of::<halograph_train::event::EpochRecord>();
     assert!(late <= early + history, "{early} bytes after 10 epochs, {late} after {EPOCHS}");
+}
+
+#[test]
+fn an_absurd_model_is_refused_before_it_is_allocated() {
+    let temp = TempDir::new().unwrap();
+    let demo = presets::find("demo").unwrap().spec.clone();
+    let spec = Spec { nodes: 300, edges: 2000, features: 4, classes: 3, ..demo };
+    generate::make(&spec, "tiny", &temp.path().join("data"), false, &Silent).unwrap();
+    let dataset = Dataset::open(&temp.path().join("data")).unwrap();
+    for kind in Kind::ALL {
+        let mut config = Config::new(kind);
+        (config.model.hidden, config.model.layers) = (400_000, 1000);
+        let found = predict(&dataset, &config).unwrap().expect("this program counts");
+        assert!(found.is_bound && found.weights < found.bytes, "{}: {found:?}", kind.name());
+        let refused = admit(&found, 1, false).unwrap_err().to_string();
+        for words in ["at least", "are free", "optimiser state", "activations", "model.hidden", "--force"] {
+            assert!(refused.contains(words), "{refused}");
+        }
+        admit(&found, 1, true).unwrap();
+    }
+    let found = predict(&dataset, &Config::new(Kind::Sage)).unwrap().expect("this program counts");
+    assert!(!found.is_bound && found.weights < found.bytes, "{found:?}");
 }

@@ -183,3 +183,87 @@ fn edges_by_level(starts: &[usize]) -> Vec<(u32, u32)> {
     }
     edges
 }
+
+#[cfg(test)]
+mod tests {
+    use halograph_graph::order::nested;
+    use halograph_nn::model::{Kind, Spec};
+
+    use super::*;
+
+    fn shape(within: &[f64], is_directed: bool) -> Shape {
+        Shape {
+            nodes: 1500,
+            features: 48,
+            classes: 5,
+            task: Task::SingleLabel,
+            train: within[0],
+            val: 0.125,
+            within: within.to_vec(),
+            stored_edges: 0,
+            is_half: false,
+            is_directed,
+        }
+    }
+
+    fn config(kind: Kind, inductive: bool) -> Config {
+        let mut config = Config::new(kind);
+        config.model = Spec { hidden: 32, heads: 2, ..config.model };
+        config.data.inductive = inductive;
+        config
+    }
+
+    #[test]
+    fn a_small_graph_has_as_many_rows_at_each_distance() {
+        for within in [vec![0.25, 0.5, 0.75], vec![0.125, 0.5, 0.5], vec![0.25, 1.0, 1.0]] {
+            for is_directed in [false, true] {
+                let dataset = small_graph(&shape(&within, is_directed), 64).unwrap();
+                let training: Vec<u32> = (0..(64.0 * within[0]) as u32).collect();
+                let found = nested(dataset.graph(), None, &training, 2);
+                let counts = [found.sizes[1], found.sizes[0], found.inputs];
+                let expected: Vec<usize> = within.iter().map(|share| (share * 64.0) as usize).collect();
+                assert_eq!(counts[..], expected[..], "directed: {is_directed}");
+            }
+        }
+    }
+
+    #[test]
+    fn small_runs_predict_the_buffers_of_a_larger_one() {
+        for kind in Kind::ALL {
+            for (inductive, is_directed) in [(false, false), (false, true), (true, false)] {
+                let (shape, config) = (shape(&[0.25, 0.5, 0.75, 1.0], is_directed), config(kind, inductive));
+                let peak = |few: u64, rows: u64| {
+                    in_pool(1, || {
+                        let runs = [few, 2 * few].map(|nodes| dry_run::<f32>(&shape, &config, nodes));
+                        let [one, two] = runs.map(Result::unwrap);
+                        Ok(one.trace.extrapolate(&two.trace, few, rows).peak_bytes())
+                    })
+                    .unwrap() as f64
+                };
+                // Extrapolated from 64 rows, and recorded.
+                let (predicted, recorded) = (peak(64, 1536), peak(768, 1536));
+                let ratio = predicted / recorded;
+                assert!((0.98..1.02).contains(&ratio), "{}, inductive {inductive}: {ratio}", kind.name());
+            }
+        }
+    }
+
+    #[test]
+    fn equal_dry_runs_predict_equal_memory() {
+        let (shape, config) = (shape(&[0.25, 0.5, 0.75, 1.0], false), config(Kind::Gat, false));
+        let at = || DryRuns::new(&shape, &config, 64).unwrap().at(100_000, 0, 0);
+        assert_eq!(at(), at());
+    }
+
+    #[test]
+    fn a_dry_run_never_exceeds_what_is_free() {
+        let (shape, mut config) = (shape(&[0.25, 0.5, 0.75, 1.0], false), config(Kind::Sage, false));
+        config.model = Spec { hidden: 512, layers: 50, ..config.model };
+        let weights = WeightBytes::of(&shape, &config).training();
+        let plenty = nodes(&shape, &config, u64::MAX).unwrap();
+        let fewer = nodes(&shape, &config, weights + (64 << 20)).unwrap();
+        assert!(FEWEST_NODES <= fewer && fewer < plenty, "{fewer} of {plenty}");
+        assert!(bound::dry_run(&shape, &config, 2 * fewer) <= weights + (64 << 20));
+        assert_eq!(nodes(&shape, &config, weights), None);
+    }
+}

@@ -17,6 +17,9 @@ use crate::summary::Outcome;
 use crate::trainer::tests::{EPOCHS, Quiet, STEPS, StageOwner, StopWhenAsked, header, learner};
 use crate::trainer::{ResumePoint, Trainer};
 
+/// Layout of the parts that the ranks own.
+const LAYOUT: &str = "0123";
+
 /// Starts or resumes a run on ranks with these run directories; rank 2 requests to stop. Returns the losses of rank 0.
 fn train(paths: &[PathBuf], stop: Option<u64>) -> Vec<f64> {
     let path = &paths[0];
@@ -46,10 +49,11 @@ fn train(paths: &[PathBuf], stop: Option<u64>) -> Vec<f64> {
         let directory = Some(&*paths[comm.rank()]);
         let order = Order { header: &header, directory, extras: Extras::default() };
         let member = Member { comm, order, threads: 1, transport: THREADS };
-        if let Some(from) = member.agree_on_start(from)? {
+        if let Some(from) = member.agree_on_start(from, LAYOUT)? {
             trainer.restore(from)?;
         }
-        let mut sink = RankedRunSink::new(comm, run.as_mut().map(|run| run as &mut dyn RunStore), directory)?;
+        let mut sink =
+            RankedRunSink::new(comm, run.as_mut().map(|run| run as &mut dyn RunStore), directory, LAYOUT)?;
         let mut stopper = stop.map(StopWhenAsked::new).filter(|_| comm.rank() == 2);
         let observer: &mut dyn Observer = match &mut stopper {
             Some(stopper) => stopper,

@@ -212,3 +212,24 @@ fn the_locality_order_is_that_of_a_directory() {
     assert_eq!(in_memory.order().unwrap(), order);
     assert_eq!(in_memory.order().unwrap(), order, "the one that is kept");
 }
+
+#[test]
+fn elements_are_checked_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let spec = Spec { nodes: 50, edges: 200, ..presets::find("demo").unwrap().spec.clone() };
+    make(&spec, "small", &folder.path().join("g"), false, &Silent).unwrap();
+    let stored = Dataset::open(&folder.path().join("g")).unwrap();
+    let passed = |dataset: &Dataset| {
+        [&dataset.checked.edges, &dataset.checked.labels].map(|checked| checked.get().is_some())
+    };
+    assert_eq!(passed(&stored), [false, false]);
+    stored.check_edges().unwrap();
+    assert_eq!(passed(&stored), [true, false]);
+    stored.check_labels().unwrap();
+    assert_eq!(passed(&stored), [true, true]);
+    assert_eq!(passed(&Dataset::from_arrays(path()).unwrap()), [true, true]);
+    // A check that fails is repeated.
+    let wrong = Checked::default();
+    let check = || crate::dataset::once(&wrong.edges, || Err(Error::input("edges", "wrong")));
+    assert!(check().is_err() && check().is_err());
+}
