@@ -5,10 +5,12 @@
 //! 2. Dry runs ([`dry_run`]): two epochs on two graphs of some hundred nodes, with as many layers and columns. Every
 //!    buffer is recorded; its size is linear in the number of nodes. Replaying the buffers in their real sizes, through
 //!    the rules of the pool, gives the peak. So the prediction stays true when layers change what they keep.
-//! 3. Edges, and for parts of a graph halo rows, are counted.
+//! 3. Strategy `minibatch` ([`batches`]): dry runs of the shape of a sampled batch, and of an evaluation of the whole graph.
+//! 4. Edges, and for parts of a graph halo rows, are counted.
 //!
 //! The prediction is a function of the data and the configuration, up to the memory that the process already has.
 
+mod batches;
 mod bound;
 mod dry_run;
 mod shape;
@@ -21,7 +23,7 @@ use halograph_graph::partition::{PartitionInfo, Shard};
 use halograph_nn::model::Kind;
 
 use self::bound::{WeightBytes, least_activations, number_bytes};
-use self::dry_run::DryRuns;
+use self::dry_run::{DryRuns, Phase};
 use self::shape::Shape;
 use crate::config::{Config, StrategyKind};
 use crate::cost::{NumberBytes, RowBytes};
@@ -48,8 +50,11 @@ pub fn predict(dataset: &Dataset, config: &Config) -> Result<Option<Prediction>>
         return Ok(None);
     }
     let before = rss().unwrap_or(0);
-    let shape = Shape::of(dataset, hops(config), config.data.inductive);
-    predict_with(&shape, config, 1, |runs| {
+    let shape = Shape::of(dataset, config.model.hops(), config.data.inductive);
+    if config.train.strategy == StrategyKind::Minibatch {
+        return batches::predict(dataset, &shape, config, before);
+    }
+    predict_with(&shape, config, 1, Phase::Training, |runs| {
         let edges = EDGE * shape.stored_edges;
         before + PROCESS + edges + runs.at(shape.nodes, 0, 0) + threads(&config.train) as u64 * THREAD
     })
@@ -95,8 +100,8 @@ pub fn predict_parts(
         return Ok(None);
     }
     let before = rss().unwrap_or(0);
-    let shape = Shape::of_part(whole, hops(config));
-    predict_with(&shape, config, parts.len() as u64, |runs| {
+    let shape = Shape::of_part(whole, config.model.hops());
+    predict_with(&shape, config, parts.len() as u64, Phase::Training, |runs| {
         let all: u64 = parts.iter().map(|part| part_bytes(runs, part, whole, &shape, config)).sum();
         before + PROCESS + FACTS * whole.dataset.nodes + all
     })
@@ -110,8 +115,8 @@ pub fn predict_part(shard: &Shard, config: &Config) -> Result<Option<Prediction>
     }
     let before = rss().unwrap_or(0);
     let whole = shard.partition();
-    let shape = Shape::of_part(whole, hops(config));
-    predict_with(&shape, config, 1, |runs| {
+    let shape = Shape::of_part(whole, config.model.hops());
+    predict_with(&shape, config, 1, Phase::Training, |runs| {
         before + PROCESS + part_bytes(runs, &shard.into(), whole, &shape, config)
     })
 }
@@ -122,6 +127,7 @@ fn predict_with(
     shape: &Shape,
     config: &Config,
     ranks: u64,
+    phase: Phase,
     peak: impl FnOnce(&DryRuns) -> u64,
 ) -> Result<Option<Prediction>> {
     let weights = WeightBytes::of(shape, config);
@@ -136,7 +142,7 @@ fn predict_with(
     let Some(nodes) = dry_run::nodes(shape, config, free) else {
         return Ok(Some(bound(bound::dry_run(shape, config, dry_run::FEWEST_NODES))));
     };
-    let runs = DryRuns::new(shape, config, nodes)?;
+    let runs = DryRuns::new(shape, config, nodes, phase)?;
     Ok(Some(Prediction { bytes: peak(&runs), weights: all_weights, is_bound: false }))
 }
 
@@ -177,11 +183,6 @@ const FACTS: u64 = 29;
 /// Bytes of a row of a part, and of an owned row besides: ids, degrees, places, row starts.
 const ROW: u64 = 30;
 const OWNED: u64 = 48;
-
-/// Returns the number of graph layers.
-fn hops(config: &Config) -> usize {
-    config.model.layers - config.model.linear_layers
-}
 
 /// Returns the peak bytes of a rank that trains a part of a graph.
 fn part_bytes(runs: &DryRuns, part: &PartSize, whole: &PartitionInfo, shape: &Shape, config: &Config) -> u64 {

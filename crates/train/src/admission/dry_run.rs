@@ -13,6 +13,7 @@ use super::shape::{Shape, stored_edges};
 use crate::config::{Config, Precision};
 use crate::data::{Data, Scaling};
 use crate::error::Result;
+use crate::evaluation::{self, Keep};
 use crate::memory::allocated_by_thread;
 use crate::pool::in_pool;
 use crate::requests::Requests;
@@ -31,6 +32,15 @@ pub(super) const FEWEST_NODES: u64 = 8;
 const EDGE: u64 = size_of::<u32>() as u64;
 /// Bytes of a row that a copy of the whole graph takes besides its edges: row start and id.
 const COPIED_ROW: u64 = 12;
+
+/// What a dry run does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Full-graph epochs, each with an evaluation.
+    Training,
+    /// Evaluations alone, which keep nothing.
+    Evaluation,
+}
 
 /// Memory of training by the number of nodes.
 pub(super) struct DryRuns {
@@ -70,18 +80,19 @@ pub(super) fn nodes(shape: &Shape, config: &Config, free: u64) -> Option<u64> {
 
 impl DryRuns {
     /// Trains two small graphs, of `few` and of twice as many nodes. Blocks.
-    pub fn new(shape: &Shape, config: &Config, few: u64) -> Result<Self> {
+    pub fn new(shape: &Shape, config: &Config, few: u64, phase: Phase) -> Result<Self> {
         // One thread: only then is the order of allocations the same in every run.
         in_pool(1, || match config.train.precision {
-            Precision::F32 => DryRuns::measured::<f32>(shape, config, few),
-            Precision::F64 => DryRuns::measured::<f64>(shape, config, few),
+            Precision::F32 => DryRuns::measured::<f32>(shape, config, few, phase),
+            Precision::F64 => DryRuns::measured::<f64>(shape, config, few, phase),
         })
     }
 
-    fn measured<T: Real>(shape: &Shape, config: &Config, few: u64) -> Result<Self> {
+    fn measured<T: Real>(shape: &Shape, config: &Config, few: u64, phase: Phase) -> Result<Self> {
         // The first time fills buffers that the thread keeps.
-        dry_run::<T>(shape, config, 2 * few)?;
-        let (one, two) = (dry_run::<T>(shape, config, few)?, dry_run::<T>(shape, config, 2 * few)?);
+        let run = |nodes: u64| dry_run::<T>(shape, config, nodes, phase);
+        run(2 * few)?;
+        let (one, two) = (run(few)?, run(2 * few)?);
         let weight_sizes = two.weight_sizes.clone();
         let weights = WeightBytes::of(shape, config);
         let copied_row = if config.data.inductive { COPIED_ROW } else { 0 };
@@ -105,8 +116,8 @@ impl DryRuns {
     }
 }
 
-/// Trains two epochs on a small graph of the same shape, and evaluates after each.
-fn dry_run<T: Real>(shape: &Shape, config: &Config, nodes: u64) -> Result<Recorded> {
+/// Trains two epochs on a small graph of the same shape, and evaluates after each; or only evaluates.
+fn dry_run<T: Real>(shape: &Shape, config: &Config, nodes: u64, phase: Phase) -> Result<Recorded> {
     let dataset = small_graph(shape, nodes as usize)?;
     let inductive = config.data.inductive;
     let before = allocated_by_thread();
@@ -116,13 +127,17 @@ fn dry_run<T: Real>(shape: &Shape, config: &Config, nodes: u64) -> Result<Record
         let scaling = Scaling::fit(&dataset, config.data.normalize)?;
         let data = Data::<T>::load(&dataset, inductive, scaling, Some(model.hops()))?;
         let weight_sizes = model.params().filter(|p| p.shape.len() == 2).map(|p| p.value.len()).collect();
-        let mut strategy = Single::new(&model, &data)?;
         let mut learner = Learner { model, optimizer };
         let mut best = learner.model.state();
-        for epoch in 1..=2 {
-            learner.step(&mut strategy, &config.train, (epoch, 0), &Requests::default)?;
-            strategy.evaluate(&learner.model, epoch)?;
-            best = learner.model.state();
+        if phase == Phase::Evaluation {
+            evaluation::scores(&learner.model, &data, Keep::Nothing)?;
+        } else {
+            let mut strategy = Single::new(&learner.model, &data)?;
+            for epoch in 1..=2 {
+                learner.step(&mut strategy, &config.train, (epoch, 0), &Requests::default)?;
+                strategy.evaluate(&learner.model, epoch)?;
+                best = learner.model.state();
+            }
         }
         let live = (allocated_by_thread() - before).max(0) as u64;
         drop(best);
@@ -234,7 +249,8 @@ mod tests {
                 let (shape, config) = (shape(&[0.25, 0.5, 0.75, 1.0], is_directed), config(kind, inductive));
                 let peak = |few: u64, rows: u64| {
                     in_pool(1, || {
-                        let runs = [few, 2 * few].map(|nodes| dry_run::<f32>(&shape, &config, nodes));
+                        let runs = [few, 2 * few]
+                            .map(|nodes| dry_run::<f32>(&shape, &config, nodes, Phase::Training));
                         let [one, two] = runs.map(Result::unwrap);
                         Ok(one.trace.extrapolate(&two.trace, few, rows).peak_bytes())
                     })
@@ -251,7 +267,7 @@ mod tests {
     #[test]
     fn equal_dry_runs_predict_equal_memory() {
         let (shape, config) = (shape(&[0.25, 0.5, 0.75, 1.0], false), config(Kind::Gat, false));
-        let at = || DryRuns::new(&shape, &config, 64).unwrap().at(100_000, 0, 0);
+        let at = || DryRuns::new(&shape, &config, 64, Phase::Training).unwrap().at(100_000, 0, 0);
         assert_eq!(at(), at());
     }
 

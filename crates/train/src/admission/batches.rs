@@ -1,0 +1,99 @@
+//! Memory of strategy `minibatch`: a sampled batch, or the evaluation of the whole graph.
+//!
+//! Batches of a run have about the same size, so the first one is sampled. To a model, its rows are a graph whose training
+//! nodes are the seeds: the dry runs of a graph of that shape give the memory of a step.
+
+use halograph_graph::Dataset;
+use halograph_graph::block::Block;
+use halograph_graph::dataset::Subset;
+use halograph_graph::sample::{Neighbors, Sample, SampleSpec, Sampler};
+use halograph_kernels::keyed::Key;
+
+use super::dry_run::{self, DryRuns, Phase};
+use super::shape::Shape;
+use super::{EDGE, PROCESS, Prediction, THREAD, predict_with};
+use crate::config::{Config, StrategyKind};
+use crate::error::Result;
+use crate::memory::available;
+use crate::pool::threads;
+
+/// Bytes per node of a sampler: positions and two sets.
+const SAMPLER_NODE: f64 = 4.25;
+/// Bytes per row of a sample: row, id, degree, row start.
+const SAMPLE_ROW: u64 = 20;
+
+/// Predicts the peak memory of a process that has `before` bytes now. Samples one batch; blocks.
+pub(super) fn predict(
+    dataset: &Dataset,
+    whole: &Shape,
+    config: &Config,
+    before: u64,
+) -> Result<Option<Prediction>> {
+    let batch = BatchShape::of(dataset, whole, config);
+    let mut step = config.clone();
+    (step.train.strategy, step.data.inductive) = (StrategyKind::Single, false);
+    step.train.fanout = Vec::new();
+    let number = super::bound::number_bytes(config).into();
+    let features = whole.nodes * whole.features as u64 * if whole.is_half { 2 } else { number };
+    let aggregate = match config.train.cache_input_aggregate {
+        true => whole.nodes * whole.features as u64 * number,
+        false => 0,
+    };
+    // Neighbours by dataset id are a copy if nodes are stored in another order.
+    let edges =
+        EDGE * (whole.stored_edges + if dataset.order()?.is_some() { dataset.manifest.edges } else { 0 });
+    let threads = threads(&config.train) as u64;
+    let sampling = (threads + 1) * ((SAMPLER_NODE * whole.nodes as f64) as u64 + batch.bytes);
+    let fixed = before + PROCESS + threads * THREAD + edges + sampling + aggregate;
+    let mut predicted = predict_with(&batch.shape, &step, 1, Phase::Training, |runs| {
+        fixed + features + runs.at(batch.shape.nodes, 0, 0)
+    })?;
+    let free = available().unwrap_or(u64::MAX);
+    if let Some(found) = predicted.as_mut().filter(|found| !found.is_bound)
+        && let Some(nodes) = dry_run::nodes(whole, config, free)
+    {
+        let runs = DryRuns::new(whole, config, nodes, Phase::Evaluation)?;
+        found.bytes = found.bytes.max(fixed + runs.at(whole.nodes, 0, 0));
+    }
+    Ok(predicted)
+}
+
+/// A batch, as a graph of its own.
+struct BatchShape {
+    shape: Shape,
+    /// Bytes of the sample.
+    bytes: u64,
+}
+
+impl BatchShape {
+    /// Samples a batch of the first training nodes.
+    fn of(dataset: &Dataset, whole: &Shape, config: &Config) -> Self {
+        let block = Block::whole(dataset.graph());
+        let split = dataset.split();
+        let training = (0..).zip(split).filter(|(_, subset)| **subset == Subset::Train as u8).map(|(v, _)| v);
+        let mut training: Vec<u32> = training.collect();
+        // The least hashes: a random batch.
+        let key = Key::new(config.train.seed, "dry run");
+        training.sort_unstable_by_key(|&v| key.at(v as u64));
+        training.truncate(usize::try_from(config.train.batch_size).unwrap_or(usize::MAX));
+        let mut fanouts = config.fanouts();
+        if config.train.cache_input_aggregate {
+            fanouts.pop();
+        }
+        let spec = SampleSpec { kind: config.train.sampler, fanouts };
+        let mut sample = Sample::default();
+        Sampler::new(&Neighbors::of(&block), &spec).sample(key, &training, &mut sample);
+        let rows = sample.rows().len().max(1);
+        let share = |count: usize| count as f64 / rows as f64;
+        let sources = (0..sample.hops()).map(|hop| share(sample.block(hop).sources()));
+        let shape = Shape {
+            nodes: rows as u64,
+            train: share(training.len()),
+            val: 0.0,
+            within: [share(training.len())].into_iter().chain(sources).collect(),
+            stored_edges: 2 * sample.edges() as u64,
+            ..*whole
+        };
+        BatchShape { bytes: EDGE * sample.edges() as u64 + SAMPLE_ROW * rows as u64, shape }
+    }
+}
