@@ -122,10 +122,8 @@ fn bad_input_is_refused_and_nothing_is_replaced() {
 /// Trains a run `mini` of 5 batches per epoch with trace `m.json`; returns standard output and standard error.
 fn train_minibatch(folder: &Path) -> (String, String) {
     ok(folder, "data make --nodes 300 --edges 2400 --features 12 --classes 3 -o g -q");
-    let train = ok(folder, "data info g --json");
-    let train: Value = serde_json::from_str(&train).expect("JSON");
-    let nodes = train["train"].as_u64().or(train["split"]["train"].as_u64()).expect("training nodes");
-    let batch = nodes.div_ceil(5);
+    let info: Value = serde_json::from_str(&ok(folder, "data info g --json")).expect("JSON");
+    let batch = info["info"]["split"][1].as_u64().expect("training nodes").div_ceil(5);
     let line = format!(
         "train g --out mini --strategy minibatch --batch-size {batch} --model sage --hidden 8 --layers 2 --epochs 4 \
          --threads 2 --trace m.json"
