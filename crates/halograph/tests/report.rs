@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use common::{ok, refused};
+use common::{halograph, ok, refused};
 
 /// Returns a folder with a run `one` in one process, and a run `two` on two ranks with trace `t.json`.
 fn trained() -> TempDir {
@@ -117,6 +117,68 @@ fn bad_input_is_refused_and_nothing_is_replaced() {
     fs::write(&metrics, text).unwrap();
     let error = refused(path, "report one --overwrite");
     assert!(error.contains("metrics.jsonl, line 1") && error.contains("help"), "{error}");
+}
+
+/// Trains a run `mini` of 5 batches per epoch with trace `m.json`; returns standard output and standard error.
+fn train_minibatch(folder: &Path) -> (String, String) {
+    ok(folder, "data make --nodes 300 --edges 2400 --features 12 --classes 3 -o g -q");
+    let info: Value = serde_json::from_str(&ok(folder, "data info g --json")).expect("JSON");
+    let batch = info["info"]["split"][1].as_u64().expect("training nodes").div_ceil(5);
+    let line = format!(
+        "train g --out mini --strategy minibatch --batch-size {batch} --model sage --hidden 8 --layers 2 --epochs 4 \
+         --threads 2 --trace m.json"
+    );
+    let out = halograph(folder, &line);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    [out.stdout, out.stderr].map(|text| String::from_utf8(text).expect("text")).into()
+}
+
+#[test]
+fn mini_batches_are_traced_and_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let (stdout, stderr) = train_minibatch(path);
+    assert!(stdout.contains("strategy   minibatch, sampler neighbor, fanout 15, 10\n"), "{stdout}");
+    assert!(stdout.contains("batches    5 per epoch of "), "{stdout}");
+    assert!(stderr.contains("epoch 4/4  loss ") && !stderr.contains("batch"), "short epochs: {stderr}");
+    assert!(!stderr.contains("--trace"), "no note: {stderr}");
+    let trace: Value = serde_json::from_slice(&fs::read(path.join("m.json")).unwrap()).unwrap();
+    let spans: Vec<&Value> =
+        trace["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == "X").collect();
+    let steps = |is: &dyn Fn(&Value) -> bool| {
+        let found = spans.iter().filter(|span| is(span));
+        let mut found: Vec<_> =
+            found.map(|span| ["epoch", "step"].map(|key| span["args"][key].as_u64().unwrap())).collect();
+        found.sort_unstable();
+        found
+    };
+    let all: Vec<[u64; 2]> = (1..=4).flat_map(|epoch| (0..5).map(move |step| [epoch, step])).collect();
+    for (track, name) in [(0, "gather"), (0, "loss"), (3, "batch")] {
+        assert_eq!(steps(&|span| span["tid"] == track && span["name"] == name), all, "{name}");
+    }
+    assert_eq!(steps(&|span| span["cat"] == "sampling" && span["tid"].as_u64() > Some(3)), all, "sampling");
+    for phase in ["forward", "backward"] {
+        for layer in 0..2 {
+            let is = |span: &Value| span["name"] == phase && span["args"]["layer"] == layer;
+            assert_eq!(steps(&is), all, "{phase} of layer {layer}");
+        }
+    }
+    ok(path, "train g --out one --hidden 8 --layers 2 --epochs 4 --threads 1 -q");
+    ok(path, "report mini one --trace m.json --svg m.svg -o m.html");
+    let html = fs::read_to_string(path.join("m.html")).unwrap();
+    for text in
+        ["<h2>Mini-batches</h2>", "<h2>Timeline of one epoch", "Batches 1 to 5 of 5", "train.batch_size"]
+    {
+        assert!(html.contains(text), "{text}");
+    }
+    assert!(!html.contains("does not say which run"), "the trace identifies its run");
+    let svg = fs::read_to_string(path.join("m.svg")).unwrap();
+    assert!(svg.contains("class=\"sample\"") && svg.contains("class=\"gather\""), "{svg}");
+    open_in_browser(path, "m.html");
+    // A trace of strategy single would be empty: there is none, and a note.
+    let out = halograph(path, "train g --out single --epochs 1 --trace s.json -q");
+    assert!(String::from_utf8_lossy(&out.stderr).contains("--trace has no effect"));
+    assert!(!path.join("s.json").exists());
 }
 
 /// Opens a page in Chromium, if it is installed, and checks that it logs no problem.

@@ -57,7 +57,7 @@ pub struct Args {
     /// Replace an existing run, and an existing --trace file
     #[arg(long, conflicts_with = "resume", help_heading = OUTPUT)]
     overwrite: bool,
-    /// Write a trace of all ranks, for Perfetto or chrome://tracing
+    /// Write a trace of all ranks, or of mini-batches, for Perfetto or chrome://tracing
     #[arg(long, value_name = "F.json", help_heading = OUTPUT)]
     trace: Option<PathBuf>,
     /// Write TensorBoard scalars to RUN/tensorboard

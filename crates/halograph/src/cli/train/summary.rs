@@ -1,10 +1,12 @@
 //! The summary of a run as text.
 
 use halograph::Job;
+use halograph::graph::sample::{Fanout, SamplerKind};
 use halograph::nn::model::Spec;
 use halograph::train::Summary;
-use halograph::train::config::StrategyKind;
+use halograph::train::config::{Config, StrategyKind};
 use halograph::train::event::Ending;
+use halograph::train::summary::BatchTotals;
 use halograph::words::{count, seconds};
 use indicatif::{HumanBytes, HumanCount};
 
@@ -24,6 +26,11 @@ pub fn text(job: &Job, summary: &Summary) -> String {
     lines.extend(evaluation_hint(summary).map(|hint| line("", &hint)));
     if summary.ranks > 1 {
         lines.extend(ranks(summary, job.epochs_before()).into_iter().map(|(key, value)| line(key, &value)));
+    }
+    if let Some(totals) = &summary.batches {
+        let config = job.config();
+        lines.push(line("strategy", &sampling(config)));
+        lines.push(line("batches", &batches(totals, config.train.batch_size, job.epochs_before())));
     }
     lines.extend(summary.peak_rss_bytes.map(|bytes| line("memory", &format!("{} peak", HumanBytes(bytes)))));
     if let Some(path) = job.directory() {
@@ -107,6 +114,51 @@ fn ranks(summary: &Summary, before: u64) -> Vec<(&'static str, String)> {
     vec![("ranks", format!("{setup}; {what}{since}")), ("traffic", traffic(summary))]
 }
 
+/// Formats how mini-batches are sampled.
+fn sampling(config: &Config) -> String {
+    let sampler = match config.train.sampler {
+        SamplerKind::Neighbor => "neighbor",
+        SamplerKind::Labor => "labor",
+    };
+    let mut fanouts = config.fanouts();
+    let mut cached = "";
+    if config.train.cache_input_aggregate {
+        // The deepest hop is not sampled.
+        fanouts.pop();
+        cached = ", input aggregate cached";
+    }
+    let fanout = |fanout: &Fanout| match fanout {
+        Fanout::All => "all".to_string(),
+        Fanout::AtMost(most) => most.to_string(),
+    };
+    let fanouts: Vec<String> = fanouts.iter().map(fanout).collect();
+    let fanouts = if fanouts.is_empty() { String::new() } else { format!(", fanout {}", fanouts.join(", ")) };
+    format!("minibatch, sampler {sampler}{fanouts}{cached}")
+}
+
+/// Formats the mini-batches of this process, which resumed after `before` epochs: means per batch.
+fn batches(totals: &BatchTotals, batch_size: u64, before: u64) -> String {
+    let seeds = match totals.per_epoch {
+        1 => "all training nodes".to_string(),
+        _ => count(batch_size, "seed node"),
+    };
+    let head = format!("{} per epoch of {seeds}", HumanCount(totals.per_epoch));
+    if totals.batches == 0 {
+        return head;
+    }
+    let since = if before > 0 { format!(" (since epoch {before})") } else { String::new() };
+    let mean = |total: f64| total / totals.batches as f64;
+    let [edges, nodes] =
+        [totals.sampled_edges, totals.input_nodes].map(|n| HumanCount(mean(n as f64).round() as u64));
+    let [sampling, gathering, computing, waiting] =
+        [totals.sampling_seconds, totals.gather_seconds, totals.compute_seconds, totals.wait_seconds]
+            .map(|total| seconds(mean(total)));
+    format!(
+        "{head}: {edges} sampled edges, {nodes} input nodes each; sampling {sampling} (overlapped), gathering {gathering}, \
+         computing {computing}, waiting {waiting} per batch{since}"
+    )
+}
+
 fn traffic(summary: &Summary) -> String {
     let once = ["evaluation", "setup"];
     let of = |(purpose, bytes): (&String, &u64)| format!("{purpose} {}", HumanBytes(*bytes));
@@ -114,4 +166,51 @@ fn traffic(summary: &Summary) -> String {
         summary.bytes_by_tag.iter().filter(|(tag, bytes)| !once.contains(&tag.as_str()) && **bytes > 0);
     let tags: Vec<String> = tags.map(of).collect();
     format!("{} per epoch: {}", HumanBytes(summary.bytes_per_epoch), tags.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use halograph::nn::model::Kind;
+
+    use super::*;
+
+    fn totals() -> BatchTotals {
+        BatchTotals {
+            per_epoch: 144,
+            batches: 288,
+            sampled_edges: 178_786_656,
+            input_nodes: 53_611_200,
+            sampling_seconds: 10.944,
+            gather_seconds: 10.08,
+            compute_seconds: 61.344,
+            wait_seconds: 0.0864,
+        }
+    }
+
+    #[test]
+    fn batches_are_means() {
+        let text = "144 per epoch of 1,024 seed nodes: 620,787 sampled edges, 186,150 input nodes each; sampling 38.0 ms \
+                    (overlapped), gathering 35.0 ms, computing 213.0 ms, waiting 300 µs per batch";
+        assert_eq!(batches(&totals(), 1024, 0), text);
+        assert_eq!(batches(&totals(), 1024, 7), format!("{text} (since epoch 7)"));
+        let one = BatchTotals { per_epoch: 1, ..totals() };
+        assert!(batches(&one, 1024, 0).starts_with("1 per epoch of all training nodes: "));
+    }
+
+    #[test]
+    fn no_batch_has_no_mean() {
+        let none = BatchTotals { per_epoch: 144, ..BatchTotals::default() };
+        assert_eq!(batches(&none, 1024, 3), "144 per epoch of 1,024 seed nodes");
+    }
+
+    #[test]
+    fn the_sampler_and_its_fanouts_are_named() {
+        let mut config = Config::new(Kind::Sage);
+        (config.model.layers, config.train.strategy) = (3, StrategyKind::Minibatch);
+        assert_eq!(sampling(&config), "minibatch, sampler neighbor, fanout 15, 10, 5");
+        (config.train.sampler, config.train.fanout) = (SamplerKind::Labor, vec![10, -1, 3]);
+        assert_eq!(sampling(&config), "minibatch, sampler labor, fanout 10, all, 3");
+        config.train.cache_input_aggregate = true;
+        assert_eq!(sampling(&config), "minibatch, sampler labor, fanout 10, all, input aggregate cached");
+    }
 }
