@@ -429,6 +429,12 @@ impl Config {
         }
     }
 
+    /// Returns the number of graph layers by which rows are ordered in one process: rows that the loss needs come first.
+    /// `None` if batches are sampled, to which that order is of no use.
+    pub(crate) fn nested_hops(&self) -> Option<usize> {
+        (self.train.strategy != StrategyKind::Minibatch).then(|| self.model.hops())
+    }
+
     /// Returns what a dotted key requires to have an effect, if this configuration does not meet it.
     pub fn requirement(&self, key: &str) -> Option<&'static str> {
         let (kind, train) = (self.model.kind, &self.train);
