@@ -375,9 +375,13 @@ impl Config {
                     .help("choose --strategy minibatch, or leave out the fanout"));
             }
             if train.fanout.len() != hops {
-                let problem = format!("{} fanouts for a model of {hops} graph layers", train.fanout.len());
+                let given = count(train.fanout.len(), "fanout");
+                let problem = format!("{given} for a model of {}", count(hops, "graph layer"));
                 let example = DEFAULT_FANOUTS.iter().chain(std::iter::repeat(&5)).take(hops.min(5));
-                let example = example.map(i64::to_string).collect::<Vec<_>>().join(",");
+                let mut example = example.map(i64::to_string).collect::<Vec<_>>().join(",");
+                if hops > 5 {
+                    example += ",…";
+                }
                 let help = format!("give one fanout per layer, hop 1 first, e.g. --fanout {example}");
                 return Err(Error::input("train.fanout", problem).help(help));
             }
@@ -467,6 +471,10 @@ impl Config {
         };
         (!is_met).then_some(requires)
     }
+}
+
+fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 fn require(holds: bool, key: &str, value: impl std::fmt::Display, want: &str) -> Result<()> {
