@@ -105,6 +105,47 @@ fn a_run_in_memory_equals_a_run_with_a_directory() {
     }
 }
 
+/// Sampled mini-batches, several of them per epoch.
+fn minibatch(options: JobOptions) -> JobOptions {
+    let options = quick(options, 1).set("train.strategy", "minibatch").set("train.batch_size", 16);
+    options.set("train.fanout", "3,-1")
+}
+
+#[test]
+fn mini_batches_train_from_arrays_in_memory() {
+    let (temp, dataset) = (tempfile::tempdir().unwrap(), rings());
+    let options = minibatch(JobOptions::new(dataset.clone()).set("train.sampler", "labor"));
+    let (memory, summary) = train(&options.clone().in_memory());
+    // 80 training nodes in batches of 16.
+    let batches = summary.batches.expect("totals of the batches");
+    assert_eq!(batches.batches, 6 * 5);
+    assert!(batches.sampled_edges > 0 && batches.input_nodes > 6 * 80, "{batches:?}");
+    assert_eq!(memory.config().train.fanout, [3, -1]);
+    assert!(summary.loss.unwrap() < summary.loss_history[0], "{:?}", summary.loss_history);
+    // Interrupted and resumed in a directory, from equal arrays.
+    let out = temp.path().join("r");
+    drop(interrupt(&options.out(&out), 2));
+    let resume = JobOptions { resume: true, data: rings().into(), ..JobOptions::default() }.out(&out);
+    let (directory, resumed) = train(&resume);
+    assert_eq!((resumed.epochs, directory.epochs_before()), (6, 2));
+    assert_eq!(resumed.loss_history, summary.loss_history);
+    assert_eq!(bits(&logits(&directory)), bits(&logits(&memory)));
+    let scores = memory.trained().unwrap().evaluate(memory.data().source()).unwrap();
+    assert_eq!(scores.test, summary.test);
+    // Bad settings are refused before anything is written.
+    let refusals = [
+        ("train.fanout", "3", "1 fanout for a model of 2 graph layers"),
+        ("train.batch_size", "0", "at least 1"),
+    ];
+    for (key, value, words) in refusals {
+        let options =
+            minibatch(JobOptions::new(dataset.clone())).set(key, value).out(temp.path().join("none"));
+        let message = refused(open(&options));
+        assert!(message.contains(key) && message.contains(words), "{message}");
+    }
+    assert_eq!(entries(temp.path()), 1);
+}
+
 /// Set for processes that tests start.
 const CHILD: &str = "HALOGRAPH_TEST_CHILD";
 

@@ -165,3 +165,141 @@ fn less_stored_loops<T: Real>(block: &Block, own: &mut [T], stored: impl Fn(usiz
         own[r] = if block.is_sampled() { own[r] - stored(r) } else { T::zero() };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use halograph_graph::csr::CsrView;
+    use halograph_graph::sample::{Fanout, Neighbors, Sample, SampleSpec, Sampler, SamplerKind};
+    use halograph_kernels::activation::Activation;
+    use halograph_kernels::keyed::Key;
+
+    use super::*;
+    use crate::convolution::Convolution;
+    use crate::layer::Project;
+    use crate::model::gcn::Gcn;
+    use crate::model::gcnii::Gcnii;
+    use crate::model::gin::Gin;
+    use crate::model::resgcn::Residual;
+    use crate::model::sage::Sage;
+    use crate::param::Scope;
+
+    const NODES: u32 = 24;
+    const WIDTH: usize = 2;
+    const DRAWS: u64 = 2000;
+
+    /// In-neighbours: a hub, rows with few edges, an isolated row and, if asked for, self-loops, one of them alone.
+    fn graph(self_loops: bool) -> (Vec<u64>, Vec<u32>) {
+        let key = Key::new(1, "graph");
+        let (mut indptr, mut indices) = (vec![0], Vec::new());
+        for v in 0..NODES {
+            let mut row: Vec<u32> = match v {
+                0 => (1..NODES - 2).collect(),
+                v if v >= NODES - 2 => Vec::new(),
+                v => (0..key.below(v as u64, 9))
+                    .map(|i| key.with(v as u64).below(i, NODES as u64) as u32)
+                    .collect(),
+            };
+            row.retain(|&u| u != v);
+            if self_loops && (v % 3 == 0 || v == NODES - 1) {
+                row.push(v);
+            }
+            row.sort_unstable();
+            row.dedup();
+            indices.extend(row);
+            indptr.push(indices.len() as u64);
+        }
+        (indptr, indices)
+    }
+
+    type Weights = Box<dyn Fn(&Block) -> Propagation<f64>>;
+
+    fn of(layer: impl Convolution<Scalar = f64> + 'static) -> Weights {
+        Box::new(move |block| layer.propagation(block))
+    }
+
+    /// The propagation of every layer with fixed edge weights.
+    fn layers() -> Vec<(&'static str, Weights)> {
+        let scope = &Scope::new(1);
+        let sage = |scope: &Scope| Sage::new(scope, WIDTH, WIDTH, Project::Last);
+        vec![
+            ("sage", of(sage(scope))),
+            ("sage with self_in_mean", of(sage(scope).with_self_in_mean(true))),
+            ("gcn", of(Gcn::new(scope, WIDTH, WIDTH, Project::Last))),
+            ("gin", of(Gin::new(scope, WIDTH, WIDTH, Project::Last))),
+            ("gcnii", of(Gcnii::new(scope, WIDTH, 0.2, 0.5, 1))),
+            ("resgcn", of(Residual::new(scope, WIDTH, Activation::Relu, 0.0, sage))),
+        ]
+    }
+
+    fn features() -> Matrix<f64> {
+        let key = Key::new(2, "features");
+        let numbers = (0..u64::from(NODES) * WIDTH as u64).map(|i| key.unit(i) + 0.5);
+        Matrix::new(NODES as usize, WIDTH, numbers.collect())
+    }
+
+    fn gathered(x: &Matrix<f64>, rows: &[u32]) -> Input<f64> {
+        let data = rows.iter().flat_map(|&v| x.run(v as usize..v as usize + 1)).copied().collect();
+        Matrix::new(rows.len(), x.cols(), data).into()
+    }
+
+    /// Mean of a series of numbers and the squares around it.
+    #[derive(Clone, Copy, Default)]
+    struct Series {
+        count: f64,
+        mean: f64,
+        squares: f64,
+    }
+
+    impl Series {
+        fn push(&mut self, x: f64) {
+            self.count += 1.0;
+            let before = x - self.mean;
+            self.mean += before / self.count;
+            self.squares += before * (x - self.mean);
+        }
+
+        fn standard_error(self) -> f64 {
+            (self.squares / (self.count - 1.0) / self.count).sqrt()
+        }
+    }
+
+    #[test]
+    fn sampled_aggregates_are_unbiased() {
+        let (x, seeds) = (features(), (0..NODES).collect::<Vec<u32>>());
+        for self_loops in [false, true] {
+            let (indptr, indices) = graph(self_loops);
+            let block = Block::whole(CsrView { indptr: &indptr, indices: &indices });
+            assert_eq!(block.loops().is_empty(), !self_loops);
+            let neighbors = Neighbors::of(&block);
+            for kind in [SamplerKind::Neighbor, SamplerKind::Labor] {
+                let spec = SampleSpec { kind, fanouts: vec![Fanout::AtMost(3)] };
+                let (mut sampler, mut sample) = (Sampler::new(&neighbors, &spec), Sample::default());
+                let layers = layers();
+                let mut series = vec![vec![Series::default(); x.data().len()]; layers.len()];
+                for draw in 0..DRAWS {
+                    sampler.sample(Key::new(3, "draws").with(draw), &seeds, &mut sample);
+                    let (sampled, input) = (sample.block(0), gathered(&x, sample.rows()));
+                    for ((_, weights), series) in layers.iter().zip(&mut series) {
+                        let out = weights(&sampled).forward(&sampled, &input);
+                        series.iter_mut().zip(out.data()).for_each(|(series, &x)| series.push(x));
+                    }
+                }
+                for ((name, weights), series) in layers.iter().zip(&series) {
+                    let full = weights(&block).forward(&block, &x.clone().into());
+                    let varies = series.iter().filter(|s| s.standard_error() > 1e-6).count();
+                    assert!(varies > NODES as usize / 2, "{name}: {varies} numbers vary");
+                    for (i, (s, want)) in series.iter().zip(full.data()).enumerate() {
+                        let apart = (s.mean - want).abs();
+                        assert!(
+                            apart <= 5.0 * s.standard_error() + 1e-12,
+                            "{name}, {kind:?}, self-loops: {self_loops}, row {}: {} ± {}, where {want} is the whole",
+                            i / WIDTH,
+                            s.mean,
+                            s.standard_error(),
+                        );
+                    }
+                }
+            }
+        }
+    }
+}

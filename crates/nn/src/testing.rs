@@ -2,6 +2,7 @@
 
 use halograph_graph::block::{Block, Halo};
 use halograph_graph::csr::CsrView;
+use halograph_graph::sample::{Fanout, Neighbors, Sample, SampleSpec, Sampler, SamplerKind};
 use halograph_kernels::Real;
 use halograph_kernels::keyed::Key;
 
@@ -34,6 +35,16 @@ fn whole() -> Block<'static> {
 fn chunk(rows: std::ops::Range<usize>) -> Block<'static> {
     let (indptr, indices) = compressed(&test_graph()[rows.clone()]);
     Block::new(indptr, indices, rows, whole().degrees().to_vec(), None)
+}
+
+/// Some edges into these rows of the test graph, at most one from another row to each.
+fn sample(seeds: &[u32]) -> Sample {
+    let whole = whole();
+    let neighbors = Neighbors::of(&whole);
+    let spec = SampleSpec { kind: SamplerKind::Neighbor, fanouts: vec![Fanout::AtMost(1)] };
+    let mut sample = Sample::default();
+    Sampler::new(&neighbors, &spec).sample(Key::new(8, "test"), seeds, &mut sample);
+    sample
 }
 
 fn noise<T: Real>(seed: u64, rows: usize, cols: usize) -> Matrix<T> {
@@ -154,12 +165,18 @@ pub fn check_layer<D: Layer<f64> + Clone, S: Layer<f32>>(layer: D, single: S) {
     assert_same(&outcome(single), &outcome(layer), 1e-5);
 }
 
-/// Checks every gradient of `layer` against central differences, over the whole graph and over a chunk of it.
+/// Checks every gradient of `layer` against central differences, over the whole graph, a chunk of it and a sample.
 #[track_caller]
 fn check_gradients<L: Layer<f64>>(mut layer: L) {
     scramble(&mut layer);
-    for (block, first) in [(whole(), 0), (chunk(2..6), 2)] {
-        let (x, initial) = (input(0), input(1));
+    let all: Vec<u32> = (0..test_graph().len() as u32).collect();
+    // The self-loop, rows of which edges are left out, and the row without edges.
+    let sample = sample(&[3, 0, 5, 2]);
+    let sampled = sample.block(0);
+    assert!((0..4).any(|r| sampled.edge_scale(r) > 1.0) && sampled.loops() == [0]);
+    for (block, rows) in [(whole(), &all[..]), (chunk(2..6), &all), (sampled, sample.rows())] {
+        let first = block.destinations().start;
+        let (x, initial) = (take(rows, &input(0)), take(rows, &input(1)));
         let got = run(&mut layer, &block, &x, &training(&initial));
         let loss = |layer: &L, x: &Matrix<f64>, initial: &Matrix<f64>| {
             let out = forward(layer, &block, x, &training(initial)).0;

@@ -375,9 +375,13 @@ impl Config {
                     .help("choose --strategy minibatch, or leave out the fanout"));
             }
             if train.fanout.len() != hops {
-                let problem = format!("{} fanouts for a model of {hops} graph layers", train.fanout.len());
+                let given = count(train.fanout.len(), "fanout");
+                let problem = format!("{given} for a model of {}", count(hops, "graph layer"));
                 let example = DEFAULT_FANOUTS.iter().chain(std::iter::repeat(&5)).take(hops.min(5));
-                let example = example.map(i64::to_string).collect::<Vec<_>>().join(",");
+                let mut example = example.map(i64::to_string).collect::<Vec<_>>().join(",");
+                if hops > 5 {
+                    example += ",…";
+                }
                 let help = format!("give one fanout per layer, hop 1 first, e.g. --fanout {example}");
                 return Err(Error::input("train.fanout", problem).help(help));
             }
@@ -429,6 +433,12 @@ impl Config {
         }
     }
 
+    /// Returns the number of graph layers by which rows are ordered in one process: rows that the loss needs come first.
+    /// `None` if batches are sampled, to which that order is of no use.
+    pub(crate) fn nested_hops(&self) -> Option<usize> {
+        (self.train.strategy != StrategyKind::Minibatch).then(|| self.model.hops())
+    }
+
     /// Returns what a dotted key requires to have an effect, if this configuration does not meet it.
     pub fn requirement(&self, key: &str) -> Option<&'static str> {
         let (kind, train) = (self.model.kind, &self.train);
@@ -463,6 +473,10 @@ impl Config {
         };
         (!is_met).then_some(requires)
     }
+}
+
+fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 fn require(holds: bool, key: &str, value: impl std::fmt::Display, want: &str) -> Result<()> {

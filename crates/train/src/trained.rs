@@ -157,13 +157,12 @@ impl TrainedModel {
 
 fn evaluate_in<T: Real>(trained: &TrainedModel, source: DataSource) -> Result<Scores> {
     let model = trained.model::<T>()?;
-    // The row order of training, for bit-identical scores.
-    let hops = Some(model.hops());
     let config = &trained.header.config;
     let scores = match source {
         DataSource::Dataset(dataset) => evaluation::scores(
             &model,
-            &Data::load(dataset, config.data.inductive, trained.scaling()?, hops)?,
+            // The row order of training, for bit-identical scores.
+            &Data::load(dataset, config.data.inductive, trained.scaling()?, config.nested_hops())?,
             Keep::Nothing,
         )?,
         DataSource::Shards(shards) => {

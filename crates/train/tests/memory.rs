@@ -3,8 +3,10 @@
 use halograph_graph::Dataset;
 use halograph_graph::generate::{self, Spec, presets};
 use halograph_graph::progress::Silent;
+use halograph_graph::sample::SamplerKind;
 use halograph_nn::model::Kind;
 use halograph_train::admission::{admit, predict};
+use halograph_train::config::StrategyKind;
 use halograph_train::launch::{Extras, Leader, train};
 use halograph_train::memory::{self, Counting};
 use halograph_train::run::{DataRef, Header, Run};
@@ -26,7 +28,35 @@ impl Observer for Watch {
     }
 }
 
+/// Trains for `epochs` epochs; returns the bytes allocated at the end of each.
+fn allocated(dataset: &Dataset, epochs: u64, change: impl FnOnce(&mut Config)) -> Vec<usize> {
+    let temp = TempDir::new().unwrap();
+    let mut config = Config::new(Kind::Sage);
+    config.model.hidden = 8;
+    config.train.epochs = epochs;
+    config.train.threads = 1;
+    change(&mut config);
+    let data = DataRef::new(dataset).unwrap();
+    let mut run = Run::create(&temp.path().join("run"), Header { data, config }, false).unwrap();
+    let mut watch = Watch(Vec::with_capacity(epochs as usize));
+    let leader = Leader { world: None, run: &mut run, from: None, observer: &mut watch };
+    train(dataset.into(), leader, Extras::default()).unwrap();
+    watch.0
+}
+
+/// What `epochs` epochs may leave: their records in the history, whose vector at most doubles.
+fn history(epochs: u64) -> usize {
+    2 * epochs as usize * size_of::<halograph_train::event::EpochRecord>()
+}
+
+// One test: another one at the same time would be counted too.
+/// One test: the allocator counts for all threads.
 #[test]
+fn memory_is_bounded() {
+    memory_does_not_grow_with_epochs();
+    an_absurd_model_is_refused_before_it_is_allocated();
+}
+
 fn memory_does_not_grow_with_epochs() {
     const EPOCHS: u64 = 1000;
     let temp = TempDir::new().unwrap();
@@ -34,22 +64,28 @@ fn memory_does_not_grow_with_epochs() {
     let spec = Spec { nodes: 60, edges: 400, features: 4, classes: 3, ..demo };
     generate::make(&spec, "tiny", &temp.path().join("data"), false, &Silent).unwrap();
     let dataset = Dataset::open(&temp.path().join("data")).unwrap();
-    let mut config = Config::new(Kind::Sage);
-    config.model.hidden = 8;
-    config.train.epochs = EPOCHS;
-    config.train.threads = 1;
-    let data = DataRef::new(&dataset).unwrap();
-    let mut run = Run::create(&temp.path().join("run"), Header { data, config }, false).unwrap();
-    let mut watch = Watch(Vec::with_capacity(EPOCHS as usize));
-    let leader = Leader { world: None, run: &mut run, from: None, observer: &mut watch };
-    train((&dataset).into(), leader, Extras::default()).unwrap();
-    // What an epoch may leave is its record of the history, whose vector at most doubles.
-    let (early, late) = (watch.0[9], watch.0[EPOCHS as usize - 1]);
-    let history = 2 * EPOCHS as usize * size_of::<halograph_train::event::EpochRecord>();
-    assert!(late <= early + history, "{early} bytes after 10 epochs, {late} after {EPOCHS}");
+    let bytes = allocated(&dataset, EPOCHS, |_| ());
+    let (early, late) = (bytes[9], bytes[EPOCHS as usize - 1]);
+    assert!(late <= early + history(EPOCHS), "{early} bytes after 10 epochs, {late} after {EPOCHS}");
+
+    // Batches keep the memory of the largest ones so far, which is soon found.
+    const WARM: usize = 50;
+    const BATCHED: u64 = 250;
+    for sampler in [SamplerKind::Neighbor, SamplerKind::Labor] {
+        for threads in [1, 3] {
+            let bytes = allocated(&dataset, BATCHED, |config| {
+                let train = &mut config.train;
+                (train.strategy, train.sampler, train.threads) = (StrategyKind::Minibatch, sampler, threads);
+                (train.batch_size, train.fanout) = (7, vec![3, 2, 2]);
+            });
+            let early = *bytes[..WARM].iter().max().unwrap();
+            let late = *bytes[WARM..].iter().max().unwrap();
+            let limit = early + history(BATCHED);
+            assert!(late <= limit, "{sampler:?}: {early} bytes in {WARM} epochs, {late} in {BATCHED}");
+        }
+    }
 }
 
-#[test]
 fn an_absurd_model_is_refused_before_it_is_allocated() {
     let temp = TempDir::new().unwrap();
     let demo = presets::find("demo").unwrap().spec.clone();

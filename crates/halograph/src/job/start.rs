@@ -181,7 +181,7 @@ fn check_settings_of_shards(settings: &[Setting], data: &JobData) -> InputResult
     for s in settings {
         let help = match (s.name().as_str(), s.value.as_str()) {
             ("train.partition", _) => "leave it out: the shards are partitioned already",
-            ("train.strategy", Some("single")) => {
+            ("train.strategy", Some("single" | "minibatch")) => {
                 "leave it out, or train on the dataset that was partitioned"
             }
             _ => continue,

@@ -150,8 +150,7 @@ fn epochs<T: Real>(
     let optimizer = new_optimizer(&config.train, &model)?;
     let scaling = Scaling::fit(dataset, config.data.normalize)?;
     let is_sampled = config.train.strategy == StrategyKind::Minibatch;
-    let hops = (!is_sampled).then(|| model.hops());
-    let data = Data::<T>::load(dataset, config.data.inductive, scaling, hops)?;
+    let data = Data::<T>::load(dataset, config.data.inductive, scaling, config.nested_hops())?;
     if !is_sampled {
         let mut strategy = Single::new(&model, &data)?;
         let learner = Learner { model, optimizer };
@@ -159,14 +158,13 @@ fn epochs<T: Real>(
     }
     let source = BatchSource::new(config, &data);
     let sampling = source.sample_epoch(1);
-    let timed = rayon::in_place_scope_fifo(|scope| {
+    rayon::in_place_scope_fifo(|scope| {
         let mut strategy = Minibatch::new(&model, &data, &source, scope)?;
         let learner = Learner { model, optimizer };
         let timed = timed_epochs(&mut strategy, learner, config, counts, progress)?;
         let batches = BatchRates::new(sampling, &strategy.totals(), counts.warmup + counts.timed);
         Ok::<_, crate::Error>(TimedEpochs { batches: Some(batches), ..timed })
-    });
-    timed
+    })
 }
 
 /// Runs all steps of some epochs.

@@ -4,6 +4,7 @@ mod exchange;
 mod gradients;
 mod in_memory;
 mod large;
+mod minibatch;
 mod parity;
 mod ranks;
 mod regression;

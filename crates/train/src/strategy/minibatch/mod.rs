@@ -141,7 +141,7 @@ impl<'a, 's, T: Real> Minibatch<'a, 's, T> {
         drop(span);
         self.totals.gather_seconds += started.elapsed().as_secs_f64();
         let started = Instant::now();
-        let blocks = stage_blocks(model, &batch.sample, self.source.caches_aggregate);
+        let blocks = stage_blocks(model, batch, self.source.caches_aggregate);
         let mut halo = Fresh;
         let mut runner = StageRunner::new(Some(step.key), Some(batch.sample.ids()), None, &mut halo);
         runner = runner.recorded(&source.recorder, at("forward"));
@@ -200,16 +200,16 @@ fn position(phase: &'static str, epoch: u64, step: u64) -> Position {
 /// Returns the block of every stage: the last stage that reads edges has those of hop 1.
 fn stage_blocks<'b, T: Real>(
     model: &Model<T>,
-    sample: &'b Sample,
+    batch: &'b Batch,
     caches_aggregate: bool,
 ) -> Vec<StageBlock<'b>> {
-    let mut hop = 0;
-    let mut rows = sample.block(0).destinations().len();
+    // Without a sampled hop, the seeds are all rows.
+    let (mut hop, mut rows) = (0, batch.seeds.len());
     let mut blocks: Vec<StageBlock> = Vec::with_capacity(model.stages.len());
     for (index, stage) in model.stages.iter().enumerate().rev() {
         let is_cached = index == 0 && caches_aggregate;
         if stage.reads_edges() && !is_cached {
-            let block = sample.block(hop);
+            let block = batch.sample.block(hop);
             (hop, rows) = (hop + 1, block.sources());
             blocks.push(StageBlock::local(Arc::new(block)));
         } else {
