@@ -10,7 +10,7 @@ use halograph_nn::Model;
 
 use super::bound::{self, WeightBytes, partial_sum_bytes};
 use super::shape::{Shape, stored_edges};
-use crate::config::{Config, Precision};
+use crate::config::{Config, Precision, TrainConfig};
 use crate::data::{Data, Scaling};
 use crate::error::Result;
 use crate::evaluation::{self, Keep};
@@ -133,8 +133,10 @@ fn dry_run<T: Real>(shape: &Shape, config: &Config, nodes: u64, phase: Phase) ->
             evaluation::scores(&learner.model, &data, Keep::Nothing)?;
         } else {
             let mut strategy = Single::new(&learner.model, &data)?;
+            // Weights stay finite, whatever the learning rate of the run is.
+            let train = TrainConfig { lr: 0.0, ..config.train.clone() };
             for epoch in 1..=2 {
-                learner.step(&mut strategy, &config.train, (epoch, 0), &Requests::default)?;
+                learner.step(&mut strategy, &train, (epoch, 0), &Requests::default)?;
                 strategy.evaluate(&learner.model, epoch)?;
                 best = learner.model.state();
             }

@@ -175,9 +175,8 @@ fn ranked_strategy<'s, T: Real>(
 ) -> Box<dyn Strategy<T> + 's> {
     match config.strategy {
         StrategyKind::Pipelined => Box::new(Pipelined::new(shard, config)),
-        StrategyKind::Single | StrategyKind::Partition | StrategyKind::Minibatch => {
-            Box::new(Partition(shard))
-        }
+        StrategyKind::Single | StrategyKind::Partition => Box::new(Partition(shard)),
+        StrategyKind::Minibatch => unreachable!("mini-batches run in one process"),
     }
 }
 

@@ -28,7 +28,7 @@ use halograph_graph::progress::Silent;
 use self::member::{Member, Role};
 pub(crate) use self::shards::TrainedShards;
 use crate::admission;
-use crate::config::{PartitionKind, TrainConfig};
+use crate::config::{PartitionKind, StrategyKind, TrainConfig};
 use crate::data;
 use crate::error::{Error, Result};
 use crate::event::{Event, Observer};
@@ -114,6 +114,10 @@ pub fn train(source: DataSource, leader: Leader, extras: Extras) -> Result<Summa
     header.config.check()?;
     let order = Order { header: &header, directory: directory.as_deref(), extras };
     match (leader.world, source) {
+        // Also as the only rank of a launcher: the configuration allows no more.
+        (_, DataSource::Dataset(dataset)) if header.config.train.strategy == StrategyKind::Minibatch => {
+            single::train(dataset, order, leader)
+        }
         (Some(comm), _) => {
             let summary = train_as_rank(comm, order, source, Role::Lead(Box::new(leader)))?;
             Ok(summary.expect("rank 0 returns a summary"))
