@@ -183,7 +183,7 @@ impl<'g> Block<'g> {
         }
     }
 
-    /// Creates a block of sampled edges; the destinations are the first source rows. Borrows everything.
+    /// Creates a block of sampled edges; the destinations are the first source rows. Borrows all but `loops`.
     ///
     /// The edges of a destination are a uniform sample of its edges from other rows, and its self-loop if the graph
     /// stores one; `loops` lists the destinations that have it. `degrees` are those of the whole graph.

@@ -41,6 +41,8 @@ pub struct Prediction {
     pub weights: u64,
     /// Whether only a lower bound was computed, because that is more than is free.
     pub is_bound: bool,
+    /// What needs less memory.
+    remedy: &'static str,
 }
 
 /// Predicts the peak memory of training `config` on `dataset` in one process; `None` where the program does not count
@@ -133,7 +135,8 @@ fn predict_with(
     let weights = WeightBytes::of(shape, config);
     let all_weights = weights.training().saturating_mul(ranks);
     let free = available().unwrap_or(u64::MAX);
-    let bound = |bytes: u64| Prediction { bytes, weights: all_weights, is_bound: true };
+    let remedy = remedy(config.train.strategy);
+    let bound = |bytes: u64| Prediction { bytes, weights: all_weights, is_bound: true, remedy };
     let activations = least_activations(shape, config).max(weights.saving());
     let least = weights.training().saturating_add(activations).saturating_mul(ranks);
     if least > free {
@@ -143,7 +146,7 @@ fn predict_with(
         return Ok(Some(bound(bound::dry_run(shape, config, dry_run::FEWEST_NODES))));
     };
     let runs = DryRuns::new(shape, config, nodes, phase)?;
-    Ok(Some(Prediction { bytes: peak(&runs), weights: all_weights, is_bound: false }))
+    Ok(Some(Prediction { bytes: peak(&runs), weights: all_weights, is_bound: false, remedy }))
 }
 
 /// Refuses a run that needs more memory than is free, unless forced. `copies`: number of such processes on this host.
@@ -168,9 +171,20 @@ fn refusal(prediction: &Prediction, bytes: u64, free: u64, copies: u64) -> Input
         mib(weights),
         mib(bytes.saturating_sub(weights)),
     );
-    let help =
-        "choose a smaller model.hidden or model.layers, or train on more hosts; --force tries it anyway";
+    let help = format!(
+        "choose a smaller model.hidden or model.layers, or {}; --force tries it anyway",
+        prediction.remedy
+    );
     InputError::input("memory", problem).help(help)
+}
+
+/// Returns what needs less memory with the same model.
+fn remedy(strategy: StrategyKind) -> &'static str {
+    match strategy {
+        StrategyKind::Single => "train on more hosts, or with --strategy minibatch",
+        StrategyKind::Partition | StrategyKind::Pipelined => "train on more hosts",
+        StrategyKind::Minibatch => "a smaller --batch-size or --fanout",
+    }
 }
 
 /// Bytes of an edge in a block.

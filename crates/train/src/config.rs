@@ -377,8 +377,8 @@ impl Config {
             if train.fanout.len() != hops {
                 let given = count(train.fanout.len(), "fanout");
                 let problem = format!("{given} for a model of {}", count(hops, "graph layer"));
-                let example = DEFAULT_FANOUTS.iter().chain(std::iter::repeat(&5)).take(hops.min(5));
-                let mut example = example.map(i64::to_string).collect::<Vec<_>>().join(",");
+                let example = default_fanouts().take(hops.min(5)).map(|fanout| fanout.to_string());
+                let mut example = example.collect::<Vec<_>>().join(",");
                 if hops > 5 {
                     example += ",…";
                 }
@@ -422,15 +422,23 @@ impl Config {
     /// Returns the fanout of every hop, hop 1 first.
     pub fn fanouts(&self) -> Vec<Fanout> {
         let given = self.train.fanout.iter().copied();
-        let default = DEFAULT_FANOUTS.into_iter().chain(std::iter::repeat(DEFAULT_FANOUTS[2]));
         let fanout = |fanout: i64| match u32::try_from(fanout) {
             Ok(most) => Fanout::AtMost(most),
             Err(_) => Fanout::All,
         };
         match self.train.fanout.is_empty() {
-            true => default.take(self.model.hops()).map(fanout).collect(),
+            true => default_fanouts().take(self.model.hops()).map(fanout).collect(),
             false => given.map(fanout).collect(),
         }
+    }
+
+    /// Returns the fanout of every hop that is sampled: not of the deepest one if its aggregate is cached.
+    pub fn sampled_fanouts(&self) -> Vec<Fanout> {
+        let mut fanouts = self.fanouts();
+        if self.train.cache_input_aggregate {
+            fanouts.pop();
+        }
+        fanouts
     }
 
     /// Returns the number of graph layers by which rows are ordered in one process: rows that the loss needs come first.
@@ -477,6 +485,11 @@ impl Config {
 
 fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+/// Returns the default fanouts, hop 1 first, of a model of any depth.
+fn default_fanouts() -> impl Iterator<Item = i64> {
+    DEFAULT_FANOUTS.into_iter().chain(std::iter::repeat(DEFAULT_FANOUTS[2]))
 }
 
 fn require(holds: bool, key: &str, value: impl std::fmt::Display, want: &str) -> Result<()> {

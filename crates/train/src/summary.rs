@@ -106,13 +106,13 @@ pub struct BatchTotals {
     pub sampled_edges: u64,
     /// Input nodes: distinct nodes of a batch, summed over batches.
     pub input_nodes: u64,
-    /// Seconds of sampling, summed over threads; it overlaps with computation.
+    /// Seconds of sampling, summed over threads.
     pub sampling_seconds: f64,
     /// Seconds of gathering input rows.
     pub gather_seconds: f64,
     /// Seconds of forward and backward.
     pub compute_seconds: f64,
-    /// Exposed sampling time: seconds in which a step waited for its batch.
+    /// Exposed sampling time: seconds in which the training thread waited for a batch or sampled one itself.
     pub wait_seconds: f64,
 }
 

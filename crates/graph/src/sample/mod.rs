@@ -37,7 +37,6 @@ mod neighbors;
 mod tests;
 
 use halograph_kernels::keyed::Key;
-use halograph_kernels::sparse::Transpose;
 use serde::{Deserialize, Serialize};
 
 use self::draw::Draw;
@@ -83,7 +82,7 @@ pub struct SampleSpec {
     pub fanouts: Vec<Fanout>,
 }
 
-/// Draws samples. Holds working memory of about five bytes per node, which is reused.
+/// Draws samples. Holds working memory of four to nine bytes per node, which is reused.
 pub struct Sampler<'g> {
     neighbors: &'g Neighbors<'g>,
     spec: &'g SampleSpec,
@@ -177,7 +176,6 @@ struct Hop {
     indices: Vec<u32>,
     loops: Vec<u32>,
     sources: usize,
-    transpose: Option<Transpose>,
 }
 
 impl Hop {
@@ -186,7 +184,6 @@ impl Hop {
         self.indptr.push(0);
         self.indices.clear();
         self.loops.clear();
-        self.transpose = None;
     }
 }
 

@@ -76,7 +76,9 @@ impl<'g> Neighbors<'g> {
 
     /// Returns the position of a row among its own in-neighbours, if it has a self-loop.
     pub(super) fn loop_position(&self, row: u32) -> Option<usize> {
-        self.has_loop(row).then(|| self.list(row).iter().position(|&u| u == row)).flatten()
+        let id = self.id(row);
+        let position = || self.list(row).binary_search_by_key(&id, |&u| self.id(u)).ok();
+        self.has_loop(row).then(position).flatten()
     }
 
     /// Requests the first neighbours of a row from memory.

@@ -269,6 +269,12 @@ fn edge_scales_make_up_for_edges_left_out() {
         assert_eq!(edges.edge_scale(r), want);
     }
     assert_eq!(block.edge_scale(0), 1.0);
+    // Six neighbours and a self-loop, of which three are drawn.
+    let mut lists = vec![(0..7).collect::<Vec<u32>>()];
+    lists.extend((1..7).map(|_| vec![0]));
+    let star = self::csr(&lists);
+    let sample = sampled(&Block::whole(view(&star)), &spec(SamplerKind::Neighbor, &[3]), key(0), &[0]);
+    assert_eq!((sample.block(0).in_edges(0), sample.block(0).edge_scale(0)), (4, 2.0));
 }
 
 proptest! {

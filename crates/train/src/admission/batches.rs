@@ -9,18 +9,21 @@ use halograph_graph::dataset::Subset;
 use halograph_graph::sample::{Neighbors, Sample, SampleSpec, Sampler};
 use halograph_kernels::keyed::Key;
 
+use super::bound;
 use super::dry_run::{self, DryRuns, Phase};
 use super::shape::Shape;
-use super::{EDGE, PROCESS, Prediction, THREAD, predict_with};
+use super::{EDGE, PROCESS, Prediction, THREAD, predict_with, remedy};
 use crate::config::{Config, StrategyKind};
 use crate::error::Result;
 use crate::memory::available;
 use crate::pool::threads;
 
-/// Bytes per node of a sampler: positions and two sets.
-const SAMPLER_NODE: f64 = 4.25;
+/// Bytes per node of a sampler: positions, variates (LABOR) and two sets.
+const SAMPLER_NODE: f64 = 8.25;
 /// Bytes per row of a sample: row, id, degree, row start.
 const SAMPLE_ROW: u64 = 20;
+/// Bytes per row of a transpose: row start and place, per hop.
+const TRANSPOSE_ROW: u64 = 16;
 
 /// Predicts the peak memory of a process that has `before` bytes now. Samples one batch; blocks.
 pub(super) fn predict(
@@ -33,54 +36,63 @@ pub(super) fn predict(
     let mut step = config.clone();
     (step.train.strategy, step.data.inductive) = (StrategyKind::Single, false);
     step.train.fanout = Vec::new();
-    let number = super::bound::number_bytes(config).into();
-    let features = whole.nodes * whole.features as u64 * if whole.is_half { 2 } else { number };
+    let number = bound::number_bytes(config).into();
+    let seen = if config.data.inductive { whole.nodes_within(0) } else { whole.nodes };
+    let features = seen * whole.features as u64 * if whole.is_half { 2 } else { number };
     let aggregate = match config.train.cache_input_aggregate {
-        true => whole.nodes * whole.features as u64 * number,
+        true => seen * whole.features as u64 * number,
         false => 0,
     };
     // Neighbours by dataset id are a copy if nodes are stored in another order.
     let edges =
         EDGE * (whole.stored_edges + if dataset.order()?.is_some() { dataset.manifest.edges } else { 0 });
     let threads = threads(&config.train) as u64;
-    let sampling = (threads + 1) * ((SAMPLER_NODE * whole.nodes as f64) as u64 + batch.bytes);
+    let sampler = (SAMPLER_NODE * seen as f64) as u64;
+    // Batches ahead and the current one, with its transposes.
+    let sampling = (threads + 1) * sampler + (threads + 2) * batch.bytes + batch.transposes;
     let fixed = before + PROCESS + threads * THREAD + edges + sampling + aggregate;
     let mut predicted = predict_with(&batch.shape, &step, 1, Phase::Training, |runs| {
         fixed + features + runs.at(batch.shape.nodes, 0, 0)
     })?;
     let free = available().unwrap_or(u64::MAX);
-    if let Some(found) = predicted.as_mut().filter(|found| !found.is_bound)
-        && let Some(nodes) = dry_run::nodes(whole, config, free)
-    {
-        let runs = DryRuns::new(whole, config, nodes, Phase::Evaluation)?;
-        found.bytes = found.bytes.max(fixed + runs.at(whole.nodes, 0, 0));
+    if let Some(found) = predicted.as_mut().filter(|found| !found.is_bound) {
+        let evaluation = match dry_run::nodes(whole, config, free) {
+            Some(nodes) => DryRuns::new(whole, config, nodes, Phase::Evaluation)?.at(whole.nodes, 0, 0),
+            None => bound::dry_run(whole, config, dry_run::FEWEST_NODES),
+        };
+        found.bytes = found.bytes.max(fixed + evaluation);
     }
+    predicted.iter_mut().for_each(|found| found.remedy = remedy(config.train.strategy));
     Ok(predicted)
 }
 
 /// A batch, as a graph of its own.
 struct BatchShape {
     shape: Shape,
-    /// Bytes of the sample.
+    /// Bytes of the sample, and of the transposes of its blocks.
     bytes: u64,
+    transposes: u64,
 }
 
 impl BatchShape {
-    /// Samples a batch of the first training nodes.
+    /// Samples a random batch.
     fn of(dataset: &Dataset, whole: &Shape, config: &Config) -> Self {
-        let block = Block::whole(dataset.graph());
         let split = dataset.split();
         let training = (0..).zip(split).filter(|(_, subset)| **subset == Subset::Train as u8).map(|(v, _)| v);
         let mut training: Vec<u32> = training.collect();
+        // Rows of an inductive run are training nodes.
+        let block = match config.data.inductive {
+            true => Block::induced(dataset.graph(), &training),
+            false => Block::whole(dataset.graph()),
+        };
+        if config.data.inductive {
+            training = (0..training.len() as u32).collect();
+        }
         // The least hashes: a random batch.
         let key = Key::new(config.train.seed, "dry run");
         training.sort_unstable_by_key(|&v| key.at(v as u64));
         training.truncate(usize::try_from(config.train.batch_size).unwrap_or(usize::MAX));
-        let mut fanouts = config.fanouts();
-        if config.train.cache_input_aggregate {
-            fanouts.pop();
-        }
-        let spec = SampleSpec { kind: config.train.sampler, fanouts };
+        let spec = SampleSpec { kind: config.train.sampler, fanouts: config.sampled_fanouts() };
         let mut sample = Sample::default();
         Sampler::new(&Neighbors::of(&block), &spec).sample(key, &training, &mut sample);
         let rows = sample.rows().len().max(1);
@@ -91,9 +103,10 @@ impl BatchShape {
             train: share(training.len()),
             val: 0.0,
             within: [share(training.len())].into_iter().chain(sources).collect(),
-            stored_edges: 2 * sample.edges() as u64,
             ..*whole
         };
-        BatchShape { bytes: EDGE * sample.edges() as u64 + SAMPLE_ROW * rows as u64, shape }
+        let edges = EDGE * sample.edges() as u64;
+        let transposes = edges + TRANSPOSE_ROW * (sample.hops() * rows) as u64;
+        BatchShape { shape, bytes: edges + SAMPLE_ROW * rows as u64, transposes }
     }
 }

@@ -157,7 +157,8 @@ fn epochs<T: Real>(
         return timed_epochs(&mut strategy, learner, config, counts, progress);
     }
     let source = BatchSource::new(config, &data);
-    let sampling = source.sample_epoch(1);
+    source.sample_epoch(1);
+    let sampling = source.sample_epoch(2);
     rayon::in_place_scope_fifo(|scope| {
         let mut strategy = Minibatch::new(&model, &data, &source, scope)?;
         let learner = Learner { model, optimizer };

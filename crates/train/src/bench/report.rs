@@ -139,7 +139,7 @@ pub struct BenchReport {
     pub batches: Option<BatchRates>,
 }
 
-/// Sampled batches: means over all epochs, and the rate of sampling alone.
+/// Sampled batches: means over all epochs, warm-up included, and the rate of sampling alone.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct BatchRates {
     /// Batches per epoch.
@@ -154,7 +154,7 @@ pub struct BatchRates {
     pub gather_seconds: f64,
     /// Seconds of forward and backward per epoch.
     pub compute_seconds: f64,
-    /// Seconds per epoch in which a step waited for its batch.
+    /// Exposed sampling time: seconds per epoch in which the training thread waited for a batch or sampled one itself.
     pub wait_seconds: f64,
     /// Sampled edges per second of all threads, if they do nothing else.
     pub sampling_alone_edges_per_second: f64,

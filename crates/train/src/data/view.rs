@@ -53,10 +53,10 @@ impl<'d, T: Real> View<'d, T> {
         ModelInput { features: self.features.clone(), aggregate: self.aggregate.get().cloned() }
     }
 
-    /// Gathers these rows as input of a model, with the first stage's aggregate if asked for and prepared.
+    /// Gathers these rows as input of a model, with the first stage's aggregate if asked for: it must have been prepared.
     pub(crate) fn input_of(&self, rows: &[u32], with_aggregate: bool) -> Result<ModelInput<T>> {
-        let aggregate = self.aggregate.get().filter(|_| with_aggregate);
-        let aggregate = aggregate.map(|aggregate| Arc::new(gathered(aggregate, rows)));
+        let prepared = || self.aggregate.get().expect("an aggregate was prepared");
+        let aggregate = with_aggregate.then(|| Arc::new(gathered(prepared(), rows)));
         Ok(ModelInput { features: self.rows(Some(rows))?, aggregate })
     }
 }

@@ -113,11 +113,8 @@ pub fn train(source: DataSource, leader: Leader, extras: Extras) -> Result<Summa
     let directory: Option<PathBuf> = leader.run.directory().map(|run| run.path().to_path_buf());
     header.config.check()?;
     let order = Order { header: &header, directory: directory.as_deref(), extras };
+    check_one_process(&header.config.train, leader.world, source)?;
     match (leader.world, source) {
-        // Also as the only rank of a launcher: the configuration allows no more.
-        (_, DataSource::Dataset(dataset)) if header.config.train.strategy == StrategyKind::Minibatch => {
-            single::train(dataset, order, leader)
-        }
         (Some(comm), _) => {
             let summary = train_as_rank(comm, order, source, Role::Lead(Box::new(leader)))?;
             Ok(summary.expect("rank 0 returns a summary"))
@@ -127,6 +124,18 @@ pub fn train(source: DataSource, leader: Leader, extras: Extras) -> Result<Summa
         }
         (None, _) => train_on_threads(source, order, leader),
     }
+}
+
+/// Refuses to train sampled batches on several ranks or on shards.
+fn check_one_process(train: &TrainConfig, world: Option<&Comm>, source: DataSource) -> Result<()> {
+    if train.strategy == StrategyKind::Minibatch
+        && (world.is_some() || matches!(source, DataSource::Shards(_)))
+    {
+        let problem = "strategy minibatch runs in one process, on a dataset";
+        let error = halograph_graph::Error::input("train.strategy", problem);
+        return Err(error.help("leave out the launcher and the shards, or choose another strategy").into());
+    }
+    Ok(())
 }
 
 /// Trains as a rank other than 0 of those that a launcher started. Collective; blocks.

@@ -87,7 +87,7 @@ fn check_single(config: &Config) -> Result<()> {
     if !config.train.strategy.is_for_ranks() {
         return Ok(());
     }
-    let problem = format!("train.ranks = {}: bench measures one process", config.train.ranks);
+    let problem = format!("strategy {}: bench measures one process", config.train.strategy.name());
     Err(Error::input("bench", problem)
         .help("leave out ranks and strategy; for several ranks use `train --trace` and `report`"))
 }

@@ -120,13 +120,8 @@ fn sampling(config: &Config) -> String {
         SamplerKind::Neighbor => "neighbor",
         SamplerKind::Labor => "labor",
     };
-    let mut fanouts = config.fanouts();
-    let mut cached = "";
-    if config.train.cache_input_aggregate {
-        // The deepest hop is not sampled.
-        fanouts.pop();
-        cached = ", input aggregate cached";
-    }
+    let fanouts = config.sampled_fanouts();
+    let cached = if config.train.cache_input_aggregate { ", input aggregate cached" } else { "" };
     let fanout = |fanout: &Fanout| match fanout {
         Fanout::All => "all".to_string(),
         Fanout::AtMost(most) => most.to_string(),
@@ -154,7 +149,7 @@ fn batches(totals: &BatchTotals, batch_size: u64, before: u64) -> String {
         [totals.sampling_seconds, totals.gather_seconds, totals.compute_seconds, totals.wait_seconds]
             .map(|total| seconds(mean(total)));
     format!(
-        "{head}: {edges} sampled edges, {nodes} input nodes each; sampling {sampling} (overlapped), gathering {gathering}, \
+        "{head}: {edges} sampled edges, {nodes} input nodes each; sampling {sampling} of all threads, gathering {gathering}, \
          computing {computing}, waiting {waiting} per batch{since}"
     )
 }

@@ -1,9 +1,10 @@
 //! Prepares coming batches in the background.
 //!
-//! Tasks run in the thread pool that also computes: an idle thread samples, and the thread that waits for a batch samples
-//! too, so that no thread is added and none is idle. At most [`AHEAD`] batches more than threads are prepared ahead.
+//! Tasks run in the thread pool that also computes: idle threads sample, and so does the training thread while it waits for
+//! a batch or for another thread. No thread is added and none is idle. At most [`AHEAD`] batches more than threads are prepared ahead.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -47,6 +48,8 @@ pub(super) struct Loader<'a, 's> {
 /// Memory for further batches.
 #[derive(Default)]
 struct Spare<'s> {
+    /// Nanoseconds of sampling on the training thread.
+    own_nanoseconds: AtomicU64,
     samplers: Mutex<Vec<Sampler<'s>>>,
     samples: Mutex<Vec<Sample>>,
 }
@@ -79,6 +82,11 @@ impl<'a, 's> Loader<'a, 's> {
         batch.expect("sampling a batch does not panic")
     }
 
+    /// Returns the seconds that the training thread has sampled.
+    pub(super) fn own_seconds(&self) -> f64 {
+        self.spare.own_nanoseconds.load(Ordering::Relaxed) as f64 / 1e9
+    }
+
     /// Gives the memory of a batch back.
     pub(super) fn recycle(&self, batch: Batch) {
         lock(&self.spare.samples).push(batch.sample);
@@ -95,9 +103,15 @@ impl<'a, 's> Loader<'a, 's> {
             self.slots.push_back(slot.clone());
             self.start = self.following(self.start);
             let (source, spare, shuffled) = (self.source, self.spare.clone(), self.shuffled.1.clone());
+            let trainer = rayon::current_thread_index();
             self.scope.spawn_fifo(move |_| {
                 let mut task = Task { slot, batch: None };
-                task.batch = Some(prepare(source, &spare, &shuffled, (epoch, step)));
+                let batch = prepare(source, &spare, &shuffled, (epoch, step));
+                if rayon::current_thread_index() == trainer {
+                    let nanoseconds = (batch.sampling_seconds * 1e9) as u64;
+                    spare.own_nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+                }
+                task.batch = Some(batch);
             });
         }
     }

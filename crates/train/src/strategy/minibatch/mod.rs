@@ -56,13 +56,9 @@ pub struct BatchSource<'d> {
 impl<'d> BatchSource<'d> {
     /// Lists the neighbours of all rows of the training graph. Copies its edges if rows are not stored by dataset id.
     pub fn new<T: Real>(config: &Config, data: &'d Data<'d, T>) -> Self {
-        let mut fanouts = config.fanouts();
-        if config.train.cache_input_aggregate {
-            fanouts.pop();
-        }
         BatchSource {
             neighbors: Neighbors::of(&data.train.block),
-            spec: SampleSpec { kind: config.train.sampler, fanouts },
+            spec: SampleSpec { kind: config.train.sampler, fanouts: config.sampled_fanouts() },
             seeds: Seeds::new(&config.train, &data.parts[0], &data.train.block),
             epochs: config.train.epochs,
             caches_aggregate: config.train.cache_input_aggregate,
@@ -87,7 +83,8 @@ impl BatchSource<'_> {
         self.recorder.span_on(track, name, at)
     }
 
-    /// Samples all batches of an epoch on all threads; returns the sampled edges per second.
+    /// Samples all batches of an epoch on all threads; returns the sampled edges per second. Allocates, so that a second
+    /// call is faster.
     pub(crate) fn sample_epoch(&self, epoch: u64) -> f64 {
         let shuffled = self.seeds.shuffled(epoch);
         let started = Instant::now();
@@ -140,7 +137,7 @@ impl<'a, 's, T: Real> Minibatch<'a, 's, T> {
         let input = self.data.train.input_of(batch.sample.rows(), self.source.caches_aggregate)?;
         drop(span);
         self.totals.gather_seconds += started.elapsed().as_secs_f64();
-        let started = Instant::now();
+        let (started, sampled) = (Instant::now(), self.loader.own_seconds());
         let blocks = stage_blocks(model, batch, self.source.caches_aggregate);
         let mut halo = Fresh;
         let mut runner = StageRunner::new(Some(step.key), Some(batch.sample.ids()), None, &mut halo);
@@ -150,7 +147,10 @@ impl<'a, 's, T: Real> Minibatch<'a, 's, T> {
         let (loss, grad) = loss(&logits, &seeds, seeds.count());
         drop((logits, span));
         runner.backward_model(model, &blocks, tape, grad, |_, _| ())?;
-        self.totals.compute_seconds += started.elapsed().as_secs_f64();
+        // While a kernel waits for another thread, this one may sample a batch.
+        let sampled = self.loader.own_seconds() - sampled;
+        self.totals.wait_seconds += sampled;
+        self.totals.compute_seconds += started.elapsed().as_secs_f64() - sampled;
         Ok(StepOutcome { loss, rows: seeds.count(), requests: Requests::default() })
     }
 }
