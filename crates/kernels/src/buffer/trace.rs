@@ -7,7 +7,10 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use super::{LINE, MIN_POOLED, best_fit, size_for};
+use super::{LINE, MIN_HUGE, MIN_POOLED, best_fit, size_for};
+
+/// Lines of a huge page (2 MiB).
+const HUGE_PAGE: usize = (2 << 20) / LINE;
 
 /// One event of a trace. Buffers are numbered in the order of their allocation.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -142,6 +145,12 @@ struct Memory {
     touched: usize,
 }
 
+/// Returns the lines of memory of this `size` that are resident if the first `count` are used: whole huge pages, if the
+/// memory has requested them.
+fn resident(count: usize, size: usize) -> usize {
+    if size < MIN_HUGE { count } else { count.next_multiple_of(HUGE_PAGE).min(size) }
+}
+
 /// The state of a pool that allocates nothing.
 #[derive(Default)]
 struct Replay {
@@ -186,7 +195,7 @@ impl Replay {
             None if count < MIN_POOLED => Memory { size: count, touched: 0 },
             None => Memory { size: size_for(&mut self.sizes, count), touched: 0 },
         };
-        let touched = memory.touched.max(count);
+        let touched = memory.touched.max(resident(count, memory.size));
         self.held += touched - memory.touched;
         self.buffers.push(Memory { touched, ..memory });
     }
@@ -194,7 +203,7 @@ impl Replay {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Buffer;
+    use super::super::{Buffer, rounded_up};
     use super::*;
 
     /// Three matrices of so many rows, of which two live at once, and a constant one.
@@ -208,6 +217,11 @@ mod tests {
         drop((b, constant));
     }
 
+    /// Returns the lines that are resident for a large buffer of `count` lines.
+    fn held(count: usize) -> u64 {
+        resident(count, rounded_up(count)) as u64
+    }
+
     fn traces() -> [Trace; 2] {
         [64, 128].map(|rows| record(|| work(rows)).0)
     }
@@ -218,9 +232,8 @@ mod tests {
         let (large, ()) = record(|| work(100_000));
         assert_eq!(one.extrapolate(&two, 64, 100_000), large);
         // The third matrix takes the memory of the first.
-        let lines = |numbers: usize| (numbers * 4).div_ceil(LINE) * LINE;
-        let expected = lines(100) + lines(1_600_000) + lines(6_400_000) + 400_000;
-        assert_eq!(large.peak_bytes(), expected as u64);
+        let bytes = |numbers: usize| held((numbers * 4).div_ceil(LINE)) * LINE as u64;
+        assert_eq!(large.peak_bytes(), 7 * LINE as u64 + bytes(1_600_000) + bytes(6_400_000) + 400_000);
     }
 
     #[test]
@@ -228,7 +241,7 @@ mod tests {
         let (one, ()) = record(|| drop(Buffer::<f32>::zeros(64)));
         let (two, ()) = record(|| drop((Buffer::<f32>::zeros(128), Buffer::<f32>::zeros(16))));
         let large = one.extrapolate(&two, 4, 4_000_000);
-        assert_eq!(large.peak_bytes(), (8 + 1) * LINE as u64 * 500_000);
+        assert_eq!(large.peak_bytes(), (held(4_000_000) + held(500_000)) * LINE as u64);
     }
 
     #[test]
@@ -238,8 +251,15 @@ mod tests {
             let events = [&first[..], between, &[Event::Allocate(600_000), Event::Drop(1)]].concat();
             Trace { events }.peak_bytes() / LINE as u64
         };
-        assert_eq!(use_two(&[]), 1_600_000);
-        assert_eq!(use_two(&[Event::Release]), 1_000_000);
+        assert_eq!(use_two(&[]), held(1_000_000) + held(600_000));
+        assert_eq!(use_two(&[Event::Release]), held(1_000_000));
+    }
+
+    #[test]
+    fn large_buffers_hold_whole_huge_pages() {
+        assert_eq!(resident(1000, 1100), 1000);
+        assert_eq!(resident(3 * HUGE_PAGE + 1, 5 * HUGE_PAGE), 4 * HUGE_PAGE);
+        assert_eq!(resident(3 * HUGE_PAGE + 1, 3 * HUGE_PAGE + 9), 3 * HUGE_PAGE + 9);
     }
 
     #[test]
