@@ -443,8 +443,8 @@ fn a_signal_to_the_launcher_writes_a_checkpoint() {
     // Enough epochs that the signal arrives before the end.
     let long = LONG.replace("--epochs 300", "--epochs 2000");
     place.ok(&format!("train g {long} --ranks 3 --out whole"));
-    // On a loaded machine, saving may take longer than the second that Open MPI waits.
-    let patient = LAUNCH.replace(" -n", " --mca odls_base_sigkill_timeout 5 -n");
+    // On a loaded machine, saving may take longer than the second that Open MPI waits by default.
+    let patient = LAUNCH.replace(" -n", " --mca odls_base_sigkill_timeout 30 -n");
     let launcher = place.start(&format!("{patient} 3 H train g {long} --out r"));
     at_work(&launcher, &place.path("r"), 3);
     signal("-TERM", launcher.id());

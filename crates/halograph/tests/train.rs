@@ -285,7 +285,7 @@ fn an_interrupted_run_resumes_bit_identically() {
             env!("CARGO_BIN_EXE_halograph")
         );
         assert!(stderr.ends_with(&expected), "{stderr}");
-        assert!(stderr.contains("finishing this epoch, then saving"), "{stderr}");
+        assert!(stderr.contains("finishing this optimiser step, then saving"), "{stderr}");
         let epochs = done + 5;
         ok(path, &format!("train --resume --out {signal} --epochs {epochs} -q"));
         ok(path, &format!("train g --out whole --overwrite --epochs {epochs} {flags}"));

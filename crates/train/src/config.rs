@@ -334,7 +334,10 @@ impl Config {
         require((1..=MAX_RANKS).contains(&train.ranks), "ranks", train.ranks, "from 1 to 4096")?;
         if !train.strategy.is_for_ranks() {
             let want = format!("1 with train.strategy = \"{}\"", train.strategy.name());
-            require(train.ranks == 1, "ranks", train.ranks, &want)?;
+            let found = require(train.ranks == 1, "ranks", train.ranks, &want);
+            found.map_err(|error| {
+                error.help("leave out the ranks, or choose strategy partition or pipelined")
+            })?;
         }
         self.check_batches()?;
         require(train.staleness <= MAX_STALENESS, "staleness", train.staleness, "at most 100 epochs")?;
@@ -419,6 +422,13 @@ impl Config {
         Err(Error::input(key, problem).help(help))
     }
 
+    /// Fills in the fanouts of a run that samples and does not set them.
+    pub fn resolve_fanout(&mut self) {
+        if self.train.strategy == StrategyKind::Minibatch && self.train.fanout.is_empty() {
+            self.train.fanout = default_fanouts().take(self.model.hops()).collect();
+        }
+    }
+
     /// Returns the fanout of every hop, hop 1 first.
     pub fn fanouts(&self) -> Vec<Fanout> {
         let given = self.train.fanout.iter().copied();
@@ -472,11 +482,13 @@ impl Config {
             "train.step_epochs" | "train.step_factor" => {
                 (train.schedule == ScheduleKind::Step, "schedule step")
             }
-            "train.batch_size"
-            | "train.fanout"
-            | "train.sampler"
-            | "train.cache_input_aggregate"
-            | "train.schedule_unit" => (train.strategy == StrategyKind::Minibatch, "strategy minibatch"),
+            "train.batch_size" | "train.fanout" | "train.sampler" | "train.cache_input_aggregate" => {
+                (train.strategy == StrategyKind::Minibatch, "strategy minibatch")
+            }
+            "train.schedule_unit" => (
+                train.strategy == StrategyKind::Minibatch && train.schedule != ScheduleKind::Constant,
+                "strategy minibatch with schedule cosine or step",
+            ),
             _ => (true, ""),
         };
         (!is_met).then_some(requires)

@@ -63,7 +63,7 @@ fn handle() {
         std::thread::sleep(REPORT_DELAY);
     }
     report(if TRAINING.load(Ordering::Relaxed) {
-        "interrupted: finishing this epoch, then saving; press Ctrl-C again to quit without saving"
+        "interrupted: finishing this optimiser step, then saving; press Ctrl-C again to quit without saving"
     } else {
         "interrupted: stopping before the first epoch"
     });

@@ -34,7 +34,9 @@ pub fn resolve(settings: &[Setting]) -> Result<Config> {
     if ranks.is_some_and(|s| s.value.as_integer().is_some_and(|ranks| ranks > 1)) {
         base.train.strategy = StrategyKind::Partition;
     }
-    overlay(&base, settings)
+    let mut config = overlay(&base, settings)?;
+    config.resolve_fanout();
+    Ok(config)
 }
 
 /// Returns `base` with `settings` applied in order.

@@ -119,7 +119,7 @@ fn batches(rates: &BatchRates) -> String {
             .map(seconds);
     format!(
         "batches   {} per epoch, each {edges} sampled edges and {nodes} input nodes; per epoch: gathering {gather}, \
-         forward and backward {compute}, waiting {wait}, sampling {sampling} in the background; sampling alone {:.1} M \
+         forward and backward {compute}, waiting {wait}, sampling {sampling} of all threads; sampling alone {:.1} M \
          edges/s",
         rates.batches,
         rates.sampling_alone_edges_per_second / 1e6
