@@ -440,11 +440,10 @@ fn at_work(launcher: &Child, run: &Path, ranks: usize) -> Vec<u32> {
 #[test]
 fn a_signal_to_the_launcher_writes_a_checkpoint() {
     let Some(place) = place() else { return };
-    // Enough epochs that the signal arrives before the end.
-    let long = LONG.replace("--epochs 300", "--epochs 2000");
-    place.ok(&format!("train g {long} --ranks 3 --out whole"));
-    // On a loaded machine, saving may take longer than the second that Open MPI waits by default.
-    let patient = LAUNCH.replace(" -n", " --mca odls_base_sigkill_timeout 30 -n");
+    // The run would last for minutes, however fast the machine is.
+    let long = LONG.replace("--epochs 300", "--epochs 1000000");
+    // Open MPI passes the signal on after this time. On a loaded machine, saving may take longer than the default second.
+    let patient = LAUNCH.replace(" -n", " --mca odls_base_sigkill_timeout 5 -n");
     let launcher = place.start(&format!("{patient} 3 H train g {long} --out r"));
     at_work(&launcher, &place.path("r"), 3);
     signal("-TERM", launcher.id());
@@ -452,7 +451,10 @@ fn a_signal_to_the_launcher_writes_a_checkpoint() {
     assert_ne!(done.code, Some(0));
     assert!(done.stderr.matches("interrupted: finishing").count() <= 1, "{}", done.stderr);
     assert!(done.stderr.contains("saved. Resume under the same launcher with: "), "{}", done.stderr);
-    place.ranks_ok(3, "--resume --out r -q");
+    let trained = std::fs::read_to_string(place.path("r/metrics.jsonl")).unwrap().lines().count();
+    let epochs = trained + 20;
+    place.ranks_ok(3, &format!("--resume --out r --epochs {epochs} -q"));
+    place.ok(&format!("train g {} --ranks 3 --out whole", long.replace("1000000", &epochs.to_string())));
     place.same("r", "whole");
 }
 
