@@ -165,8 +165,9 @@ fn fanouts_are_read_from_flags_keys_and_files() {
         (format!("{MINIBATCH} --set train.fanout=5,5,5"), vec![5, 5, 5]),
         ("--config c.toml".into(), vec![5, 5, 5]),
         ("--config c.toml --fanout 2,2,2".into(), vec![2, 2, 2]),
-        (MINIBATCH.into(), vec![]),
-        (format!("{MINIBATCH} --sampler labor --cache-input-aggregate --model gcn"), vec![]),
+        (MINIBATCH.into(), vec![15, 10, 5]),
+        (format!("{MINIBATCH} --layers 5"), vec![15, 10, 5, 5, 5]),
+        (format!("{MINIBATCH} --sampler labor --cache-input-aggregate --model gcn"), vec![15, 10, 5]),
     ] {
         let line = json(path, &flags);
         assert_eq!(line["strategy"], "minibatch", "{flags}");

@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn batches_are_means() {
         let text = "144 per epoch of 1,024 seed nodes: 620,787 sampled edges, 186,150 input nodes each; sampling 38.0 ms \
-                    (overlapped), gathering 35.0 ms, computing 213.0 ms, waiting 300 µs per batch";
+                    of all threads, gathering 35.0 ms, computing 213.0 ms, waiting 300 µs per batch";
         assert_eq!(batches(&totals(), 1024, 0), text);
         assert_eq!(batches(&totals(), 1024, 7), format!("{text} (since epoch 7)"));
         let one = BatchTotals { per_epoch: 1, ..totals() };
