@@ -1,11 +1,11 @@
 //! Admission by memory: how much a run needs, predicted before it starts.
 //!
-//! 1. A lower bound from sizes alone ([`bound`]): weights, gradients, optimiser state, one matrix of each hidden layer. If
+//! 1. A lower bound from sizes alone (`bound`): weights, gradients, optimiser state, one matrix of each hidden layer. If
 //!    that is more than is free, nothing is allocated.
-//! 2. Dry runs ([`dry_run`]): two epochs on two graphs of some hundred nodes, with as many layers and columns. Every
+//! 2. Dry runs (`dry_run`): two epochs on two graphs of some hundred nodes, with as many layers and columns. Every
 //!    buffer is recorded; its size is linear in the number of nodes. Replaying the buffers in their real sizes, through
 //!    the rules of the pool, gives the peak. So the prediction stays true when layers change what they keep.
-//! 3. Strategy `minibatch` ([`batches`]): dry runs of the shape of a sampled batch, and of an evaluation of the whole graph.
+//! 3. Strategy `minibatch` (`batches`): dry runs of the shape of a sampled batch, and of an evaluation of the whole graph.
 //! 4. Edges, and for parts of a graph halo rows, are counted.
 //!
 //! The prediction is a function of the data and the configuration, up to the memory that the process already has.
