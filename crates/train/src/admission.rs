@@ -58,7 +58,11 @@ pub fn predict(dataset: &Dataset, config: &Config) -> Result<Option<Prediction>>
     }
     predict_with(&shape, config, 1, Phase::Training, |runs| {
         let edges = EDGE * shape.stored_edges;
-        before + PROCESS + edges + runs.at(shape.nodes, 0, 0) + threads(&config.train) as u64 * THREAD
+        before
+            + PROCESS
+            + edges
+            + runs.at(shape.nodes, HaloBytes::default())
+            + threads(&config.train) as u64 * THREAD
     })
 }
 
@@ -201,9 +205,10 @@ const OWNED: u64 = 48;
 /// Returns the peak bytes of a rank that trains a part of a graph.
 fn part_bytes(runs: &DryRuns, part: &PartSize, whole: &PartitionInfo, shape: &Shape, config: &Config) -> u64 {
     let &PartSize { owned, halo, .. } = part;
-    let HaloBytes { kept, transient } = HaloBytes::of(whole, config);
     let structure = ROW * (owned + halo) + OWNED * owned + EDGE * part_edges(part, shape, config);
-    structure + runs.at(owned, halo * kept, halo * transient) + threads(&config.train) as u64 * THREAD
+    structure
+        + runs.at(owned, HaloBytes::of_row(whole, config).times(halo))
+        + threads(&config.train) as u64 * THREAD
 }
 
 /// Returns the edges of a part in all its copies: the part itself, its graphs, and the blocks of stages that compute fewer
@@ -216,16 +221,20 @@ fn part_edges(part: &PartSize, shape: &Shape, config: &Config) -> u64 {
     ((1.0 + copies) * part.edges as f64) as u64
 }
 
-/// Bytes of memory for one halo row, in all stages.
+/// Bytes of memory for halo rows, in all stages.
+#[derive(Clone, Copy, Default)]
 struct HaloBytes {
     /// Kept from epoch to epoch.
     kept: u64,
     /// Allocated during a step.
     transient: u64,
+    /// Allocated while a checkpoint is written: copies of what is kept, and again in the contents of the file.
+    saving: u64,
 }
 
 impl HaloBytes {
-    fn of(whole: &PartitionInfo, config: &Config) -> Self {
+    /// Returns the bytes of one halo row.
+    fn of_row(whole: &PartitionInfo, config: &Config) -> Self {
         let [inputs, outputs] = [whole.dataset.features, whole.dataset.classes].map(|n| n as usize);
         let number = number_bytes(config).into();
         let numbers = NumberBytes { features: number, activations: number };
@@ -235,15 +244,59 @@ impl HaloBytes {
             rows.iter().flat_map(|row| [row.setup, row.features.max(row.gradients)]).collect();
         sizes.sort_unstable();
         sizes.dedup();
-        let is_pipelined = config.train.strategy == StrategyKind::Pipelined;
-        // Messages of stages of the same width share memory. A message is in memory as it was sent and as it is read; in
-        // a pipelined run, the one as it was sent is among those that are kept.
-        let copies = if is_pipelined { 1 } else { 2 };
-        let mut transient = copies * sizes.iter().sum::<u64>();
-        if config.model.kind == Kind::Gat && !is_pipelined {
+        // Messages of stages of the same width share memory. A message is in memory as it was sent and as it is read.
+        let mut transient = 2 * sizes.iter().sum::<u64>();
+        if config.model.kind == Kind::Gat && config.train.strategy != StrategyKind::Pipelined {
             // Attention keeps halo rows for the backward.
             transient += rows.iter().map(|row| row.features).sum::<u64>();
         }
-        HaloBytes { kept: Schedule::of(&config.train).kept_versions() * recurring, transient }
+        let kept = Schedule::of(&config.train).kept_versions() * recurring;
+        // Messages that arrived are copied into matrices, and gradients of one stage at a time too.
+        let features: u64 = rows.iter().map(|row| row.features).sum();
+        let gradients = rows.iter().map(|row| row.gradients).max().unwrap_or(0);
+        let saving = if kept > 0 { 2 * kept + features + gradients } else { 0 };
+        HaloBytes { kept, transient, saving }
+    }
+
+    fn times(self, rows: u64) -> Self {
+        let HaloBytes { kept, transient, saving } = self;
+        HaloBytes { kept: rows * kept, transient: rows * transient, saving: rows * saving }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use halograph_graph::build::EdgeOptions;
+    use halograph_graph::dataset::{DatasetArrays, FeatureArray, GraphArrays, Labels};
+    use halograph_graph::partition::{Assignment, Layout};
+
+    use super::*;
+    use crate::config::Smooth;
+
+    #[test]
+    fn stale_rows_add_to_the_memory_of_steps_and_of_checkpoints() {
+        let edges: Vec<(u32, u32)> = (0..8).map(|v| (v, (v + 1) % 8)).collect();
+        let graph = GraphArrays::from_edges(8, &edges, EdgeOptions::default()).unwrap();
+        let features = FeatureArray::f32(16, vec![0.0; 8 * 16]);
+        let labels = Labels::Single((0..8).map(|v| v % 3).collect());
+        let dataset = Dataset::from_arrays(DatasetArrays::new("ring", graph, features, labels, vec![1; 8]));
+        let (dataset, assignment) =
+            (dataset.unwrap(), Assignment::new(2, vec![0, 0, 0, 0, 1, 1, 1, 1]).unwrap());
+        let whole = Layout::of(&dataset, &assignment).unwrap().partition;
+        let bytes = |strategy, smooth| {
+            let mut config = Config::new(Kind::Sage);
+            (config.model.hidden, config.model.layers) = (32, 2);
+            (config.train.strategy, config.train.smooth) = (strategy, smooth);
+            HaloBytes::of_row(&whole, &config)
+        };
+        let fresh = bytes(StrategyKind::Partition, Smooth::None);
+        assert_eq!((fresh.kept, fresh.saving), (0, 0));
+        // Features of 16 columns once; then 3 columns each way.
+        assert_eq!(fresh.transient, 2 * (16 + 3) * 4);
+        for (smooth, versions) in [(Smooth::None, 1), (Smooth::Gf, 2)] {
+            let stale = bytes(StrategyKind::Pipelined, smooth);
+            assert_eq!((stale.kept, stale.transient), (versions * 2 * 3 * 4, fresh.transient));
+            assert_eq!(stale.saving, 2 * stale.kept + 2 * 3 * 4);
+        }
     }
 }

@@ -12,7 +12,7 @@ use halograph_kernels::keyed::Key;
 use super::bound;
 use super::dry_run::{self, DryRuns, Phase};
 use super::shape::Shape;
-use super::{EDGE, PROCESS, Prediction, THREAD, predict_with, remedy};
+use super::{EDGE, HaloBytes, PROCESS, Prediction, THREAD, predict_with, remedy};
 use crate::config::{Config, StrategyKind};
 use crate::error::Result;
 use crate::memory::available;
@@ -52,12 +52,14 @@ pub(super) fn predict(
     let sampling = (threads + 1) * sampler + (threads + 2) * batch.bytes + batch.transposes;
     let fixed = before + PROCESS + threads * THREAD + edges + sampling + aggregate;
     let mut predicted = predict_with(&batch.shape, &step, 1, Phase::Training, |runs| {
-        fixed + features + runs.at(batch.shape.nodes, 0, 0)
+        fixed + features + runs.at(batch.shape.nodes, HaloBytes::default())
     })?;
     let free = available().unwrap_or(u64::MAX);
     if let Some(found) = predicted.as_mut().filter(|found| !found.is_bound) {
         let evaluation = match dry_run::nodes(whole, config, free) {
-            Some(nodes) => DryRuns::new(whole, config, nodes, Phase::Evaluation)?.at(whole.nodes, 0, 0),
+            Some(nodes) => {
+                DryRuns::new(whole, config, nodes, Phase::Evaluation)?.at(whole.nodes, HaloBytes::default())
+            }
             None => bound::dry_run(whole, config, dry_run::FEWEST_NODES),
         };
         found.bytes = found.bytes.max(fixed + evaluation);

@@ -8,6 +8,7 @@ use halograph_kernels::Real;
 use halograph_kernels::buffer::trace::{self, Trace};
 use halograph_nn::Model;
 
+use super::HaloBytes;
 use super::bound::{self, WeightBytes, partial_sum_bytes};
 use super::shape::{Shape, stored_edges};
 use crate::config::{Config, Precision, TrainConfig};
@@ -99,19 +100,17 @@ impl DryRuns {
         Ok(DryRuns { few, one, two, weights, weight_sizes, number: size_of::<T>() as u64, copied_row })
     }
 
-    /// Returns the peak bytes of training `nodes` nodes, without edges, if `kept` bytes besides live as long as the run and
-    /// are saved with it, and `transient` bytes live during steps.
-    pub fn at(&self, nodes: u64, kept: u64, transient: u64) -> u64 {
+    /// Returns the peak bytes of training `nodes` nodes and this memory of halo rows, without edges.
+    pub fn at(&self, nodes: u64, halo: HaloBytes) -> u64 {
         let linear = |one: u64, two: u64| {
             let slope = (two as f64 - one as f64) / self.few as f64;
             (one as f64 + slope * (nodes as f64 - self.few as f64)).max(0.0) as u64
         };
-        let other = linear(self.one.other, self.two.other) + self.copied_row * nodes + kept;
+        let other = linear(self.one.other, self.two.other) + self.copied_row * nodes + halo.kept;
         let trace = self.one.trace.extrapolate(&self.two.trace, self.few, nodes);
         let partial = partial_sum_bytes(nodes, self.weight_sizes.iter().copied(), self.number);
-        let steps = trace.peak_bytes() + partial + transient;
-        // Saved rows are copied, and again into the contents of the file.
-        let saving = linear(self.one.buffers, self.two.buffers) + self.weights.saving() + 2 * kept;
+        let steps = trace.peak_bytes() + partial + halo.transient;
+        let saving = linear(self.one.buffers, self.two.buffers) + self.weights.saving() + halo.saving;
         other + steps.max(saving)
     }
 }
@@ -269,7 +268,8 @@ mod tests {
     #[test]
     fn equal_dry_runs_predict_equal_memory() {
         let (shape, config) = (shape(&[0.25, 0.5, 0.75, 1.0], false), config(Kind::Gat, false));
-        let at = || DryRuns::new(&shape, &config, 64, Phase::Training).unwrap().at(100_000, 0, 0);
+        let at =
+            || DryRuns::new(&shape, &config, 64, Phase::Training).unwrap().at(100_000, HaloBytes::default());
         assert_eq!(at(), at());
     }
 
