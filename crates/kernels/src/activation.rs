@@ -21,20 +21,20 @@ pub enum Activation {
 
 impl Activation {
     /// Returns the value at `x`.
-    #[inline]
+    #[inline(always)]
     pub fn at<T: Real>(self, x: T) -> T {
         match self {
             Activation::Identity => x,
             _ if x > T::zero() => x,
             // `max` would turn NaN into 0.
             Activation::Relu => x * T::zero(),
-            Activation::Elu => x.exp_m1(),
+            Activation::Elu => x.expm1_negative(),
             Activation::LeakyRelu(slope) => x * T::of(slope),
         }
     }
 
     /// Returns the derivative at the input whose output is `y`.
-    #[inline]
+    #[inline(always)]
     pub fn derivative_at_output<T: Real>(self, y: T) -> T {
         match self {
             Activation::Identity => T::one(),

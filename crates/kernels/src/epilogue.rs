@@ -14,7 +14,7 @@ use crate::activation::Activation;
 use crate::dropout::Mask;
 use crate::layer_norm::EPS;
 use crate::rows::{RUN, add_in_order};
-use crate::simd::{Isa, Level, dispatch};
+use crate::simd::{Isa, Level, dispatch, sum_lanes};
 use crate::work::{self, Cost};
 
 /// Partial sums, kept in vector registers.
@@ -130,12 +130,12 @@ struct Run<'a> {
     first: usize,
 }
 
-/// Applies activation and dropout to a row. The activation is selected outside of the loop, so that ReLU is
-/// vectorised.
+/// Applies activation and dropout to a row. The activation is selected outside of the loop, which is then vectorised.
 #[inline(always)]
 fn forward_row<T: Real>(epilogue: &Epilogue, row: usize, y: &mut [T]) {
     match epilogue.activation {
         Activation::Relu => forward_row_with(epilogue.mask, row, y, |y| Activation::Relu.at(y)),
+        Activation::Elu => forward_row_with(epilogue.mask, row, y, |y| Activation::Elu.at(y)),
         activation => forward_row_with(epilogue.mask, row, y, |y| activation.at(y)),
     }
 }
@@ -257,7 +257,7 @@ fn lane_sum<T: Real>(x: &[T], term: impl Fn(usize, T) -> T) -> T {
     for (l, &x) in x[whole..].iter().enumerate() {
         lanes[l] += term(whole + l, x);
     }
-    lanes.into_iter().sum()
+    sum_lanes(lanes)
 }
 
 #[cfg(test)]

@@ -132,19 +132,44 @@ pub enum Start<'a, T> {
 
 /// Computes `c = start + alpha * a * b`. Rows of `c` have a stride of `pitch`; columns from `b.cols` on are unchanged.
 pub fn multiply<T: Real>(alpha: T, a: Tall<T>, b: Mat<T>, start: Start<T>, c: &mut [T], pitch: usize) {
-    assert_eq!(a.cols, b.rows, "inner dimensions of a product");
-    assert!(b.cols <= pitch && c.len() == a.rows * pitch, "length of the output");
-    if b.cols == 0 {
+    add_products(alpha, &[(a, b)], start, c, pitch);
+}
+
+/// Computes `c = start + a_1 * b_1 + a_2 * b_2`, as two calls of [`multiply`] would, with the same rounding. `c` is written
+/// to memory once.
+pub fn multiply_two<T: Real>(factors: [(Tall<T>, Mat<T>); 2], start: Start<T>, c: &mut [T], pitch: usize) {
+    add_products(T::one(), &factors, start, c, pitch);
+}
+
+/// Computes `c = start + alpha * Σ a * b`. A task completes its rows of `c` while they are in the cache of a core.
+fn add_products<T: Real>(
+    alpha: T,
+    factors: &[(Tall<T>, Mat<T>)],
+    start: Start<T>,
+    c: &mut [T],
+    pitch: usize,
+) {
+    let (rows, cols) = (factors[0].0.rows, factors[0].1.cols);
+    for (a, b) in factors {
+        assert_eq!(a.cols, b.rows, "inner dimensions of a product");
+        assert_eq!([a.rows, b.cols], [rows, cols], "size of a product");
+    }
+    assert!(cols <= pitch && c.len() == rows * pitch, "length of the output");
+    if cols == 0 {
         return;
     }
-    let _work = work::begin("GEMM", || Cost::product([a.rows, a.cols, b.cols], size_of::<T>()));
+    let inner = factors.iter().map(|(a, _)| a.cols).sum();
+    let _work = work::begin("GEMM", || Cost::product([rows, inner, cols], size_of::<T>()));
     c.par_chunks_mut(TASK_ROWS * pitch).enumerate().for_each(|(task, c)| {
         let rows = c.len() / pitch;
-        let accumulate = initialize(start, c, b.cols, pitch);
-        a.with_rows(task * TASK_ROWS, rows, |a_rows| {
-            let strides = [[a.pitch, 1], b.strides, [pitch, 1]];
-            product([rows, a.cols, b.cols], alpha, [a_rows, b.data], accumulate, c, strides);
-        });
+        let mut accumulate = initialize(start, c, cols, pitch);
+        for (a, b) in factors {
+            a.with_rows(task * TASK_ROWS, rows, |a_rows| {
+                let strides = [[a.pitch, 1], b.strides, [pitch, 1]];
+                product([rows, a.cols, cols], alpha, [a_rows, b.data], accumulate, c, strides);
+            });
+            accumulate = true;
+        }
     });
 }
 

@@ -24,6 +24,7 @@ pub mod batch_norm;
 pub mod buffer;
 pub mod dropout;
 pub mod epilogue;
+mod exp;
 pub mod gemm;
 pub mod keyed;
 pub mod layer_norm;

@@ -3,7 +3,11 @@
 use rayon::prelude::*;
 
 use crate::Real;
+use crate::simd::{Isa, Level, dispatch};
 use crate::work::{self, Cost};
+
+/// Numbers per task.
+const CHUNK: usize = 1 << 13;
 
 /// Adam and AdamW (Kingma, Ba 2015; Loshchilov, Hutter 2019).
 #[derive(Debug, Clone, Copy)]
@@ -43,15 +47,54 @@ impl Adam {
         let root = T::of(correction[1].sqrt());
         let shrink = if self.decoupled { T::of(1.0 - self.lr * self.weight_decay) } else { T::one() };
         let pull = if self.decoupled { T::zero() } else { T::of(self.weight_decay) };
-        let moments = first.par_iter_mut().zip(second);
-        value.par_iter_mut().zip(grad).zip(moments).for_each(|((p, &g), (m, v))| {
-            let g = g + pull * *p;
-            *m = beta1 * *m + new1 * g;
-            *v = beta2 * *v + new2 * g * g;
-            *p = *p * shrink - rate * *m / (v.sqrt() / root + T::of(self.eps));
+        let numbers = AdamStep {
+            betas: [beta1, beta2],
+            new: [new1, new2],
+            rate,
+            root,
+            eps: T::of(self.eps),
+            shrink,
+            pull,
+        };
+        let moments = first.par_chunks_mut(CHUNK).zip(second.par_chunks_mut(CHUNK));
+        let chunks = value.par_chunks_mut(CHUNK).zip(grad.par_chunks(CHUNK)).zip(moments);
+        chunks.for_each(|((value, grad), (first, second))| {
+            adam::<T>(Level::best(), numbers, value, grad, [first, second]);
         });
     }
 }
+
+/// The numbers of a step of [`Adam`].
+#[derive(Clone, Copy)]
+struct AdamStep<T> {
+    betas: [T; 2],
+    /// 1 - betas.
+    new: [T; 2],
+    /// Learning rate, divided by the correction of the first moment.
+    rate: T,
+    /// Root of the correction of the second moment.
+    root: T,
+    eps: T,
+    shrink: T,
+    pull: T,
+}
+
+#[inline(always)]
+fn adam_body<I: Isa, T: Real>(
+    step: AdamStep<T>,
+    value: &mut [T],
+    grad: &[T],
+    [first, second]: [&mut [T]; 2],
+) {
+    let AdamStep { betas, new, rate, root, eps, shrink, pull } = step;
+    for ((p, &g), (m, v)) in value.iter_mut().zip(grad).zip(first.iter_mut().zip(second)) {
+        let g = g + pull * *p;
+        *m = betas[0] * *m + new[0] * g;
+        *v = betas[1] * *v + new[1] * g * g;
+        *p = *p * shrink - rate * *m / (v.sqrt() / root + eps);
+    }
+}
+dispatch!(fn adam[T: Real](step: AdamStep<T>, value: &mut [T], grad: &[T], moments: [&mut [T]; 2]) = adam_body);
 
 /// Stochastic gradient descent with momentum.
 #[derive(Debug, Clone, Copy)]

@@ -11,6 +11,8 @@ use half::f16;
 use half::slice::HalfFloatSliceExt;
 use num_traits::{Float, NumAssign};
 
+use crate::exp;
+
 /// Floating-point type of a computation: `f32` for speed, `f64` to tell bugs from rounding errors.
 pub trait Real: Float + NumAssign + Sum + Default + Debug + Display + Pod + Send + Sync {
     /// Returns the nearest value to `x`.
@@ -18,6 +20,10 @@ pub trait Real: Float + NumAssign + Sum + Default + Debug + Display + Pod + Send
 
     /// Returns the value in double precision.
     fn wide(self) -> f64;
+
+    /// Returns e^x - 1 for `x` up to 0, within 3 units in the last place; NaN for NaN. In `f32` without a branch or a call,
+    /// so that loops over arrays are vectorised.
+    fn expm1_negative(self) -> Self;
 
     /// Converts half-precision numbers.
     fn widen(half: &[f16], out: &mut [Self]);
@@ -49,7 +55,7 @@ pub(crate) fn single_mut<T: Real>(x: &mut [T]) -> Option<&mut [f32]> {
 }
 
 macro_rules! real {
-    ($type:ty, $widen:expr) => {
+    ($type:ty, $expm1:expr, $widen:expr) => {
         impl Real for $type {
             #[inline]
             fn of(x: f64) -> Self {
@@ -59,6 +65,11 @@ macro_rules! real {
             #[inline]
             fn wide(self) -> f64 {
                 self as f64
+            }
+
+            #[inline(always)]
+            fn expm1_negative(self) -> Self {
+                $expm1(self)
             }
 
             fn widen(half: &[f16], out: &mut [Self]) {
@@ -87,5 +98,5 @@ macro_rules! real {
     };
 }
 
-real!(f32, |half: &[f16], out: &mut [f32]| half.convert_to_f32_slice(out));
-real!(f64, |half: &[f16], out: &mut [f64]| half.convert_to_f64_slice(out));
+real!(f32, exp::expm1_negative, |half: &[f16], out: &mut [f32]| half.convert_to_f32_slice(out));
+real!(f64, f64::exp_m1, |half: &[f16], out: &mut [f64]| half.convert_to_f64_slice(out));

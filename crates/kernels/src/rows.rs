@@ -5,10 +5,15 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::Real;
+use crate::simd::{Isa, Level, dispatch, prefetch};
 use crate::work::{self, Cost};
 
 /// Rows per task of a sum over rows.
 pub(crate) const RUN: usize = 1024;
+/// Rows per task of a gather.
+const GATHERED: usize = 256;
+/// Rows between the one that is copied by a gather and the one that is prefetched.
+const AHEAD: usize = 4;
 /// Numbers per task of an element-wise operation.
 const CHUNK: usize = 1 << 14;
 
@@ -20,9 +25,16 @@ pub fn gather<E: Copy + Send + Sync>(x: &[E], width: usize, rows: &[u32], out: &
     }
     let _work =
         work::begin("gather rows", || Cost::stream(size_of_val(out) + size_of_val(rows), size_of_val(out)));
-    out.par_chunks_mut(width)
-        .zip(rows)
-        .for_each(|(out, &r)| out.copy_from_slice(&x[r as usize * width..(r as usize + 1) * width]));
+    let chunks = out.par_chunks_mut(GATHERED * width).zip(rows.par_chunks(GATHERED));
+    chunks.for_each(|(out, rows)| {
+        for (i, (out, &row)) in out.chunks_exact_mut(width).zip(rows).enumerate() {
+            if let Some(&ahead) = rows.get(i + AHEAD) {
+                let line = (64 / size_of::<E>().max(1)).max(1);
+                (0..width).step_by(line).for_each(|c| prefetch(x, ahead as usize * width + c));
+            }
+            out.copy_from_slice(&x[row as usize * width..][..width]);
+        }
+    });
 }
 
 /// Adds rows of `width` numbers: `out[rows[i]] += x[i]`, in the order of `i`. The backward of [`gather`]. Indices may
@@ -77,7 +89,19 @@ pub fn add_row<T: Real>(x: &mut [T], row: &[T]) {
         return;
     }
     let _work = work::begin("add bias", || Cost::stream(size_of_val(x), size_of_val(x)));
-    x.par_chunks_mut(row.len()).for_each(|x| x.iter_mut().zip(row).for_each(|(x, &b)| *x += b));
+    x.par_chunks_mut(GATHERED * row.len()).for_each(|x| add_to_rows::<T>(Level::best(), row, x));
+}
+
+#[inline(always)]
+fn add_to_rows_body<I: Isa, T: Real>(row: &[T], x: &mut [T]) {
+    x.chunks_exact_mut(row.len()).for_each(|x| add(row, x));
+}
+dispatch!(fn add_to_rows[T: Real](row: &[T], x: &mut [T]) = add_to_rows_body);
+
+/// Computes `sums += x`.
+#[inline(always)]
+fn add<T: Real>(x: &[T], sums: &mut [T]) {
+    sums.iter_mut().zip(x).for_each(|(s, &x)| *s += x);
 }
 
 /// Adds the column sums of `x` to `sums`: the backward of [`add_row`] with respect to the row.
@@ -88,11 +112,15 @@ pub fn add_column_sums<T: Real>(x: &[T], sums: &mut [T]) {
     }
     let _work = work::begin("column sums", || Cost::stream(size_of_val(x), size_of_val(sums)));
     sum_over_rows(x.len() / width, sums, |run, sums| {
-        for x in x[run.start * width..run.end * width].chunks_exact(width) {
-            sums.iter_mut().zip(x).for_each(|(s, &x)| *s += x);
-        }
+        add_rows::<T>(Level::best(), &x[run.start * width..run.end * width], sums);
     });
 }
+
+#[inline(always)]
+fn add_rows_body<I: Isa, T: Real>(x: &[T], sums: &mut [T]) {
+    x.chunks_exact(sums.len()).for_each(|x| add(x, sums));
+}
+dispatch!(fn add_rows[T: Real](x: &[T], sums: &mut [T]) = add_rows_body);
 
 /// Computes `sums += Σ_runs add(run)` over runs of rows. `add` adds the terms of a run to its second argument, which
 /// starts at 0. Runs are computed in parallel and summed in order. Allocates one vector per run.
@@ -115,7 +143,7 @@ pub fn sum_over_rows<T: Real>(rows: usize, sums: &mut [T], add: impl Fn(Range<us
 /// Computes `sums += Σ parts`, in the order of the parts.
 pub(crate) fn add_in_order<'a, T: Real>(parts: impl Iterator<Item = &'a [T]>, sums: &mut [T]) {
     for part in parts {
-        sums.iter_mut().zip(part).for_each(|(s, &p)| *s += p);
+        add(part, sums);
     }
 }
 

@@ -8,6 +8,8 @@
 
 use std::sync::OnceLock;
 
+use crate::Real;
+
 /// Instruction sets that kernels are compiled for; each includes the previous ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
@@ -86,6 +88,15 @@ impl Isa for Avx512Isa {
     fn mul_add(a: f32, b: f32, c: f32) -> f32 {
         a.mul_add(b, c)
     }
+}
+
+/// Returns the sum of 16 partial sums, in a tree: far fewer dependent additions than one after the other.
+#[inline(always)]
+pub(crate) fn sum_lanes<T: Real>(mut lanes: [T; 16]) -> T {
+    for half in [8, 4, 2, 1] {
+        (0..half).for_each(|i| lanes[i] += lanes[i + half]);
+    }
+    lanes[0]
 }
 
 /// Prefetches the cache line of `data[index]`. The index may be out of bounds.

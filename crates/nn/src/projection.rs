@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use halograph_kernels::Real;
-use halograph_kernels::gemm::Start;
+use halograph_kernels::gemm::{Start, Tall, multiply_two};
 use halograph_kernels::rows::add_row;
 
 use crate::input::Input;
@@ -57,6 +57,26 @@ impl<T: Real> Projection<T> {
         }
         *factor = sums.into();
         self.weight.project(factor.tall_of(0..rows), Start::Row(&self.bias.value))
+    }
+
+    /// As [`Projection::finish`], and adds the projection of `own`, one row per output row, by another weight.
+    pub(crate) fn finish_with_own(
+        &self,
+        sums: Arc<Matrix<T>>,
+        (own, weight): (Tall<T>, &Param<T>),
+        factor: &mut Input<T>,
+    ) -> Matrix<T> {
+        if self.is_first {
+            let mut out = self.finish(sums, own.rows(), factor);
+            weight.project_into(own, Start::Kept, &mut out);
+            return out;
+        }
+        *factor = sums.into();
+        let mut out = Matrix::unspecified(own.rows(), self.weight.shape[0]);
+        let factors = [(factor.tall_of(0..own.rows()), self.weight.mat().t()), (own, weight.mat().t())];
+        let pitch = out.cols();
+        multiply_two(factors, Start::Row(&self.bias.value), out.data_mut(), pitch);
+        out
     }
 
     /// Adds to the gradients of the bias and of a weight that acts after the aggregation, given the gradient of the

@@ -5,17 +5,18 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::Real;
-use crate::rows::sum_over_rows;
+use crate::rows::{RUN, add_in_order};
+use crate::simd::{Isa, Level, dispatch, sum_lanes};
 use crate::work::{self, Cost};
 
 /// Partial sums of a dot product, kept in vector registers.
 const LANES: usize = 16;
 
-/// Minimum rows per task.
-const MIN_ROWS: usize = 64;
+/// Rows per task.
+const ROWS: usize = 64;
 
 /// Returns `x · y`, summed in [`LANES`] partial sums.
-#[inline]
+#[inline(always)]
 pub(super) fn dot<T: Real>(x: &[T], y: &[T]) -> T {
     let (x_lanes, x_rest) = x.as_chunks::<LANES>();
     let (y_lanes, y_rest) = y.as_chunks::<LANES>();
@@ -24,7 +25,7 @@ pub(super) fn dot<T: Real>(x: &[T], y: &[T]) -> T {
         (0..LANES).for_each(|i| sums[i] += x[i] * y[i]);
     }
     let rest: T = x_rest.iter().zip(y_rest).map(|(&x, &y)| x * y).sum();
-    sums.into_iter().sum::<T>() + rest
+    sum_lanes(sums) + rest
 }
 
 /// Computes the scores of `z` per head: `s = a_src · z` is written to the end of each message, `t = a_dst · z` to
@@ -34,19 +35,33 @@ pub(super) fn dot<T: Real>(x: &[T], y: &[T]) -> T {
 /// width) are `a_src` and `a_dst`.
 pub fn score<T: Real>(heads: usize, [source, destination]: [&[T]; 2], messages: &mut [T], scores: &mut [T]) {
     let all = source.len();
-    let width = all / heads;
     let read = size_of_val(messages);
     let _work = work::begin("scores", || Cost::stream(read, 2 * size_of_val(scores)));
-    let by_head = |z: &[T], a: &[T], out: &mut [T]| {
-        let parts = z.chunks_exact(width).zip(a.chunks_exact(width));
-        out.iter_mut().zip(parts).for_each(|(out, (z, a))| *out = dot(z, a));
-    };
-    let rows = messages.par_chunks_exact_mut(all + heads).zip(scores.par_chunks_exact_mut(heads));
-    rows.with_min_len(MIN_ROWS).for_each(|(message, scores)| {
-        let (z, source_scores) = message.split_at_mut(all);
-        by_head(z, source, source_scores);
-        by_head(z, destination, scores);
+    let runs = messages.par_chunks_mut(ROWS * (all + heads)).zip(scores.par_chunks_mut(ROWS * heads));
+    runs.for_each(|(messages, scores)| {
+        score_rows::<T>(Level::best(), heads, [source, destination], messages, scores);
     });
+}
+
+#[inline(always)]
+fn score_rows_body<I: Isa, T: Real>(heads: usize, a: [&[T]; 2], messages: &mut [T], scores: &mut [T]) {
+    let [source, destination] = a;
+    let all = source.len();
+    let rows = messages.chunks_exact_mut(all + heads).zip(scores.chunks_exact_mut(heads));
+    for (message, scores) in rows {
+        let (z, source_scores) = message.split_at_mut(all);
+        dot_by_head(z, source, source_scores);
+        dot_by_head(z, destination, scores);
+    }
+}
+dispatch!(fn score_rows[T: Real](heads: usize, a: [&[T]; 2], messages: &mut [T], scores: &mut [T]) = score_rows_body);
+
+/// Computes the dot product of `z` and `a` for each head.
+#[inline(always)]
+fn dot_by_head<T: Real>(z: &[T], a: &[T], out: &mut [T]) {
+    let width = a.len() / out.len();
+    let parts = z.chunks_exact(width).zip(a.chunks_exact(width));
+    out.iter_mut().zip(parts).for_each(|(out, (z, a))| *out = dot(z, a));
 }
 
 /// Computes the backward of [`score`]: adds to the gradient of `z` in `grad`, the gradient of `messages`, and to the
@@ -61,29 +76,63 @@ pub fn score_backward<T: Real>(
     (own, scores_grad): (Range<usize>, &[T]),
     [source_sums, destination_sums]: [&mut [T]; 2],
 ) {
-    let all = source.len();
-    let (width, pitch) = (all / heads, all + heads);
+    let (all, rows) = (source.len(), RUN);
+    let pitch = all + heads;
     let size = size_of_val(messages);
     let _work = work::begin("scores backward", || Cost::stream(2 * size + size_of_val(scores_grad), size));
-    let z = |r: usize| &messages[r * pitch..][..all];
-    let destination_grad = |r: usize| &scores_grad[r * heads..][..heads];
-    sum_over_rows(grad.len() / pitch, source_sums, |run, sums| {
-        run.for_each(|r| add_by_head(&grad[r * pitch + all..][..heads], z(r), width, sums));
+    let runs = grad.par_chunks_mut(rows * pitch).zip(messages.par_chunks(rows * pitch)).enumerate();
+    let sums = runs.map(|(run, (grad, messages))| {
+        // The own rows of the run.
+        let (first, end) = (run * rows, run * rows + grad.len() / pitch);
+        let (from, to) = (own.start.clamp(first, end), own.end.clamp(first, end));
+        let of_own =
+            if from < to { &scores_grad[(from - own.start) * heads..(to - own.start) * heads] } else { &[] };
+        let rows = ScoredRows { heads, messages, own: [from - first, to - first], scores_grad: of_own };
+        let mut sums = vec![T::zero(); 2 * all];
+        backward_rows::<T>(Level::best(), rows, [source, destination], grad, &mut sums);
+        sums
     });
-    sum_over_rows(own.len(), destination_sums, |run, sums| {
-        run.for_each(|r| add_by_head(destination_grad(r), z(own.start + r), width, sums));
-    });
-    grad.par_chunks_exact_mut(pitch).enumerate().with_min_len(MIN_ROWS).for_each(|(r, grad)| {
-        let (z_grad, source_grad) = grad.split_at_mut(all);
-        add_by_head(source_grad, source, width, z_grad);
-        if own.contains(&r) {
-            add_by_head(destination_grad(r - own.start), destination, width, z_grad);
-        }
-    });
+    let sums: Vec<Vec<T>> = sums.collect();
+    add_in_order(sums.iter().map(|sums| &sums[..all]), source_sums);
+    add_in_order(sums.iter().map(|sums| &sums[all..]), destination_sums);
 }
 
-/// Computes `out[h] += factors[h] * x[h]` for the `width` columns of each head.
-fn add_by_head<T: Real>(factors: &[T], x: &[T], width: usize, out: &mut [T]) {
+/// Rows of a task of [`score_backward`].
+#[derive(Clone, Copy)]
+struct ScoredRows<'a, T> {
+    heads: usize,
+    messages: &'a [T],
+    /// Own rows, counted from the first row of the task: from, to.
+    own: [usize; 2],
+    /// Gradient of the scores of the own rows.
+    scores_grad: &'a [T],
+}
+
+/// Adds to the gradients of the rows, and to the sums for `a_src` and `a_dst`.
+#[inline(always)]
+fn backward_rows_body<I: Isa, T: Real>(rows: ScoredRows<T>, a: [&[T]; 2], grad: &mut [T], sums: &mut [T]) {
+    let ScoredRows { heads, messages, own, scores_grad } = rows;
+    let [source, destination] = a;
+    let all = source.len();
+    let (source_sums, destination_sums) = sums.split_at_mut(all);
+    let rows = grad.chunks_exact_mut(all + heads).zip(messages.chunks_exact(all + heads));
+    for (r, (grad, message)) in rows.enumerate() {
+        let (z_grad, source_grad) = grad.split_at_mut(all);
+        add_by_head(source_grad, &message[..all], source_sums);
+        add_by_head(source_grad, source, z_grad);
+        if (own[0]..own[1]).contains(&r) {
+            let destination_grad = &scores_grad[(r - own[0]) * heads..][..heads];
+            add_by_head(destination_grad, &message[..all], destination_sums);
+            add_by_head(destination_grad, destination, z_grad);
+        }
+    }
+}
+dispatch!(fn backward_rows[T: Real](rows: ScoredRows<T>, a: [&[T]; 2], grad: &mut [T], sums: &mut [T]) = backward_rows_body);
+
+/// Computes `out[h] += factors[h] * x[h]` for the columns of each head.
+#[inline(always)]
+fn add_by_head<T: Real>(factors: &[T], x: &[T], out: &mut [T]) {
+    let width = x.len() / factors.len();
     let parts = x.chunks_exact(width).zip(out.chunks_exact_mut(width));
     for (&factor, (x, out)) in factors.iter().zip(parts) {
         out.iter_mut().zip(x).for_each(|(o, &x)| *o += factor * x);
@@ -96,7 +145,7 @@ pub fn mean_of_heads<T: Real>(x: &[T], heads: usize, width: usize, out: &mut [T]
     let _work = work::begin("mean of heads", || Cost::stream(size_of_val(x), size_of_val(out)));
     let scale = T::of(1.0 / heads as f64);
     let rows = out.par_chunks_exact_mut(width).zip(x.par_chunks_exact(heads * width));
-    rows.with_min_len(MIN_ROWS).for_each(|(out, x)| {
+    rows.with_min_len(ROWS).for_each(|(out, x)| {
         out.fill(T::zero());
         for x in x.chunks_exact(width) {
             out.iter_mut().zip(x).for_each(|(o, &x)| *o += x);

@@ -27,7 +27,6 @@
 //! called once and [`Attention::messages_backward`] for each part.
 
 mod cost;
-mod exp;
 mod fast;
 mod heads;
 mod mask;

@@ -14,7 +14,6 @@ use std::sync::Arc;
 
 use halograph_graph::block::Block;
 use halograph_kernels::Real;
-use halograph_kernels::gemm::Start;
 
 use super::build::Builder;
 use super::stage::Stage;
@@ -102,9 +101,8 @@ impl<T: Real> Convolution for Sage<T> {
         _: &Pass<T>,
         saved: &mut SageSaved<T>,
     ) -> Matrix<T> {
-        let mut out = self.neighbours.finish(sums, own.len(), &mut saved.factor);
-        self.own.project_into(saved.input.tall_of(own), Start::Kept, &mut out);
-        out
+        let own = (saved.input.tall_of(own), &self.own);
+        self.neighbours.finish_with_own(sums, own, &mut saved.factor)
     }
 
     fn weight_backward(&mut self, grad: &Matrix<T>, own: Range<usize>, saved: &mut SageSaved<T>) {

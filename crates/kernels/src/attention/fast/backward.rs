@@ -5,11 +5,11 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::Config;
-use super::block::{BLOCK, Block, Entries, EntryDropout, LANES, lanes, lanes_mut, leaky, sum};
-use crate::attention::exp::exp;
+use super::block::{BLOCK, Block, Entries, EntryDropout, LANES, lanes, lanes_mut, leaky};
 use crate::attention::heads::dot;
 use crate::attention::{Attention, HeadRows, HeadStats};
-use crate::simd::{Isa, dispatch};
+use crate::exp::exp;
+use crate::simd::{Isa, dispatch, sum_lanes};
 use crate::sparse::{Pattern, split_by_task};
 
 /// Implements [`Attention::messages_backward`].
@@ -197,6 +197,6 @@ impl BlockStats {
                 sums[i] += if alpha[i] == 0.0 { 0.0 } else { k * alpha[i] * product[i] };
             }
         }
-        sum(sums)
+        sum_lanes(sums)
     }
 }

@@ -179,12 +179,6 @@ pub(super) fn leaky(x: f32, slope: f32) -> f32 {
     if x > 0.0 { x } else { x * slope }
 }
 
-/// Returns the sum of partial sums.
-#[inline(always)]
-pub(super) fn sum(lanes: [f32; LANES]) -> f32 {
-    lanes.into_iter().sum()
-}
-
 /// Returns the first `count` numbers of a block in groups of [`LANES`], rounded up.
 #[inline(always)]
 pub(super) fn lanes<T>(x: &[T; BLOCK], count: usize) -> &[[T; LANES]] {

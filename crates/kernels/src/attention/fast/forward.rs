@@ -5,12 +5,12 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::Config;
-use super::block::{BLOCK, Block, Entries, EntryDropout, LANES, lanes, lanes_mut, leaky, sum};
-use crate::attention::exp::exp;
+use super::block::{BLOCK, Block, Entries, EntryDropout, LANES, lanes, lanes_mut, leaky};
 use crate::attention::merge::merge_row;
 use crate::attention::saved::{Saved, SavedRows, SlopeRows};
 use crate::attention::{Attention, HeadRows};
-use crate::simd::{Isa, dispatch};
+use crate::exp::exp;
+use crate::simd::{Isa, dispatch, sum_lanes};
 use crate::sparse::split_by_task;
 
 /// Implements [`Attention::forward`].
@@ -285,6 +285,6 @@ fn exponentials<I: Isa>(block: &mut Block, logits: &[f32; BLOCK], slope: f32, su
             negative[i] += if x[i] > 0.0 { 0.0 } else { e[i] };
         }
     }
-    sums.all += sum(all);
-    sums.negative += sum(negative);
+    sums.all += sum_lanes(all);
+    sums.negative += sum_lanes(negative);
 }
