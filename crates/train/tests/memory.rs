@@ -49,7 +49,6 @@ fn history(epochs: u64) -> usize {
     2 * epochs as usize * size_of::<halograph_train::event::EpochRecord>()
 }
 
-// One test: another one at the same time would be counted too.
 /// One test: the allocator counts for all threads.
 #[test]
 fn memory_is_bounded() {
@@ -68,22 +67,42 @@ fn memory_does_not_grow_with_epochs() {
     let (early, late) = (bytes[9], bytes[EPOCHS as usize - 1]);
     assert!(late <= early + history(EPOCHS), "{early} bytes after 10 epochs, {late} after {EPOCHS}");
 
-    // Batches keep the memory of the largest ones so far, which is soon found.
-    const WARM: usize = 50;
-    const BATCHED: u64 = 250;
     for sampler in [SamplerKind::Neighbor, SamplerKind::Labor] {
         for threads in [1, 3] {
-            let bytes = allocated(&dataset, BATCHED, |config| {
-                let train = &mut config.train;
-                (train.strategy, train.sampler, train.threads) = (StrategyKind::Minibatch, sampler, threads);
-                (train.batch_size, train.fanout) = (7, vec![3, 2, 2]);
+            batches_reuse_memory(&dataset, [EPOCHS, 200], sampler, |config| {
+                config.train.threads = threads;
+                (config.train.batch_size, config.train.fanout) = (7, vec![3, 2, 2]);
             });
-            let early = *bytes[..WARM].iter().max().unwrap();
-            let late = *bytes[WARM..].iter().max().unwrap();
-            let limit = early + history(BATCHED);
-            assert!(late <= limit, "{sampler:?}: {early} bytes in {WARM} epochs, {late} in {BATCHED}");
         }
     }
+    // Matrices of batches are large enough to be pooled.
+    let spec = Spec { nodes: 3000, edges: 30_000, features: 64, ..spec };
+    generate::make(&spec, "pooled", &temp.path().join("larger"), false, &Silent).unwrap();
+    let dataset = Dataset::open(&temp.path().join("larger")).unwrap();
+    for sampler in [SamplerKind::Neighbor, SamplerKind::Labor] {
+        batches_reuse_memory(&dataset, [60, 30], sampler, |config| {
+            config.model.hidden = 64;
+            (config.train.threads, config.train.eval_every) = (2, 100);
+            (config.train.batch_size, config.train.fanout) = (256, vec![5, 5, 5]);
+        });
+    }
+}
+
+/// Batches keep the memory of the largest ones so far, which is found within `warm` epochs.
+fn batches_reuse_memory(
+    dataset: &Dataset,
+    [epochs, warm]: [u64; 2],
+    sampler: SamplerKind,
+    change: impl FnOnce(&mut Config),
+) {
+    let bytes = allocated(dataset, epochs, |config| {
+        (config.train.strategy, config.train.sampler) = (StrategyKind::Minibatch, sampler);
+        change(config);
+    });
+    let (early, late) = bytes.split_at(warm as usize);
+    let [early, late] = [early, late].map(|bytes| *bytes.iter().max().unwrap());
+    let limit = early + history(epochs);
+    assert!(late <= limit, "{sampler:?}: {early} bytes in {warm} epochs, {late} in {epochs}");
 }
 
 fn an_absurd_model_is_refused_before_it_is_allocated() {
