@@ -9,6 +9,12 @@ from pathlib import Path
 TOOLS = {"halograph": "halograph", "dgl": "DGL", "pyg": "PyG"}
 NOISE = 0.05  # fraction of the CPU used by other processes above which a warning is printed
 FAR = 1.5  # ratio of losses above which a warning is printed
+MINI_LEGEND = """\
+MB: peak resident memory of training. No tool evaluates meanwhile; halograph's in brackets includes an evaluation on the full
+graph at the end. `+ 2 x`: sampling workers, each at most as large as shown; they share pages with the main process.
+Loss: mean over the batches of an epoch. Input nodes (distinct ones) and edges (of all hops): mean per batch.
+Sampling alone: edges per second, without gathering features. Of roofline: halograph's epoch against the roofline of its own
+blocks (`halograph bench`)."""
 SIMD = {"avx512f": "AVX-512", "avx2": "AVX2", "avx": "AVX", "asimd": "NEON"}
 
 
@@ -52,6 +58,7 @@ class Tool:
     variant: str = ""
     error: str | None = None
     skipped: str | None = None
+    sampling: dict | None = None  # mini-batches: see compare_mini.sampling
     variants: list[dict] = field(default_factory=list)  # all runs with all epochs
 
 
@@ -71,6 +78,7 @@ def best(variants):
         loss_last=runs[0].losses[-1],
         others=max(run.others for run in runs),
         variant=series.variant,
+        sampling=runs[0].sampling,
         variants=everything,
     )
 
@@ -84,13 +92,16 @@ class Results:
     versions: dict[str, dict[str, str]] = field(default_factory=dict)
     cases: list[dict] = field(default_factory=list)
 
-    def add(self, graph, model, series, skipped):
+    def add(self, graph, model, series, skipped, extras=None):
         tools = {tool: best(variants) for tool, variants in series.items()}
         tools |= {tool: Tool(skipped=why) for tool, why in skipped.items()}
         for tool, variants in series.items():
             for run in (run for one in variants for run in one.runs if run.versions):
                 self.versions[tool] = run.versions
-        self.cases.append({"graph": graph, "model": model, "tools": tools})
+        if extras and tools["halograph"].peak_bytes:
+            extras["evaluation_peak_bytes"] = tools["halograph"].peak_bytes
+            tools["halograph"].peak_bytes = extras.get("training_peak_bytes")
+        self.cases.append({"graph": graph, "model": model, "tools": tools, "extras": extras})
 
     def failed(self):
         return any(tool.error for case in self.cases for tool in case["tools"].values())
@@ -111,11 +122,16 @@ class Results:
         rest = table([*columns("MB: ", peers), *losses], [memory_row(case, peers) for case in self.cases])
         for case in self.cases:
             notes.warn(case)
-        settings = self.settings
-        head = (f"`{self.command}`: an epoch of full-graph training, median of {settings['rounds']} x "
-                f"{settings['epochs']} epochs (smallest to largest median of a round), {settings['threads']} threads.")
-        legend = ("MB: peak resident memory; halograph's includes an evaluation at the end, the peers do not evaluate. "
-                  "Others' CPU: the largest share of the machine that other programs took during a run.")
+        settings, is_mini = self.settings, self.settings["mode"] == "mini"
+        head = (f"`{self.command}`: an epoch of {'mini-batch' if is_mini else 'full-graph'} training, median of "
+                f"{settings['rounds']} x {settings['epochs']} epochs (smallest to largest median of a round), "
+                f"{settings['threads']} threads.")
+        legend = "Others' CPU: the largest share of the machine that other programs took during a run. "
+        if is_mini:
+            rest += "\n\n" + sampling_table(self.cases, peers, notes)
+            legend += MINI_LEGEND.replace("\n", " ")
+        else:
+            legend += "MB: peak resident memory; halograph's includes an evaluation at the end, the peers do not evaluate."
         foot = f"Machine: {self.machine}.\n\nVersions: {self.all_versions()}."
         return "\n\n".join(filter(None, [head, times, rest, legend, notes.text(), foot]))
 
@@ -183,6 +199,9 @@ def variant_mark(name, tool, notes):
     """Returns a footnote if the shown variant has extra flags."""
     if not tool.variant:
         return ""
+    if all(one["variant"] for one in tool.variants):
+        faults = (f"; `{one['variant']}` fails ({one['error'].replace('|', '/')})" for one in tool.variants if one["error"])
+        return notes.mark(f"{TOOLS[name]} with `{tool.variant}`, the fastest of {len(tool.variants)} variants{''.join(faults)}")
     fault = next((one["error"] for one in tool.variants if not one["variant"]), None)
     why = f"without it fails ({fault.replace('|', '/')})" if fault else "without it is slower"
     return notes.mark(f"{TOOLS[name]} with `{tool.variant}`; {why}")
@@ -192,8 +211,34 @@ def memory_row(case, peers):
     tools = case["tools"]
     shown = [tools.get(name, Tool()) for name in ["halograph", *peers]]
     megabytes = ["-" if tool.peak_bytes is None else f"{tool.peak_bytes / 1e6:.0f}" for tool in shown]
+    if case["extras"]:
+        megabytes[0] += f" ({case['extras'].get('evaluation_peak_bytes', 0) / 1e6:.0f})"
+        megabytes[1:] = [text + workers(tool) for text, tool in zip(megabytes[1:], shown[1:])]
     losses = ["-" if tool.seconds is None else f"{tool.loss_first:.3f} → {tool.loss_last:.3f}" for tool in shown]
     return [case["graph"], case["model"], *megabytes, *ratios(tools, peers, "peak_bytes"), *losses]
+
+
+def workers(tool):
+    """Returns number and megabytes of the sampling workers, if there are any."""
+    size = (tool.sampling or {}).get("worker_peak_bytes")
+    return f" + {tool.variant.split('--workers ')[1].split()[0]} x {size / 1e6:.0f}" if size else ""
+
+
+def sampling_table(cases, peers, notes):
+    tools = ["halograph", *peers]
+    header = [f"{what}: {TOOLS[tool]}" if tool == "halograph" else TOOLS[tool]
+              for what in ["input nodes", "edges", "sampling alone, M edges/s"] for tool in tools]
+    return table(["graph", "model", *header, "of roofline"], [sampling_row(case, tools, notes) for case in cases])
+
+
+def sampling_row(case, tools, notes):
+    extras = case["extras"]
+    found = {tool: case["tools"].get(tool, Tool()).sampling or {} for tool in tools}
+    found["halograph"] = found["halograph"] | {key: extras[key] for key in ["edges_per_second"] if key in extras}
+    cells = [f"{one[key] / unit:,.{digits}f}" if key in one else "-" for key, unit, digits
+             in [("input_nodes", 1, 0), ("sampled_edges", 1, 0), ("edges_per_second", 1e6, 1)] for one in found.values()]
+    share = f"{extras['roofline']:.0%}" if "roofline" in extras else "-" + notes.mark(f"halograph: {extras['error']}")
+    return [case["graph"], case["model"], *cells, share]
 
 
 def ratios(tools, peers, key):
