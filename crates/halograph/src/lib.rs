@@ -16,3 +16,8 @@ pub use halograph_train as train;
 
 pub use halograph_train::{Error, Result};
 pub use job::{Job, JobOptions};
+
+/// Counts allocations, so that tests can refuse a run by its predicted memory.
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: train::memory::Counting = train::memory::Counting;

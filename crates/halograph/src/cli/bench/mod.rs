@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use halograph::config;
-use halograph::job::{DemoGraph, JobData, prepare};
+use halograph::job::{DemoGraph, JobData, check_one_process};
 use halograph::train::bench::{self, BenchReport, EpochCounts, ThreadScaling};
 use halograph::train::{Config, pool};
 use halograph_graph::Dataset;
@@ -62,7 +62,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         if args.data.is_none() { Some(DemoGraph::generate(&std::env::temp_dir(), &Silent)?) } else { None };
     let path = demo.as_ref().map(DemoGraph::path).or(args.data.clone()).unwrap_or_default();
     let dataset = Arc::new(Dataset::open(&path)?);
-    prepare(&JobData::from(dataset.clone()), &config, args.force, &bar)?;
+    check_one_process(&JobData::from(dataset.clone()), &config, args.force, &bar)?;
     config::unused(&settings, &config).iter().for_each(note);
     let (report, scaling) = measure(args, &dataset, &config, &bar)?;
     drop(bar);
