@@ -23,6 +23,7 @@ mod directory;
 mod plan;
 mod prepare;
 mod resume;
+mod shards;
 mod start;
 mod trained;
 mod world;
@@ -40,9 +41,10 @@ use halograph_train::trainer::ResumePoint;
 use halograph_train::{Config, Result, Summary, TrainedModel};
 
 pub use self::data::{JobData, is_shards};
-pub use self::demo::DemoGraph;
+pub use self::demo::open_dataset;
 use self::directory::NewDirectory;
-pub use self::prepare::{Admission, assignment, check_one_process};
+pub use self::prepare::{Admission, check_one_process};
+pub use self::shards::{AssignmentOption, ShardOptions, write_shards};
 pub use self::trained::open_trained;
 pub use self::world::World;
 use crate::config::Setting;
@@ -267,7 +269,7 @@ impl Job {
                 let from = lead.from.take();
                 let leader = Leader { world: comm, run: lead.store.get_mut(), from, observer };
                 let trained = launch::train(self.data.source(), leader, extras);
-                let is_empty = trained.as_ref().map_or(true, |s| (s.epochs, s.step) == (0, 0));
+                let is_empty = trained.as_ref().map_or(true, Summary::is_empty);
                 lead.removed = is_empty && lead.store.discard_if_empty();
                 trained.map(Some)
             }

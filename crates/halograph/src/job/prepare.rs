@@ -60,7 +60,7 @@ impl Partition {
             return Ok(None);
         }
         let spec = launch::partition_spec(&config.train);
-        let (assignment, is_new) = assignment(dataset, &spec, "train.partition = stream", force, progress)?;
+        let (assignment, is_new) = assignment(dataset, &spec, force, progress)?;
         Ok(Some(Partition { assignment, new: is_new.then_some(spec) }))
     }
 
@@ -79,18 +79,17 @@ pub(super) fn stage(progress: &dyn Progress, name: &str) -> Result<()> {
 }
 
 /// Returns the assignment of `spec`, and whether it is new, i.e. was not stored beside the dataset. Refuses to compute
-/// one that needs more memory than is free, unless `force`; `alternative` is what the error advises. Blocks.
-pub fn assignment(
+/// one that needs more memory than is free, unless `force`. Blocks; writes nothing.
+pub(super) fn assignment(
     dataset: &Dataset,
     spec: &PartitionSpec,
-    alternative: &str,
     force: bool,
     progress: &dyn Progress,
 ) -> Result<(Assignment, bool), InputError> {
     if let Some(kept) = cache::load(dataset, spec) {
         return Ok((kept, false));
     }
-    admit_partition(spec.peak_bytes(dataset), alternative, force)?;
+    admit_partition(spec.peak_bytes(dataset), force)?;
     // METIS cannot be stopped in between.
     progress.uninterruptible(true);
     let made = spec.assign(dataset, progress);
@@ -98,7 +97,7 @@ pub fn assignment(
     Ok((made?, true))
 }
 
-fn admit_partition(needed: u64, alternative: &str, force: bool) -> Result<(), InputError> {
+fn admit_partition(needed: u64, force: bool) -> Result<(), InputError> {
     match memory::available() {
         Some(free) if needed > free && !force => {
             let problem = format!(
@@ -106,7 +105,7 @@ fn admit_partition(needed: u64, alternative: &str, force: bool) -> Result<(), In
                 needed >> 20,
                 free >> 20
             );
-            let help = format!("{alternative} needs far less; --force tries it anyway");
+            let help = "the partitioner `stream` needs far less; --force tries it anyway";
             Err(InputError::input("memory", problem).help(help))
         }
         _ => Ok(()),

@@ -14,7 +14,6 @@ use std::time::Duration;
 use halograph_comm::{self as comm, Comm, Message};
 use halograph_graph::Progress;
 use halograph_graph::error::{Error as InputError, IoContext, Result as InputResult};
-use halograph_graph::progress::Silent;
 use halograph_train::launch::RankPart;
 use halograph_train::run::Header;
 use halograph_train::tags::Control;
@@ -22,13 +21,16 @@ use halograph_train::{Error, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::demo::DemoGraph;
+use super::demo::open_dataset;
 use super::plan::{Plan, Target};
 use super::prepare::{Admission, stage};
 use super::start::{self, open_data};
 use super::trained::demo_data;
 use super::{Job, JobData, JobOptions, OutOption, Role, leading};
 use crate::config::{self, Setting};
+
+/// How long a rank without a message waits before it returns: the first rank to exit decides the launcher's exit code.
+const EXIT_DELAY: Duration = Duration::from_millis(200);
 
 /// The processes that train together.
 #[derive(Clone, Default)]
@@ -64,10 +66,11 @@ impl World {
     /// Refuses to be one of several ranks: this build has no MPI, and every rank would train on its own.
     #[cfg(not(feature = "mpi"))]
     pub fn join(_: &[Setting]) -> Result<Self> {
-        if !comm::launched() {
-            return Ok(World::alone());
-        }
-        let problem = "this process is one of several ranks, and this build has no MPI";
+        let problem = match (comm::launched(), comm::launched_ranks()) {
+            (false, _) | (true, Some(1)) => return Ok(World::alone()),
+            (true, Some(ranks)) => format!("started {ranks} ranks, and this build has no MPI"),
+            (true, None) => "may have started several ranks, and this build has no MPI".to_string(),
+        };
         Err(InputError::input("launcher", problem)
             .help("build with `cargo build --release --features mpi`, or start one process with --ranks N")
             .into())
@@ -83,20 +86,56 @@ impl World {
         self.comm.as_ref().is_none_or(|comm| comm.rank() == 0)
     }
 
-    /// Returns whether this rank should report `error`: exactly one rank does, the one that knows the cause.
-    pub fn reports(&self, error: &Error) -> bool {
-        let Some(comm) = &self.comm else { return true };
-        match error {
-            Error::Ranks(comm::Error::Failed { rank, .. }) if *rank != comm.rank() => false,
-            Error::Ranks(comm::Error::Mismatch { .. }) | Error::Diverged { .. } => comm.rank() == 0,
-            _ => !comm.failure_is_remote(),
-        }
+    /// Runs `work` on this rank, then leaves the other ranks. Collective; blocks.
+    ///
+    /// If any rank fails, all ranks return an error, and exactly one calls `report` with its own: the one that knows the
+    /// cause. It notifies the others only after that, and they return last: a launcher kills all ranks when one exits, and
+    /// takes the exit code of the first. A process alone reports its own error.
+    pub fn run<T>(self, work: impl FnOnce(&World) -> Result<T>, report: impl FnOnce(&Error)) -> Result<T> {
+        let done = work(&self).and_then(|value| self.clone().close().map(|()| value));
+        done.map_err(|error| self.fail(error, report))
     }
 
     /// Leaves the other ranks after success. Collective; blocks.
     pub fn close(self) -> Result<()> {
         self.comm.map_or(Ok(()), |comm| Ok(comm.close()?))
     }
+
+    /// Reports the failure of this rank, or waits until another one has. Returns the error.
+    fn fail(self, error: Error, report: impl FnOnce(&Error)) -> Error {
+        let Some(comm) = &self.comm else {
+            report(&error);
+            return error;
+        };
+        let error = cause(error, comm);
+        if reports(&error, comm) {
+            report(&error);
+            comm.fail(&error.to_string());
+        } else {
+            comm.wait_for_failure();
+            std::thread::sleep(EXIT_DELAY);
+        }
+        error
+    }
+}
+
+/// Returns whether this rank should report `error`: exactly one rank does, the one that knows the cause.
+fn reports(error: &Error, comm: &Comm) -> bool {
+    match error {
+        Error::Ranks(comm::Error::Failed { rank, .. }) if *rank != comm.rank() => false,
+        Error::Ranks(comm::Error::Mismatch { .. }) | Error::Diverged { .. } => comm.rank() == 0,
+        _ => !comm.failure_is_remote(),
+    }
+}
+
+/// Returns what made a launcher interrupt this rank: the failure of another rank, if there is one. May block for
+/// [`EXIT_DELAY`], because the signal may arrive before the failure is detected.
+fn cause(error: Error, comm: &Comm) -> Error {
+    if !matches!(error, Error::Input(InputError::Cancelled)) {
+        return error;
+    }
+    std::thread::sleep(EXIT_DELAY);
+    comm.failure().map_or(error, Error::from)
 }
 
 /// The job, as rank 0 broadcasts it before the run exists.
@@ -187,8 +226,7 @@ impl Announcement {
         };
         let there = self.data.as_ref().ok_or_else(missing)?;
         if self.is_demo && !there.exists() {
-            let demo = DemoGraph::generate(&std::env::temp_dir(), &Silent)?;
-            return JobData::open(&demo.path(), rank);
+            return open_dataset(None).map(JobData::Dataset);
         }
         JobData::open(there, rank)
     }
@@ -254,13 +292,15 @@ fn broadcast<T: Serialize + DeserializeOwned>(comm: &Comm, tag: Control, value: 
 mod tests {
     use std::collections::BTreeMap;
     use std::path::Path;
-    use std::sync::Arc;
+    use std::sync::{Arc, Mutex};
 
     use halograph_graph::Dataset;
     use halograph_graph::build::EdgeOptions;
     use halograph_graph::dataset::{DatasetArrays, FeatureArray, GraphArrays, Labels};
+    use halograph_graph::progress::Silent;
 
     use super::*;
+    use crate::job::demo::DemoGraph;
     use crate::job::{DataOption, NoObserver};
 
     fn dataset() -> Arc<Dataset> {
@@ -372,6 +412,29 @@ mod tests {
             assert_unchanged(temp.path(), &ranks, "dataset differs between ranks");
             assert!(!temp.path().join("new").exists());
         }
+    }
+
+    #[test]
+    fn one_rank_reports_and_all_fail() {
+        let options = comm::Options::default();
+        let reports = Mutex::new(Vec::new());
+        let comms: Vec<Comm> = comm::threads::world(3, &options).unwrap();
+        std::thread::scope(|scope| {
+            for comm in comms {
+                let reports = &reports;
+                scope.spawn(move || {
+                    let rank = comm.rank();
+                    let work = |world: &World| match rank {
+                        1 => Err(InputError::input("data", "missing").into()),
+                        _ => Ok(world.comm().unwrap().barrier(Control::JobReady.tag())?),
+                    };
+                    let report = |error: &Error| reports.lock().unwrap().push((rank, error.to_string()));
+                    let error = World { comm: Some(comm) }.run(work, report).unwrap_err().to_string();
+                    assert!(error.contains("data: missing"), "{error}");
+                });
+            }
+        });
+        assert_eq!(reports.into_inner().unwrap(), [(1, "data: missing".to_string())]);
     }
 
     #[test]
