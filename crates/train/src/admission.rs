@@ -192,9 +192,9 @@ fn refusal(prediction: &Prediction, bytes: u64, free: u64, copies: u64) -> Input
 /// Returns what needs less memory with the same model.
 fn remedy(strategy: StrategyKind) -> &'static str {
     match strategy {
-        StrategyKind::Single => "train on more hosts, or with --strategy minibatch",
+        StrategyKind::Single => "train on more hosts, or with train.strategy = minibatch",
         StrategyKind::Partition | StrategyKind::Pipelined => "train on more hosts",
-        StrategyKind::Minibatch => "a smaller --batch-size or --fanout",
+        StrategyKind::Minibatch => "a smaller train.batch_size or train.fanout",
     }
 }
 

@@ -126,9 +126,10 @@ impl JobOptions {
         JobOptions { data: data.into(), ..JobOptions::default() }
     }
 
-    /// Adds a setting, e.g. `("model.hidden", 256)`.
+    /// Adds a setting, e.g. `("model.hidden", 256)`. A part of the key that contains dots is quoted, as in TOML:
+    /// `train.weight_decay_for."convs.0"`. The value may be a TOML table.
     pub fn set(mut self, key: &str, value: impl ToString) -> Self {
-        self.settings.push(Setting::new("set", key, &value.to_string()));
+        self.settings.extend(Setting::quoted("set", key, &value.to_string()).parts());
         self
     }
 

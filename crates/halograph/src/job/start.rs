@@ -32,7 +32,7 @@ pub(super) fn plan(options: &JobOptions, settings: &[Setting], progress: &dyn Pr
         (None, _) => plan_new(options, settings, progress)?,
     };
     if options.trace.is_some() && plan.header.config.train.strategy == StrategyKind::Single {
-        plan.notes.push(Note::TraceOfOneRank);
+        plan.notes.push(Note::NothingToTrace);
     }
     Ok(plan)
 }

@@ -163,7 +163,7 @@ fn finish(args: &Args, job: &Job, summary: &Summary) -> halograph::Result<ExitCo
     if args.json {
         print(&json(job, summary))?;
     } else if !args.quiet && !interrupted {
-        print(&summary::text(job, summary))?;
+        print(&summary::text(job, summary, args.trace.as_deref()))?;
     }
     if interrupted {
         say(&how_to_resume(job, summary));
