@@ -46,7 +46,7 @@ pub use comm::{Comm, ReceiveRequest};
 pub use counters::Counters;
 pub use error::{Error, Result};
 pub use handshake::handshake;
-pub use launch::launched;
+pub use launch::{launched, launched_rank, launched_ranks};
 pub use message::Message;
 pub use options::Options;
 pub use position::Position;

@@ -1,11 +1,12 @@
 //! halograph: graph neural networks on graphs that outgrow one process, on ordinary CPUs.
 //!
 //! This crate is the facade: [`job`] trains and applies models, [`config`] resolves settings, [`note`] has the remarks of
-//! both, and the other crates are re-exported under one name.
+//! both, [`rows`] writes predictions, and the other crates are re-exported under one name.
 
 pub mod config;
 pub mod job;
 pub mod note;
+pub mod rows;
 pub mod tensorboard;
 pub mod words;
 
@@ -16,3 +17,8 @@ pub use halograph_train as train;
 
 pub use halograph_train::{Error, Result};
 pub use job::{Job, JobOptions};
+
+/// Counts allocations, so that tests can refuse a run by its predicted memory.
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: train::memory::Counting = train::memory::Counting;

@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 mod cli;
 
 /// Counts allocations, so that the memory of a run can be predicted.
@@ -24,8 +22,7 @@ fn quiet_expected_panics() {
 fn main() -> ExitCode {
     #[cfg(feature = "parquet")]
     quiet_expected_panics();
-    let args = cli::Args::parse();
-    match cli::run(args) {
+    match cli::run(cli::parse()) {
         Ok(code) => code,
         Err(error) => cli::fail(&error),
     }

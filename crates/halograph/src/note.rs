@@ -39,8 +39,8 @@ pub enum Note {
         /// Their names or numbers.
         classes: Vec<String>,
     },
-    /// A trace of strategy `single` would be empty: nothing is written.
-    TraceOfOneRank,
+    /// A trace of strategy `single` would be empty: none is written.
+    NothingToTrace,
     /// Something about the checkpoint that a run is resumed from.
     Resume(ResumeNote),
     /// A resumed run that has no checkpoint starts from the beginning.
@@ -81,8 +81,8 @@ impl fmt::Display for Note {
                 let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
                 write!(f, "no training node has class {listed}{more}: the model cannot learn to predict it")
             }
-            Note::TraceOfOneRank => f.write_str(
-                "--trace has no effect: strategy single has no messages and no mini-batches to record",
+            Note::NothingToTrace => f.write_str(
+                "no trace is written: strategy single has no messages and no mini-batches to record",
             ),
             Note::Resume(note) => note.fmt(f),
             Note::NoCheckpoint => {

@@ -388,7 +388,30 @@ fn notes_are_data() {
     assert_eq!(notes(JobOptions { data, ..options.clone() }.set("train.patience", 3)), expected);
     let temp = tempfile::tempdir().unwrap();
     let trace = Some(temp.path().join("t.json"));
-    assert_eq!(notes(JobOptions { trace, ..options }), [Note::TraceOfOneRank]);
+    assert_eq!(notes(JobOptions { trace, ..options }), [Note::NothingToTrace]);
+}
+
+/// Bug: the note was missing on resume.
+#[test]
+fn a_resumed_run_notes_missing_validation_nodes() {
+    let temp = tempfile::tempdir().unwrap();
+    let data = arrays(by_ring, |_| 1);
+    let options = quick(JobOptions::new(data), 1).set("train.patience", 3).out(temp.path().join("r"));
+    drop(train(&options));
+    assert_eq!(notes(JobOptions { resume: true, ..options }), [Note::NoValidationNodes]);
+}
+
+#[test]
+fn keys_may_have_quoted_parts_and_values_may_be_tables() {
+    let options = quick(JobOptions::new(rings()), 1).in_memory();
+    let one = options.clone().set("train.weight_decay_for.\"convs.0\"", 0.5);
+    let table = options.clone().set("train.weight_decay_for", "{ \"convs.0\" = 0.5 }");
+    for options in [one, table] {
+        let job = open(&options).unwrap();
+        assert_eq!(job.config().train.weight_decay_for["convs.0"], 0.5);
+    }
+    let message = refused(open(&options.set("train.\"lr", 1)));
+    assert!(message.contains("set: unknown key train.\"lr"), "{message}");
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn bad_settings_are_refused_with_flag_value_and_remedy() {
         ),
         (
             "--strategy minibatch --batch-size=-1".into(),
-            vec!["--batch-size: train.batch_size = -1: must be a whole number"],
+            vec!["--batch-size: train.batch_size: -1: must be a whole number"],
         ),
         (
             format!("{MINIBATCH} --fanout 0"),
@@ -75,11 +75,11 @@ fn bad_settings_are_refused_with_flag_value_and_remedy() {
         ),
         (
             format!("{MINIBATCH} --fanout 15,x"),
-            vec!["--fanout: train.fanout = \"15,x\": must be a list of whole numbers such as 15,10,5"],
+            vec!["--fanout: train.fanout: \"15,x\": must be a list of whole numbers such as 15,10,5"],
         ),
         (
             format!("{MINIBATCH} --set train.fanout=[5,2.5,5]"),
-            vec!["--set: train.fanout = [5, 2.5, 5]: must be a list of whole numbers"],
+            vec!["--set: train.fanout: [5, 2.5, 5]: must be a list of whole numbers"],
         ),
         (format!("{MINIBATCH} --sampler random"), vec!["--sampler", "'random'", "neighbor, labor"]),
         (

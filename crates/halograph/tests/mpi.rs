@@ -312,6 +312,9 @@ fn bad_arguments_are_reported_once() {
         ("3 H train g --ranks 2 --out r", "train.ranks = 2, but the launcher started 3"),
         ("3 H train g --strategy single --out r", "must be 1 with train.strategy"),
         ("3 H train nowhere --out r", "nowhere"),
+        // Before the ranks join.
+        ("3 H train g --bogus --out r", "unexpected argument '--bogus'"),
+        ("3 H train g --set nonsense --out r", "\"nonsense\" is not key=value"),
         ("3 H train --resume --out r", "there is no run to resume"),
         (
             "2 H train g --out r : -n 1 H train g --lr 0.5 --out r",

@@ -88,7 +88,7 @@ fn messages_fit_the_kind_of_data() {
         ("s --strategy single", "--strategy: train.strategy = \"single\", but s is in 2 parts"),
         ("s --ranks 3", "2 parts for 3 ranks"),
         ("s --ranks 1", "2 parts for 1 rank\n"),
-        ("g --ranks 0", "--ranks: train.ranks = 0: must be at least 1"),
+        ("g --ranks 0", "--ranks: train.ranks: 0: must be at least 1"),
         ("g --ranks 2 --trace s/partition.json", "exists already"),
     ] {
         let message = refused(path, &format!("train {flags} --out new {QUICK}"));

@@ -177,7 +177,7 @@ fn mini_batches_are_traced_and_reported() {
     open_in_browser(path, "m.html");
     // A trace of strategy single would be empty: there is none, and a note.
     let out = halograph(path, "train g --out single --epochs 1 --trace s.json -q");
-    assert!(String::from_utf8_lossy(&out.stderr).contains("--trace has no effect"));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("no trace is written"));
     assert!(!path.join("s.json").exists());
 }
 

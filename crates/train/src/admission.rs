@@ -16,6 +16,7 @@ mod dry_run;
 mod shape;
 
 use halograph_graph::Dataset;
+use halograph_graph::dataset::Manifest;
 use halograph_graph::error::Error as InputError;
 use halograph_graph::partition::report::PartCounts;
 use halograph_graph::partition::shard::manifest::ShardManifest;
@@ -30,6 +31,7 @@ use crate::cost::{NumberBytes, RowBytes};
 use crate::error::Result;
 use crate::memory::{available, is_counting, rss};
 use crate::pool::threads;
+use crate::setup;
 use crate::strategy::pipelined::Schedule;
 
 /// Predicted peak memory of a process.
@@ -163,6 +165,11 @@ pub fn admit(prediction: &Prediction, copies: u64, force: bool) -> Result<()> {
     }
 }
 
+/// Refuses a model whose weights alone exceed the free memory, even if a run is forced.
+pub fn check_weights(dataset: &Manifest, config: &Config) -> Result<()> {
+    setup::check_weights(dataset.features, dataset.classes, config)
+}
+
 fn refusal(prediction: &Prediction, bytes: u64, free: u64, copies: u64) -> InputError {
     let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
     let about = if prediction.is_bound { "at least" } else { "about" };
@@ -185,9 +192,9 @@ fn refusal(prediction: &Prediction, bytes: u64, free: u64, copies: u64) -> Input
 /// Returns what needs less memory with the same model.
 fn remedy(strategy: StrategyKind) -> &'static str {
     match strategy {
-        StrategyKind::Single => "train on more hosts, or with --strategy minibatch",
+        StrategyKind::Single => "train on more hosts, or with train.strategy = minibatch",
         StrategyKind::Partition | StrategyKind::Pipelined => "train on more hosts",
-        StrategyKind::Minibatch => "a smaller --batch-size or --fanout",
+        StrategyKind::Minibatch => "a smaller train.batch_size or train.fanout",
     }
 }
 

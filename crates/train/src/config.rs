@@ -468,6 +468,7 @@ impl Config {
             }
             "model.self_in_mean" => (matches!(kind, Kind::Sage | Kind::Resgcn), "model sage or resgcn"),
             "model.alpha" | "model.theta" => (kind == Kind::Gcnii, "model gcnii"),
+            "model.train_eps" => (kind == Kind::Gin, "model gin"),
             "model.project" => (!matches!(kind, Kind::Gat | Kind::Gcnii), "another model"),
             "train.partition" | "train.overlap" | "train.deadline" => (train.ranks > 1, "several ranks"),
             "train.staleness" => (pipelined, "strategy pipelined on several ranks"),

@@ -5,23 +5,32 @@ use halograph_kernels::Real;
 use halograph_nn::Model;
 use halograph_nn::optimizer::{Method, Optimizer};
 
-use crate::config::{Config, OptimizerKind, TrainConfig};
+use crate::config::{Config, OptimizerKind, Precision, TrainConfig};
 use crate::error::Result;
 use crate::memory;
 use crate::run::DataRef;
 
 /// Creates the model of `config` for such data. Refuses a model whose weights alone exceed the free memory.
 pub(crate) fn new_model<T: Real>(data: &DataRef, config: &Config) -> Result<Model<T>> {
-    let [inputs, outputs] = [data.features, data.classes].map(|n| n as usize);
+    check_weights(data.features, data.classes, config)?;
+    Ok(Model::new(&config.model, data.features as usize, data.classes as usize, config.train.seed))
+}
+
+/// Refuses a model whose weights alone exceed the free memory, for data with so many features and classes.
+pub(crate) fn check_weights(features: u64, classes: u64, config: &Config) -> Result<()> {
+    let number = match config.train.precision {
+        Precision::F32 => size_of::<f32>(),
+        Precision::F64 => size_of::<f64>(),
+    };
     // A weight and its gradient.
-    let bytes = 2 * size_of::<T>() as u128 * config.model.parameters(inputs, outputs);
+    let bytes = 2 * number as u128 * config.model.parameters(features as usize, classes as usize);
     if let Some(free) = memory::available().filter(|&free| bytes > free as u128) {
         let problem = format!("its weights take {} MiB and {} MiB are free", bytes >> 20, free >> 20);
         return Err(InputError::input("model", problem)
             .help("choose a smaller model.hidden or model.layers")
             .into());
     }
-    Ok(Model::new(&config.model, inputs, outputs, config.train.seed))
+    Ok(())
 }
 
 /// Creates the optimiser of `config`. Refuses weight decay for parameters that do not exist.

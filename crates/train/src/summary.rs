@@ -168,6 +168,11 @@ pub(crate) struct Facts<'a> {
 }
 
 impl Summary {
+    /// Returns whether the run ended before its first optimiser step.
+    pub fn is_empty(&self) -> bool {
+        (self.epochs, self.step) == (0, 0)
+    }
+
     /// Combines outcome and traffic.
     pub(crate) fn new(Facts { threads, metric, outcome, train }: Facts, traffic: Traffic) -> Self {
         let epoch_seconds: Vec<f64> = outcome.history.iter().map(|e| e.seconds).collect();

@@ -12,6 +12,10 @@ pub enum Control {
     Settings,
     /// The job, from rank 0.
     Job,
+    /// All ranks have checked their data and their memory.
+    JobReady,
+    /// The run exists; from rank 0.
+    JobCreated,
     /// Where a resumed run continues.
     ResumePoint,
     /// The manifest of the checkpoint that a run continues from.

@@ -1,7 +1,7 @@
 //! Writes the trace of a run: what every rank did when, for Perfetto or Chrome (`about:tracing`).
 //!
-//! The file is in the JSON object format of Chrome's Trace Event Format. A rank is a process with four threads: compute,
-//! send, receive and wait; and one more for each thread that sampled mini-batches. `otherData.run` identifies the run, so that `halograph report` can refuse the trace of another.
+//! The file is in the JSON object format of Chrome's Trace Event Format. A rank is a process with up to four threads:
+//! compute, send, receive and wait; and one more for each thread that sampled mini-batches. `otherData.run` identifies the run, so that `halograph report` can refuse the trace of another.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ use crate::error::Result;
 use crate::run::{self, write_file};
 use crate::tags::Control;
 
-/// Names of the tracks that every rank has, by thread.
+/// Names of the tracks of a rank, by thread.
 const TRACKS: [&str; 4] = ["compute", "send", "receive", "wait"];
 
 /// The epochs of a run, one JSON object per line.
@@ -96,10 +96,12 @@ fn write(file: &Path, run: Option<&Path>, ranks: &[Cow<str>]) -> Result<()> {
 fn events(rank: usize, host: &str, spans: &[Span]) -> Vec<Value> {
     let name = |what: &str, thread: usize, name: String| json!({"ph": "M", "name": what, "pid": rank, "tid": thread, "args": {"name": name}});
     let mut events = vec![name("process_name", 0, format!("rank {rank} ({host})"))];
-    events.extend(TRACKS.iter().enumerate().map(|(i, track)| name("thread_name", i, track.to_string())));
-    let samplers: BTreeSet<usize> = spans.iter().map(|span| thread(span.track)).collect();
-    let samplers = samplers.range(TRACKS.len()..);
-    events.extend(samplers.map(|&i| name("thread_name", i, format!("sample {}", i - TRACKS.len()))));
+    // Tracks without spans are not shown: one process sends and receives nothing.
+    let used: BTreeSet<usize> = spans.iter().map(|span| thread(span.track)).collect();
+    events.extend(used.into_iter().map(|i| {
+        let track = TRACKS.get(i).map_or_else(|| format!("sample {}", i - TRACKS.len()), |t| t.to_string());
+        name("thread_name", i, track)
+    }));
     let micros = |nanoseconds: u64| nanoseconds as f64 / 1e3;
     events.extend(spans.iter().map(|span| {
         let thread = thread(span.track);
@@ -140,7 +142,8 @@ mod tests {
     fn spans_become_events_of_their_rank_and_track() {
         let position = Position::new("features").epoch(7).step(2).layer(1).chunk(4);
         let events = events(2, "node", &[span(position)]);
-        assert_eq!(events.len(), 1 + TRACKS.len() + 1);
+        assert_eq!(events.len(), 3);
+        assert_eq!((&events[1]["tid"], &events[1]["args"]["name"]), (&3.into(), &"wait".into()));
         assert_eq!(events[0]["args"]["name"], "rank 2 (node)");
         let last = events.last().unwrap();
         assert_eq!(
@@ -161,7 +164,7 @@ mod tests {
             .filter(|event| event["name"] == "thread_name")
             .map(|event| (event["tid"].as_u64().unwrap(), event["args"]["name"].as_str().unwrap()))
             .collect();
-        assert_eq!(names[4..], [(4, "sample 0"), (7, "sample 3")]);
+        assert_eq!(names, [(4, "sample 0"), (7, "sample 3")]);
         let last = events.last().unwrap();
         let args = json!({"epoch": 2, "step": 5, "chunk": 0});
         assert_eq!((&last["tid"], &last["cat"], &last["args"]), (&7.into(), &"sampling".into(), &args));

@@ -15,6 +15,7 @@ mod version;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use halograph::job::Note;
@@ -69,9 +70,29 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Parses the command line; exits with a message if that fails.
+pub fn parse() -> Args {
+    Args::try_parse().unwrap_or_else(|error| {
+        wait_for_rank_0();
+        error.exit()
+    })
+}
+
+/// Lets rank 0 print first, if a launcher started this process. Ranks that have not joined cannot agree on who prints, but
+/// usually all have the same error: then rank 0 exits, and the launcher ends the others.
+fn wait_for_rank_0() {
+    if comm::launched_rank().is_some_and(|rank| rank > 0) {
+        std::thread::sleep(RANK_0_FIRST);
+    }
+}
+
+/// How long other ranks wait for the launcher to end them.
+const RANK_0_FIRST: Duration = Duration::from_secs(1);
+
 /// Prints an error and returns its exit code: 2 usage or bad input, 3 a rank was lost, 130 interrupted, 1 anything else
 /// (a full disk, a broken device).
 pub fn fail(error: &anyhow::Error) -> ExitCode {
+    wait_for_rank_0();
     print_error(error);
     match (error.downcast_ref::<Error>(), error.downcast_ref::<InputError>()) {
         (Some(error), _) => exit_code(error),

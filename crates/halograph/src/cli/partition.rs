@@ -4,16 +4,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-use halograph::job::assignment;
+use halograph::job::{AssignmentOption, ShardOptions, write_shards};
 use halograph::nn::model::{Kind, Spec};
 use halograph::train::cost::PartitionTraffic;
 use halograph::words::count;
-use halograph_graph::partition::folder::{self, PartitionManifest};
+use halograph_graph::partition::folder::PartitionManifest;
 use halograph_graph::partition::report::{PartCounts, PartitionReport};
-use halograph_graph::partition::{
-    Assignment, Balance, Layout, MAX_PARTS, Method, Objective, Origin, PartitionSpec, cache,
-};
-use halograph_graph::{Dataset, Error, Progress};
+use halograph_graph::partition::{Balance, MAX_PARTS, Method, Objective, PartitionSpec};
+use halograph_graph::{Dataset, Error};
 use indicatif::{HumanBytes, HumanCount};
 
 use crate::cli::print;
@@ -116,38 +114,22 @@ impl Args {
         PartitionTraffic::of(&partition.report, &spec.messages(inputs, outputs))
     }
 
-    /// Returns the part of each vertex.
-    fn assign(&self, dataset: &Dataset, progress: &dyn Progress) -> Result<Found, Error> {
-        if let Some(path) = &self.assignment {
-            let nodes = dataset.manifest.nodes as usize;
-            let assignment = Assignment::read(path, nodes, self.parts)?;
-            return Ok(Found { assignment, origin: Origin::imported(), new: None });
-        }
-        let spec = self.spec()?;
-        let (assignment, is_new) = assignment(dataset, &spec, "--method stream", self.force, progress)?;
-        Ok(Found { assignment, origin: Origin::from(&spec), new: is_new.then_some(spec) })
+    fn options(&self) -> Result<ShardOptions, Error> {
+        let assignment = match &self.assignment {
+            Some(path) => AssignmentOption::File { path: path.clone(), parts: self.parts },
+            None => AssignmentOption::Computed(self.spec()?),
+        };
+        let (out, overwrite, force) = (self.out.clone(), self.overwrite, self.force);
+        Ok(ShardOptions { assignment, out, overwrite, force })
     }
-}
-
-/// The part of each vertex, and its origin.
-struct Found {
-    assignment: Assignment,
-    origin: Origin,
-    /// The specification, if the assignment was computed now: then it is stored in the cache.
-    new: Option<PartitionSpec>,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    folder::may_write(&args.out, args.overwrite)?;
+    let options = args.options()?;
+    options.check()?;
     let dataset = Dataset::open(&args.dir)?;
     let bar = Bar::new(args.quiet || args.json);
-    let Found { assignment, origin, new } = args.assign(&dataset, &bar)?;
-    let layout = Layout::of(&dataset, &assignment)?;
-    let partition = folder::write(&args.out, args.overwrite, &layout, &origin, &bar)?;
-    // Stored last, so that an interrupted command leaves no files.
-    if let Some(spec) = new {
-        cache::store(&dataset, &spec, &assignment);
-    }
+    let partition = write_shards(&dataset, &options, &bar)?;
     drop(bar);
     let traffic = args.traffic(&partition);
     if args.json {

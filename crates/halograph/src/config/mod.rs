@@ -29,7 +29,7 @@ pub fn resolve(settings: &[Setting]) -> Result<Config> {
     // Strategy `single` is impossible on several ranks.
     let ranks = settings.iter().rev().find(|s| s.key == ["train", "ranks"]);
     if let Some(s) = ranks.filter(|s| s.value.as_integer() == Some(0)) {
-        return Err(Error::input(&s.place, "train.ranks = 0: must be at least 1"));
+        return Err(Error::input(&s.place, "train.ranks: 0: must be at least 1"));
     }
     if ranks.is_some_and(|s| s.value.as_integer().is_some_and(|ranks| ranks > 1)) {
         base.train.strategy = StrategyKind::Partition;
@@ -187,7 +187,7 @@ fn expected(old: &Value) -> &'static str {
 }
 
 fn wrong_type(setting: &Setting, expected: &str) -> Error {
-    Error::input(&setting.place, format!("{} = {}: must be {expected}", setting.name(), setting.value))
+    Error::input(&setting.place, format!("{}: {}: must be {expected}", setting.name(), setting.value))
 }
 
 /// Refuses a value that is not among the choices of `key`; the error lists them, the most similar first.

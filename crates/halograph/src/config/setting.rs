@@ -35,13 +35,15 @@ impl Setting {
         };
         let (key, value) = text.split_once('=').ok_or_else(malformed)?;
         let value = Setting::new(place, "", value).value;
-        // The key alone, so that quoted parts (`"convs.0"`) are understood.
-        let line = format!("{key} = 0");
-        let mut parsed = flatten(&line, place).map_err(|_| malformed())?;
-        match (parsed.pop(), parsed.is_empty()) {
-            (Some(setting), true) => Ok(Setting { value, place: place.into(), ..setting }),
-            _ => Err(malformed()),
-        }
+        let key = parse_key(key).ok_or_else(malformed)?;
+        Ok(Setting { key, value, place: place.into() })
+    }
+
+    /// Parses a value as [`Setting::new`], and the key as TOML, so that quoted parts may contain dots: `a."b.c"`. A key that
+    /// is not TOML is split at its dots.
+    pub fn quoted(place: &str, key: &str, text: &str) -> Self {
+        let setting = Setting::new(place, key, text);
+        Setting { key: parse_key(key).unwrap_or(setting.key), ..setting }
     }
 
     /// Splits a setting of a table into settings of single values.
@@ -62,6 +64,12 @@ impl Setting {
     pub fn name(&self) -> String {
         self.key.join(".")
     }
+}
+
+/// Returns the parts of a TOML key, of which some may be quoted; `None` if it is not one key.
+fn parse_key(key: &str) -> Option<Vec<String>> {
+    let mut parsed = flatten(&format!("{key} = 0"), "").ok()?;
+    parsed.pop().filter(|_| parsed.is_empty()).map(|setting| setting.key)
 }
 
 /// Reads all settings of a TOML file.

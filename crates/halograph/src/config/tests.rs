@@ -57,13 +57,13 @@ fn unknown_keys_suggest_the_most_similar_one() {
 #[test]
 fn wrong_types_name_key_value_and_expected_type() {
     for (word, message) in [
-        ("model.hidden=wide", "--set: model.hidden = \"wide\": must be a whole number, 0 or more"),
-        ("model.hidden=-3", "--set: model.hidden = -3: must be a whole number, 0 or more"),
-        ("model.hidden=1.5", "--set: model.hidden = 1.5: must be a whole number, 0 or more"),
-        ("train.lr=fast", "--set: train.lr = \"fast\": must be a number"),
-        ("data.inductive=1", "--set: data.inductive = 1: must be true or false"),
-        ("model=gat", "--set: model = \"gat\": must be a table of keys"),
-        ("model.norm=3", "--set: model.norm = 3: must be one of none, layer, batch"),
+        ("model.hidden=wide", "--set: model.hidden: \"wide\": must be a whole number, 0 or more"),
+        ("model.hidden=-3", "--set: model.hidden: -3: must be a whole number, 0 or more"),
+        ("model.hidden=1.5", "--set: model.hidden: 1.5: must be a whole number, 0 or more"),
+        ("train.lr=fast", "--set: train.lr: \"fast\": must be a number"),
+        ("data.inductive=1", "--set: data.inductive: 1: must be true or false"),
+        ("model=gat", "--set: model: \"gat\": must be a table of keys"),
+        ("model.norm=3", "--set: model.norm: 3: must be one of none, layer, batch"),
     ] {
         assert_eq!(refused(word), message);
     }

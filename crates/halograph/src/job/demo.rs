@@ -3,10 +3,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use halograph_graph::Dataset;
 use halograph_graph::error::{Error, IoContext, Result};
 use halograph_graph::generate::{self, presets};
-use halograph_graph::progress::Progress;
+use halograph_graph::progress::{Progress, Silent};
 use tempfile::TempDir;
 
 /// Name of the built-in graph.
@@ -41,4 +43,14 @@ impl DemoGraph {
         }
         fs::rename(self.path(), home).at(home, "create")
     }
+}
+
+/// Opens the dataset in `path` or, without one, the built-in graph, whose files are temporary: they are removed, but stay
+/// mapped.
+pub fn open_dataset(path: Option<&Path>) -> Result<Arc<Dataset>> {
+    let dataset = match path {
+        Some(path) => Dataset::open(path)?,
+        None => Dataset::open(&DemoGraph::generate(&std::env::temp_dir(), &Silent)?.path())?,
+    };
+    Ok(Arc::new(dataset))
 }

@@ -15,13 +15,15 @@
 //!
 //! [`Job::open`] and [`Job::train`] serve one process, ranks as threads (`train.ranks`) and ranks that a launcher started
 //! ([`World::join`]); the same program runs in all three. Nothing is written before the data, the settings and the memory
-//! have been checked; a run that ends before its first epoch is removed.
+//! have been checked on all ranks; a run that ends before its first epoch is removed.
 
 mod data;
 mod demo;
 mod directory;
+mod plan;
 mod prepare;
 mod resume;
+mod shards;
 mod start;
 mod trained;
 mod world;
@@ -33,15 +35,16 @@ use halograph_graph::error::Error as InputError;
 use halograph_graph::partition::Assignment;
 use halograph_graph::{Dataset, Progress};
 use halograph_train::event::{Event, Observer};
-use halograph_train::launch::{self, Extras, Follower, Leader};
+use halograph_train::launch::{self, Extras, Follower, Leader, RankPart};
 use halograph_train::run::{Header, MemoryRun, Run, RunStore};
 use halograph_train::trainer::ResumePoint;
 use halograph_train::{Config, Result, Summary, TrainedModel};
 
 pub use self::data::{JobData, is_shards};
-pub use self::demo::DemoGraph;
+pub use self::demo::open_dataset;
 use self::directory::NewDirectory;
-pub use self::prepare::{Prepared, assignment, prepare};
+pub use self::prepare::{Admission, check_one_process};
+pub use self::shards::{AssignmentOption, ShardOptions, write_shards};
 pub use self::trained::open_trained;
 pub use self::world::World;
 use crate::config::Setting;
@@ -123,9 +126,10 @@ impl JobOptions {
         JobOptions { data: data.into(), ..JobOptions::default() }
     }
 
-    /// Adds a setting, e.g. `("model.hidden", 256)`.
+    /// Adds a setting, e.g. `("model.hidden", 256)`. A part of the key that contains dots is quoted, as in TOML:
+    /// `train.weight_decay_for."convs.0"`. The value may be a TOML table.
     pub fn set(mut self, key: &str, value: impl ToString) -> Self {
-        self.settings.push(Setting::new("set", key, &value.to_string()));
+        self.settings.extend(Setting::quoted("set", key, &value.to_string()).parts());
         self
     }
 
@@ -157,6 +161,8 @@ pub struct Job {
     trace: Option<PathBuf>,
     force: bool,
     role: Role,
+    /// The part of a rank that a launcher started.
+    part: Option<RankPart>,
     /// Whether [`Job::train`] was called.
     started: bool,
 }
@@ -226,11 +232,11 @@ impl Drop for Store {
 
 impl Job {
     /// Opens the data and creates or resumes the run. Blocks; collective if `world` has several ranks. Writes the run
-    /// directory, and may write a partition and a node order into the dataset directory. Dropping the job removes a new run
-    /// that was not trained.
+    /// directory after data, settings and memory have been checked on all ranks, and may store a partition and a node order
+    /// in the dataset directory. Dropping the job removes a new run that was not trained.
     pub fn open(options: &JobOptions, world: &World, progress: &dyn Progress) -> Result<Self> {
         match world.comm() {
-            None => start::open(options, world, &options.settings, progress),
+            None => open_alone(options, world, progress),
             Some(comm) => world::open(options, world, comm, progress),
         }
     }
@@ -247,7 +253,12 @@ impl Job {
                 .into());
         }
         let comm = self.world.comm();
-        let mut extras = Extras { trace: self.trace.as_deref(), force: self.force, ..Extras::default() };
+        let mut extras = Extras {
+            trace: self.trace.as_deref(),
+            part: self.part.as_ref(),
+            force: self.force,
+            ..Extras::default()
+        };
         match &mut self.role {
             Role::Follow { header, directory } => {
                 let world = comm.expect("only ranks of a launcher follow");
@@ -259,7 +270,7 @@ impl Job {
                 let from = lead.from.take();
                 let leader = Leader { world: comm, run: lead.store.get_mut(), from, observer };
                 let trained = launch::train(self.data.source(), leader, extras);
-                let is_empty = trained.as_ref().map_or(true, |s| (s.epochs, s.step) == (0, 0));
+                let is_empty = trained.as_ref().map_or(true, Summary::is_empty);
                 lead.removed = is_empty && lead.store.discard_if_empty();
                 trained.map(Some)
             }
@@ -326,4 +337,25 @@ impl Job {
             Role::Follow { .. } => None,
         }
     }
+}
+
+/// Opens a job of this process alone.
+fn open_alone(options: &JobOptions, world: &World, progress: &dyn Progress) -> Result<Job> {
+    let plan = start::plan(options, &options.settings, progress)?;
+    let (assignment, config) = (plan.assignment(), &plan.header.config);
+    let admission = prepare::admit(&plan.data, assignment, config, options.force, progress)?;
+    // The last chance to stop before something is written.
+    let opened = plan.commit(options, admission, || prepare::stage(progress, "loading"))?;
+    Ok(leading(options, world, None, opened))
+}
+
+/// Returns the job of rank 0.
+fn leading(
+    options: &JobOptions,
+    world: &World,
+    part: Option<RankPart>,
+    (data, lead, notes): (JobData, Lead, Vec<Note>),
+) -> Job {
+    let (trace, force) = (options.trace.clone(), options.force);
+    Job { data, notes, world: world.clone(), trace, force, role: Role::Lead(lead), part, started: false }
 }

@@ -1,57 +1,75 @@
-//! Work before a run is created: checks of the data, the partition, and admission by predicted memory.
+//! Checks before a run is created: the data, the partition, and admission by predicted memory.
 
 use halograph_graph::partition::{Assignment, Layout, PartitionReport, PartitionSpec, cache};
 use halograph_graph::{Dataset, Error as InputError, Progress};
 use halograph_train::admission::{self, PartSize, Prediction};
 use halograph_train::{Config, Result, launch, memory};
 
-use super::{JobData, World};
+use super::JobData;
 
-/// What is known before a run is created or replaced.
-pub struct Prepared {
-    /// The part of each node, if a dataset is trained on several ranks.
-    pub assignment: Option<Assignment>,
-    /// Predicted peak memory in bytes; `None` on ranks of a launcher, each of which predicts its own when it trains.
+/// What is known of a run that was admitted.
+pub struct Admission {
+    /// Predicted peak memory in bytes; `None` if it was not predicted.
     pub predicted: Option<u64>,
-    /// Layout of the parts; `None` for one process, and on ranks of a launcher, which compare it when they train.
+    /// Layout of the parts; `None` for the whole graph.
     pub layout: Option<String>,
 }
 
-/// Refuses data that cannot be trained on and, unless `force`, runs that need more memory than is free. May partition the
-/// dataset and store the partition beside it. Blocks.
-pub fn prepare(data: &JobData, config: &Config, force: bool, progress: &dyn Progress) -> Result<Prepared> {
-    prepare_in(&World::alone(), data, config, force, progress)
-}
-
-/// As [`prepare`], for rank 0 of `world`.
-pub(super) fn prepare_in(
-    world: &World,
+/// Refuses data that one process cannot train on and, unless `force`, runs that need more memory than is free. Blocks;
+/// writes nothing.
+pub fn check_one_process(
     data: &JobData,
     config: &Config,
     force: bool,
     progress: &dyn Progress,
-) -> Result<Prepared> {
+) -> Result<Admission> {
     data.check()?;
-    let assignment = match data {
-        JobData::Dataset(dataset) if config.train.strategy.is_for_ranks() => {
-            let spec = launch::partition_spec(&config.train);
-            let (assignment, is_new) = assignment(dataset, &spec, "--partition stream", force, progress)?;
-            if is_new {
-                cache::store(dataset, &spec, &assignment);
-            }
-            Some(assignment)
-        }
-        _ => None,
-    };
-    if world.comm().is_some() {
-        return Ok(Prepared { assignment, predicted: None, layout: None });
-    }
+    admit(data, None, config, force, progress)
+}
+
+/// Refuses a run of this process that needs more memory than is free, unless `force`. `assignment`: the part of each node,
+/// if a dataset is trained on several ranks. Blocks.
+pub(super) fn admit(
+    data: &JobData,
+    assignment: Option<&Assignment>,
+    config: &Config,
+    force: bool,
+    progress: &dyn Progress,
+) -> Result<Admission> {
     stage(progress, "predicting memory")?;
-    let (predicted, layout) = predict(data, assignment.as_ref(), config)?;
+    let (predicted, layout) = predict(data, assignment, config)?;
     predicted.map_or(Ok(()), |predicted| admission::admit(&predicted, 1, force))?;
-    // The last chance to stop before something is written.
-    stage(progress, "loading")?;
-    Ok(Prepared { assignment, predicted: predicted.map(|predicted| predicted.bytes), layout })
+    admission::check_weights(data.manifest(), config)?;
+    Ok(Admission { predicted: predicted.map(|predicted| predicted.bytes), layout })
+}
+
+/// The part of each node of a dataset.
+pub(super) struct Partition {
+    pub assignment: Assignment,
+    /// How it was computed, if it is not stored beside the dataset.
+    new: Option<PartitionSpec>,
+}
+
+impl Partition {
+    /// Returns the stored partition, or computes it; `None` for shards and for one process. Refuses data that cannot be
+    /// trained on. Blocks; writes nothing.
+    pub fn of(data: &JobData, config: &Config, force: bool, progress: &dyn Progress) -> Result<Option<Self>> {
+        data.check()?;
+        let JobData::Dataset(dataset) = data else { return Ok(None) };
+        if !config.train.strategy.is_for_ranks() {
+            return Ok(None);
+        }
+        let spec = launch::partition_spec(&config.train);
+        let (assignment, is_new) = assignment(dataset, &spec, force, progress)?;
+        Ok(Some(Partition { assignment, new: is_new.then_some(spec) }))
+    }
+
+    /// Stores a new partition beside the dataset, if possible.
+    pub fn store(&self, data: &JobData) {
+        if let (JobData::Dataset(dataset), Some(spec)) = (data, &self.new) {
+            cache::store(dataset, spec, &self.assignment);
+        }
+    }
 }
 
 /// Shows a short stage; fails if the user asked to stop.
@@ -61,18 +79,17 @@ pub(super) fn stage(progress: &dyn Progress, name: &str) -> Result<()> {
 }
 
 /// Returns the assignment of `spec`, and whether it is new, i.e. was not stored beside the dataset. Refuses to compute
-/// one that needs more memory than is free, unless `force`; `alternative` is what the error advises. Blocks.
-pub fn assignment(
+/// one that needs more memory than is free, unless `force`. Blocks; writes nothing.
+pub(super) fn assignment(
     dataset: &Dataset,
     spec: &PartitionSpec,
-    alternative: &str,
     force: bool,
     progress: &dyn Progress,
 ) -> Result<(Assignment, bool), InputError> {
     if let Some(kept) = cache::load(dataset, spec) {
         return Ok((kept, false));
     }
-    admit_partition(spec.peak_bytes(dataset), alternative, force)?;
+    admit_partition(spec.peak_bytes(dataset), force)?;
     // METIS cannot be stopped in between.
     progress.uninterruptible(true);
     let made = spec.assign(dataset, progress);
@@ -80,7 +97,7 @@ pub fn assignment(
     Ok((made?, true))
 }
 
-fn admit_partition(needed: u64, alternative: &str, force: bool) -> Result<(), InputError> {
+fn admit_partition(needed: u64, force: bool) -> Result<(), InputError> {
     match memory::available() {
         Some(free) if needed > free && !force => {
             let problem = format!(
@@ -88,7 +105,7 @@ fn admit_partition(needed: u64, alternative: &str, force: bool) -> Result<(), In
                 needed >> 20,
                 free >> 20
             );
-            let help = format!("{alternative} needs far less; --force tries it anyway");
+            let help = "the partitioner `stream` needs far less; --force tries it anyway";
             Err(InputError::input("memory", problem).help(help))
         }
         _ => Ok(()),

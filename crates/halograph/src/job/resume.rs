@@ -6,77 +6,89 @@ use halograph_graph::Progress;
 use halograph_graph::error::{Error as InputError, Result as InputResult};
 use halograph_graph::progress::Silent;
 use halograph_train::config::ScheduleKind;
-use halograph_train::run::{Header, Resumed, Run, check_partition, folder_of, read_header};
+use halograph_train::run::{
+    DataRef, FoundCheckpoint, Header, LockedRun, Resumed, Run, check_partition, folder_of,
+};
 use halograph_train::trainer::ResumePoint;
 use halograph_train::{Config, Result};
 
 use super::demo::DemoGraph;
-use super::prepare::{Prepared, prepare_in, stage};
-use super::start::{check_ranks, open_data};
+use super::plan::{Plan, Target};
+use super::prepare::{Partition, stage};
+use super::start::{check_ranks, no_validation_nodes, open_data};
 use super::trained::{data_path, demo_data, open_data_of};
-use super::{DataOption, JobData, JobOptions, Lead, Note, Store, World};
+use super::{DataOption, JobData, JobOptions, Note};
 use crate::config::{self, Setting};
 
 /// Settings that a resumed run may change: completed epochs do not depend on them.
 const CHANGEABLE: [&str; 5] =
     ["train.epochs", "train.patience", "train.threads", "train.checkpoint_seconds", "train.deadline"];
 
-/// Opens the run in `out` and its data.
-pub(super) fn open(
+/// Resolves the run in `out` and its data. Locks the run; changes no file.
+pub(super) fn plan(
     out: &Path,
     options: &JobOptions,
-    world: &World,
     settings: &[Setting],
     progress: &dyn Progress,
-) -> Result<(JobData, Lead, Vec<Note>)> {
-    let header = read_header(out)?;
-    let config = continued(&header.config, settings)?;
-    restore_demo(out, options, &header)?;
+) -> Result<Plan> {
+    let run = LockedRun::lock(out)?;
+    let config = continued(&run.header().config, settings)?;
     stage(progress, "opening data")?;
-    let data = match open_data(&options.data, 0)? {
-        Some(data) => data,
-        None => open_data_of(out, &header)?,
+    let demo = lost_demo(out, options, run.header())?;
+    let data = match (open_data(&options.data, 0)?, &demo) {
+        (Some(data), _) => data,
+        (None, Some(demo)) => JobData::open(&demo.path(), 0)?,
+        (None, None) => open_data_of(out, run.header())?,
     };
-    check_same_data(&data, &header, out)?;
+    check_same_data(&data, run.header(), out)?;
     check_ranks(&config, &data)?;
-    let Prepared { assignment, predicted, layout } =
-        prepare_in(world, &data, &config, options.force, progress)?;
-    let header = Header { data: data.reference()?, config };
-    let (run, from, notes) = lock_and_read(out, header, layout.as_deref())?;
-    let epochs_before = from.as_ref().map_or(0, ResumePoint::epochs);
-    let store = Store::Directory(Box::new(run));
-    let lead = Lead { store, from, epochs_before, assignment, predicted, removed: false, _new: None };
-    Ok((data, lead, notes))
+    let partition = Partition::of(&data, &config, options.force, progress)?;
+    let reference = match &demo {
+        Some(_) => DataRef::of(data.manifest(), Some(&demo_data(out)))?,
+        None => data.reference()?,
+    };
+    let notes = no_validation_nodes(&config, &data).into_iter().collect();
+    let target = Target::Existing(Box::new(run));
+    Ok(Plan { data, header: Header { data: reference, config }, partition, notes, demo, target })
 }
 
 /// Generates the built-in graph again if the run was interrupted before it was stored.
-fn restore_demo(out: &Path, options: &JobOptions, header: &Header) -> InputResult<()> {
-    let Some(path) = data_path(out, header) else { return Ok(()) };
-    if matches!(options.data, DataOption::Default) && path == demo_data(out) && !path.exists() {
-        DemoGraph::generate(folder_of(out), &Silent)?.move_to(&path)?;
+fn lost_demo(out: &Path, options: &JobOptions, header: &Header) -> InputResult<Option<DemoGraph>> {
+    let is_default = matches!(options.data, DataOption::Default);
+    match data_path(out, header) {
+        Some(path) if is_default && path == demo_data(out) && !path.exists() => {
+            DemoGraph::generate(folder_of(out), &Silent).map(Some)
+        }
+        _ => Ok(None),
     }
-    Ok(())
 }
 
-/// Locks the run, reads its newest complete checkpoint and writes the new header. `layout`: that of the parts, if known.
-fn lock_and_read(
-    path: &Path,
-    header: Header,
-    layout: Option<&str>,
-) -> Result<(Run, Option<ResumePoint>, Vec<Note>)> {
-    let Resumed { mut run, checkpoint, history, notes } = Run::resume(path)?;
-    let mut notes: Vec<Note> = notes.into_iter().map(Note::Resume).collect();
-    let started = checkpoint.as_ref().map_or(0, |c| c.epoch + c.partial.is_some() as u64);
-    let epochs = header.config.train.epochs;
+/// Reads the newest complete checkpoint of a run; refuses one that `config` or the `layout` of the parts, if known, do not
+/// fit.
+pub(super) fn checkpoint(run: &LockedRun, config: &Config, layout: Option<&str>) -> Result<FoundCheckpoint> {
+    let found = run.newest_checkpoint()?;
+    let Some(checkpoint) = found.checkpoint() else { return Ok(found) };
+    let (started, epochs) = (checkpoint.epoch + checkpoint.partial.is_some() as u64, config.train.epochs);
     if started > epochs {
         let problem = format!("{epochs} epochs; the run has reached epoch {started} already");
         return Err(InputError::input("train.epochs", problem)
             .help(format!("give {started} or more, or start a new run"))
             .into());
     }
-    if let Some((checkpoint, layout)) = checkpoint.as_ref().zip(layout) {
-        check_partition(path, checkpoint.point(), layout)?;
+    if let Some(layout) = layout {
+        check_partition(run.path(), checkpoint.point(), layout)?;
     }
+    Ok(found)
+}
+
+/// Resumes a run from `found` and writes its new header.
+pub(super) fn resume(
+    run: LockedRun,
+    found: FoundCheckpoint,
+    header: Header,
+) -> Result<(Run, Option<ResumePoint>, Vec<Note>)> {
+    let Resumed { mut run, checkpoint, history, notes } = run.resume(found)?;
+    let mut notes: Vec<Note> = notes.into_iter().map(Note::Resume).collect();
     if checkpoint.is_none() {
         notes.push(Note::NoCheckpoint);
     }

@@ -12,35 +12,29 @@ use halograph_train::{Config, Result, trace};
 
 use super::demo::{DemoGraph, PRESET};
 use super::directory::NewDirectory;
-use super::prepare::{Prepared, prepare_in, stage};
+use super::plan::{Plan, Target};
+use super::prepare::{Partition, stage};
 use super::resume;
 use super::trained::demo_data;
-use super::{DataOption, Job, JobData, JobOptions, Lead, Note, OutOption, Role, Store, World};
+use super::{DataOption, JobData, JobOptions, Note, OutOption, Store};
 use crate::config::{self, Setting};
 use crate::words::count;
 
-/// Starts or resumes the run of `options` as rank 0, with these settings.
-pub(super) fn open(
-    options: &JobOptions,
-    world: &World,
-    settings: &[Setting],
-    progress: &dyn Progress,
-) -> Result<Job> {
+/// Resolves the run of `options` to start or resume, as rank 0, with these settings. Writes nothing.
+pub(super) fn plan(options: &JobOptions, settings: &[Setting], progress: &dyn Progress) -> Result<Plan> {
     check_resume(options)?;
     check_trace(options)?;
     let existing = options.out.path().filter(|out| options.resume && is_run(out));
-    let (data, lead, mut notes) = match (existing, &options.data) {
-        (Some(out), _) => resume::open(out, options, world, settings, progress)?,
+    let mut plan = match (existing, &options.data) {
+        (Some(out), _) => resume::plan(out, options, settings, progress)?,
         (None, DataOption::Default) if options.resume => return Err(nothing_to_resume(options).into()),
-        (None, DataOption::Default) => start_demo(options, world, settings, progress)?,
-        (None, _) => start(options, world, settings, progress)?,
+        (None, DataOption::Default) => plan_demo(options, settings, progress)?,
+        (None, _) => plan_new(options, settings, progress)?,
     };
-    let strategy = lead.store.get().header().config.train.strategy;
-    if options.trace.is_some() && strategy == StrategyKind::Single {
-        notes.push(Note::TraceOfOneRank);
+    if options.trace.is_some() && plan.header.config.train.strategy == StrategyKind::Single {
+        plan.notes.push(Note::NothingToTrace);
     }
-    let (trace, force) = (options.trace.clone(), options.force);
-    Ok(Job { data, notes, world: world.clone(), trace, force, role: Role::Lead(lead), started: false })
+    Ok(plan)
 }
 
 /// Refuses to resume without a run directory.
@@ -79,13 +73,8 @@ pub(super) fn open_data(option: &DataOption, part: u32) -> InputResult<Option<Jo
     }
 }
 
-/// Starts a run on given data.
-fn start(
-    options: &JobOptions,
-    world: &World,
-    settings: &[Setting],
-    progress: &dyn Progress,
-) -> Result<(JobData, Lead, Vec<Note>)> {
+/// Resolves a new run on given data.
+fn plan_new(options: &JobOptions, settings: &[Setting], progress: &dyn Progress) -> Result<Plan> {
     stage(progress, "opening data")?;
     let data = open_data(&options.data, 0)?.expect("data are given");
     check_settings_of_shards(settings, &data)?;
@@ -97,57 +86,48 @@ fn start(
         check_data_outside(reference.path.as_deref(), out)?;
         check_can_create(out, options.overwrite)?;
     }
-    let prepared = prepare_in(world, &data, &config, options.force, progress)?;
-    let name = data.manifest().name.clone();
-    let (store, new) = create(options, &name, Header { data: reference, config })?;
-    let notes = notes(settings, store.get().header(), &data);
-    Ok((data, lead(store, new, prepared), notes))
+    let partition = Partition::of(&data, &config, options.force, progress)?;
+    let header = Header { data: reference, config };
+    let notes = notes(settings, &header, &data);
+    Ok(Plan { data, header, partition, notes, demo: None, target: Target::New(None) })
 }
 
-/// Starts a run on the built-in graph, which is stored in the run directory.
-fn start_demo(
-    options: &JobOptions,
-    world: &World,
-    settings: &[Setting],
-    progress: &dyn Progress,
-) -> Result<(JobData, Lead, Vec<Note>)> {
+/// Resolves a new run on the built-in graph, which will be stored in the run directory.
+fn plan_demo(options: &JobOptions, settings: &[Setting], progress: &dyn Progress) -> Result<Plan> {
     let config = config::resolve(settings)?;
     if let Some(out) = options.out.path() {
-        // Nothing but a dataset is replaced there. `Run::create` checks the rest of the directory.
+        // Nothing but a dataset is replaced there.
         may_write(&demo_data(out), true)?;
+        check_can_create(out, options.overwrite)?;
     }
-    let new = new_directory(options, PRESET, &config)?;
+    // Now, because the graph is generated beside it.
+    let directory = new_directory(options, PRESET, &config)?;
     stage(progress, "generating a graph")?;
-    let parent = new
-        .as_ref()
-        .map_or(std::env::temp_dir(), |new| new.path.parent().unwrap_or(Path::new("")).to_path_buf());
+    let parent = match &directory {
+        Some(new) => new.path.parent().unwrap_or(Path::new("")).to_path_buf(),
+        None => std::env::temp_dir(),
+    };
     let demo = DemoGraph::generate(&parent, &Silent)?;
     let data = JobData::open(&demo.path(), 0)?;
-    let prepared = prepare_in(world, &data, &config, options.force, progress)?;
-    let Some(new) = new else {
-        // The files of the graph are removed, but stay mapped.
-        let header = Header { data: DataRef::of(data.manifest(), None)?, config };
-        let store = Store::Memory(Box::new(MemoryRun::new(header)));
-        let notes = notes(settings, store.get().header(), &data);
-        return Ok((data, lead(store, None, prepared), notes));
+    let partition = Partition::of(&data, &config, options.force, progress)?;
+    let home = directory.as_ref().map(|new| demo_data(&new.path));
+    let header = Header { data: DataRef::of(data.manifest(), home.as_deref())?, config };
+    let notes = notes(settings, &header, &data);
+    Ok(Plan { data, header, partition, notes, demo: Some(demo), target: Target::New(directory) })
+}
+
+/// Creates the run, in a directory or in memory. `directory`: that of the run, if it is known already.
+pub(super) fn create(
+    options: &JobOptions,
+    dataset: &str,
+    header: Header,
+    directory: Option<NewDirectory>,
+) -> Result<(Store, Option<NewDirectory>)> {
+    let directory = match directory {
+        Some(directory) => Some(directory),
+        None => new_directory(options, dataset, &header.config)?,
     };
-    let home = demo_data(&new.path);
-    let header = Header { data: DataRef::of(data.manifest(), Some(&home))?, config };
-    let store = Store::Directory(Box::new(Run::create(&new.path, header, options.overwrite)?));
-    demo.move_to(&home)?;
-    let data = JobData::open(&home, 0)?;
-    let notes = notes(settings, store.get().header(), &data);
-    Ok((data, lead(store, Some(new), prepared), notes))
-}
-
-fn lead(store: Store, new: Option<NewDirectory>, prepared: Prepared) -> Lead {
-    let Prepared { assignment, predicted, .. } = prepared;
-    Lead { store, from: None, epochs_before: 0, assignment, predicted, removed: false, _new: new }
-}
-
-/// Creates the run, in a directory or in memory.
-fn create(options: &JobOptions, dataset: &str, header: Header) -> Result<(Store, Option<NewDirectory>)> {
-    Ok(match new_directory(options, dataset, &header.config)? {
+    Ok(match directory {
         None => (Store::Memory(Box::new(MemoryRun::new(header))), None),
         Some(new) => {
             let run = Run::create(&new.path, header, options.overwrite)?;
@@ -225,12 +205,15 @@ fn check_data_outside(data: Option<&Path>, out: &Path) -> InputResult<()> {
 /// Returns remarks on a new run.
 fn notes(settings: &[Setting], header: &Header, data: &JobData) -> Vec<Note> {
     let mut notes = config::unused(settings, &header.config);
-    if header.config.train.patience > 0 && !data.has_validation_nodes() {
-        notes.push(Note::NoValidationNodes);
-    }
+    notes.extend(no_validation_nodes(&header.config, data));
     let classes = data.classes_without_training_nodes();
     if !classes.is_empty() {
         notes.push(Note::ClassesWithoutTrainingNodes { classes });
     }
     notes
+}
+
+/// Returns a remark if early stopping has no validation nodes.
+pub(super) fn no_validation_nodes(config: &Config, data: &JobData) -> Option<Note> {
+    (config.train.patience > 0 && !data.has_validation_nodes()).then_some(Note::NoValidationNodes)
 }

@@ -1,26 +1,36 @@
 //! Ranks that a launcher started.
 //!
-//! Every process reads its own options. Settings must agree on all ranks; paths need not. Rank 0 creates or resumes the
-//! run and broadcasts where the run and the data are. A rank that was given data or a run directory of its own uses those,
-//! so that hosts need not share a file system.
+//! Every process reads its own options. Settings must agree on all ranks; paths need not. A rank that was given data or a
+//! run directory of its own uses those, so that hosts need not share a file system. A job is opened in this order:
+//!
+//! 1. All ranks compare their settings.
+//! 2. Rank 0 resolves the run and broadcasts it, with the place of the data.
+//! 3. Every rank opens its data and is admitted by its memory.
+//! 4. Only when all ranks are ready, rank 0 creates, replaces or resumes the run, and broadcasts its directory.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use halograph_comm::{self as comm, Comm, Message};
 use halograph_graph::Progress;
 use halograph_graph::error::{Error as InputError, IoContext, Result as InputResult};
-use halograph_graph::progress::Silent;
-use halograph_train::run::{Header, rank_directory};
+use halograph_train::launch::RankPart;
+use halograph_train::run::Header;
 use halograph_train::tags::Control;
 use halograph_train::{Error, Result};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::demo::DemoGraph;
+use super::demo::open_dataset;
+use super::plan::{Plan, Target};
+use super::prepare::{Admission, stage};
 use super::start::{self, open_data};
 use super::trained::demo_data;
-use super::{Job, JobData, JobOptions, OutOption, Role};
+use super::{Job, JobData, JobOptions, OutOption, Role, leading};
 use crate::config::{self, Setting};
+
+/// How long a rank without a message waits before it returns: the first rank to exit decides the launcher's exit code.
+const EXIT_DELAY: Duration = Duration::from_millis(200);
 
 /// The processes that train together.
 #[derive(Clone, Default)]
@@ -56,10 +66,11 @@ impl World {
     /// Refuses to be one of several ranks: this build has no MPI, and every rank would train on its own.
     #[cfg(not(feature = "mpi"))]
     pub fn join(_: &[Setting]) -> Result<Self> {
-        if !comm::launched() {
-            return Ok(World::alone());
-        }
-        let problem = "this process is one of several ranks, and this build has no MPI";
+        let problem = match (comm::launched(), comm::launched_ranks()) {
+            (false, _) | (true, Some(1)) => return Ok(World::alone()),
+            (true, Some(ranks)) => format!("started {ranks} ranks, and this build has no MPI"),
+            (true, None) => "may have started several ranks, and this build has no MPI".to_string(),
+        };
         Err(InputError::input("launcher", problem)
             .help("build with `cargo build --release --features mpi`, or start one process with --ranks N")
             .into())
@@ -75,28 +86,66 @@ impl World {
         self.comm.as_ref().is_none_or(|comm| comm.rank() == 0)
     }
 
-    /// Returns whether this rank should report `error`: exactly one rank does, the one that knows the cause.
-    pub fn reports(&self, error: &Error) -> bool {
-        let Some(comm) = &self.comm else { return true };
-        match error {
-            Error::Ranks(comm::Error::Failed { rank, .. }) if *rank != comm.rank() => false,
-            Error::Ranks(comm::Error::Mismatch { .. }) | Error::Diverged { .. } => comm.rank() == 0,
-            _ => !comm.failure_is_remote(),
-        }
+    /// Runs `work` on this rank, then leaves the other ranks. Collective; blocks.
+    ///
+    /// If any rank fails, all ranks return an error, and exactly one calls `report` with its own: the one that knows the
+    /// cause. It notifies the others only after that, and they return last: a launcher kills all ranks when one exits, and
+    /// takes the exit code of the first. A process alone reports its own error.
+    pub fn run<T>(self, work: impl FnOnce(&World) -> Result<T>, report: impl FnOnce(&Error)) -> Result<T> {
+        let done = work(&self).and_then(|value| self.clone().close().map(|()| value));
+        done.map_err(|error| self.fail(error, report))
     }
 
     /// Leaves the other ranks after success. Collective; blocks.
     pub fn close(self) -> Result<()> {
         self.comm.map_or(Ok(()), |comm| Ok(comm.close()?))
     }
+
+    /// Reports the failure of this rank, or waits until another one has. Returns the error.
+    fn fail(self, error: Error, report: impl FnOnce(&Error)) -> Error {
+        let Some(comm) = &self.comm else {
+            report(&error);
+            return error;
+        };
+        let error = cause(error, comm);
+        if reports(&error, comm) {
+            report(&error);
+            comm.fail(&error.to_string());
+        } else {
+            comm.wait_for_failure();
+            std::thread::sleep(EXIT_DELAY);
+        }
+        error
+    }
 }
 
-/// The job, as rank 0 broadcasts it.
+/// Returns whether this rank should report `error`: exactly one rank does, the one that knows the cause.
+fn reports(error: &Error, comm: &Comm) -> bool {
+    match error {
+        Error::Ranks(comm::Error::Failed { rank, .. }) if *rank != comm.rank() => false,
+        Error::Ranks(comm::Error::Mismatch { .. }) | Error::Diverged { .. } => comm.rank() == 0,
+        _ => !comm.failure_is_remote(),
+    }
+}
+
+/// Returns what made a launcher interrupt this rank: the failure of another rank, if there is one. May block for
+/// [`EXIT_DELAY`], because the signal may arrive before the failure is detected.
+fn cause(error: Error, comm: &Comm) -> Error {
+    if !matches!(error, Error::Input(InputError::Cancelled)) {
+        return error;
+    }
+    std::thread::sleep(EXIT_DELAY);
+    comm.failure().map_or(error, Error::from)
+}
+
+/// The job, as rank 0 broadcasts it before the run exists.
 #[derive(Serialize, Deserialize)]
 struct Announcement {
     header: Header,
-    /// The run directory.
-    directory: Option<PathBuf>,
+    /// Where rank 0 reads the data; `None` for a dataset in memory.
+    data: Option<PathBuf>,
+    /// Whether the data are the built-in graph.
+    is_demo: bool,
     trace: Option<PathBuf>,
 }
 
@@ -106,22 +155,36 @@ pub(super) fn open(options: &JobOptions, world: &World, comm: &Comm, progress: &
     if comm.rank() > 0 {
         return follow(options, world, comm);
     }
-    let job = start::open(options, world, &settings, progress)?;
-    let lead = job.lead().expect("rank 0 leads");
+    let plan = start::plan(options, &settings, progress)?;
+    announce(comm, Some(&Announcement::of(&plan, options)?))?;
+    stage(progress, "predicting memory")?;
+    let (config, assignment) = (&plan.header.config, plan.assignment());
+    let part = RankPart::open(comm, plan.data.source(), config, assignment, options.force)?;
+    // Every rank predicts its own memory.
+    let admission = Admission { predicted: None, layout: Some(part.layout().to_string()) };
+    let opened = plan.commit(options, admission, || {
+        // The last chance to stop before something is written.
+        stage(progress, "loading")?;
+        Ok(comm.barrier(Control::JobReady.tag())?)
+    })?;
+    let job = leading(options, world, Some(part), opened);
     let directory = job.directory().map(|path| std::path::absolute(path).at(path, "find")).transpose()?;
-    let header = lead.store.get().header().clone();
-    broadcast(comm, Some(&Announcement { header, directory, trace: job.trace.clone() }))?;
+    broadcast(comm, Control::JobCreated, Some(&directory))?;
     Ok(job)
 }
 
 /// Opens the job on a rank other than 0.
 fn follow(options: &JobOptions, world: &World, comm: &Comm) -> Result<Job> {
-    let announced = broadcast(comm, None)?;
-    let directory = announced.directory_for(&options.out)?;
-    let data = match open_data(&options.data, comm.rank() as u32)? {
+    let announced = announce(comm, None)?;
+    let rank = comm.rank() as u32;
+    let data = match open_data(&options.data, rank)? {
         Some(data) => data,
-        None => JobData::open(&announced.data_path(directory.as_deref(), comm.rank())?, comm.rank() as u32)?,
+        None => announced.open_data(rank)?,
     };
+    let part = RankPart::open(comm, data.source(), &announced.header.config, None, options.force)?;
+    comm.barrier(Control::JobReady.tag())?;
+    let created: Option<PathBuf> = broadcast(comm, Control::JobCreated, None)?;
+    let directory = directory_for(created, &options.out)?;
     Ok(Job {
         data,
         notes: Vec::new(),
@@ -129,37 +192,43 @@ fn follow(options: &JobOptions, world: &World, comm: &Comm) -> Result<Job> {
         trace: announced.trace,
         force: options.force,
         role: Role::Follow { header: announced.header, directory },
+        part: Some(part),
         started: false,
     })
 }
 
+/// Returns the run directory of a rank with this option, given that of rank 0.
+fn directory_for(created: Option<PathBuf>, out: &OutOption) -> InputResult<Option<PathBuf>> {
+    match (created, out) {
+        (Some(_), OutOption::Path(own)) => std::path::absolute(own).at(own, "find").map(Some),
+        // Without a directory of rank 0 there are no checkpoints: all ranks must agree on that.
+        (created, _) => Ok(created),
+    }
+}
+
 impl Announcement {
-    /// Returns the run directory of a rank with this option; `None` if rank 0 has none.
-    fn directory_for(&self, out: &OutOption) -> InputResult<Option<PathBuf>> {
-        match (&self.directory, out) {
-            (Some(_), OutOption::Path(own)) => std::path::absolute(own).at(own, "find").map(Some),
-            // Without a directory of rank 0 there are no checkpoints: all ranks must agree on that.
-            (announced, _) => Ok(announced.clone()),
-        }
+    fn of(plan: &Plan, options: &JobOptions) -> InputResult<Self> {
+        let data = plan.data.reference()?.path;
+        let is_demo = match &plan.target {
+            Target::Existing(run) => data == std::path::absolute(demo_data(run.path())).ok(),
+            Target::New(_) => false,
+        };
+        let (header, trace) = (plan.header.clone(), options.trace.clone());
+        Ok(Announcement { header, data, is_demo: is_demo || plan.demo.is_some(), trace })
     }
 
-    /// Returns the directory of the data on this rank's host. Generates the built-in graph if that of rank 0 is not there.
-    fn data_path(&self, directory: Option<&Path>, rank: usize) -> InputResult<PathBuf> {
+    /// Opens the data of rank 0 on a rank that was given none. On another host it generates the built-in graph, in temporary
+    /// files that are removed, but stay mapped.
+    fn open_data(&self, rank: u32) -> InputResult<JobData> {
         let missing = || {
             InputError::input("data", "rank 0 trains on a dataset in memory, and this rank was given none")
                 .help("give every rank the same dataset")
         };
-        let there = self.header.data.path.as_ref().ok_or_else(missing)?;
-        let is_demo = self.directory.as_deref().is_some_and(|run| *there == demo_data(run));
-        let Some(directory) = directory.filter(|_| is_demo && !there.exists()) else {
-            return Ok(there.clone());
-        };
-        let folder = rank_directory(directory, rank);
-        let own = demo_data(&folder);
-        if !own.exists() {
-            DemoGraph::generate(&folder, &Silent)?.move_to(&own)?;
+        let there = self.data.as_ref().ok_or_else(missing)?;
+        if self.is_demo && !there.exists() {
+            return open_dataset(None).map(JobData::Dataset);
         }
-        Ok(own)
+        JobData::open(there, rank)
     }
 }
 
@@ -203,52 +272,183 @@ fn check_ranks(settings: &[Setting], ranks: usize) -> InputResult<()> {
     }
 }
 
-/// Returns the announcement of rank 0 on all ranks. Collective; blocks.
-fn broadcast(comm: &Comm, announcement: Option<&Announcement>) -> Result<Announcement> {
-    let text = announcement.map(|a| serde_json::to_vec(a).expect("numbers, names and paths serialise"));
-    let message = comm.broadcast(Control::Job.tag(), 0, text.as_deref().map(Message::of))?;
+/// Returns the announcement of rank 0 on all ranks, which then use its timeout. Collective; blocks.
+fn announce(comm: &Comm, announcement: Option<&Announcement>) -> Result<Announcement> {
+    let announced = broadcast(comm, Control::Job, announcement)?;
+    comm.set_deadline(Duration::from_secs_f64(announced.header.config.train.deadline));
+    Ok(announced)
+}
+
+/// Returns the value of rank 0 on all ranks. Collective; blocks.
+fn broadcast<T: Serialize + DeserializeOwned>(comm: &Comm, tag: Control, value: Option<&T>) -> Result<T> {
+    let text = value.map(|value| serde_json::to_vec(value).expect("numbers, names and paths serialise"));
+    let message = comm.broadcast(tag.tag(), 0, text.as_deref().map(Message::of))?;
     let read = serde_json::from_slice(message.as_slice()?);
-    let announcement: Announcement = read
-        .map_err(|e| InputError::input("rank 0", format!("its description of the job is unreadable: {e}")))?;
-    comm.set_deadline(Duration::from_secs_f64(announcement.header.config.train.deadline));
-    Ok(announcement)
+    let unreadable = |e| format!("its description of the job is unreadable: {e}");
+    Ok(read.map_err(|e| InputError::input("rank 0", unreadable(e)))?)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::collections::BTreeMap;
+    use std::path::Path;
+    use std::sync::{Arc, Mutex};
 
     use halograph_graph::Dataset;
     use halograph_graph::build::EdgeOptions;
     use halograph_graph::dataset::{DatasetArrays, FeatureArray, GraphArrays, Labels};
+    use halograph_graph::progress::Silent;
 
     use super::*;
-    use crate::job::NoObserver;
+    use crate::job::demo::DemoGraph;
+    use crate::job::{DataOption, NoObserver};
 
     fn dataset() -> Arc<Dataset> {
-        let edges: Vec<(u32, u32)> = (0..30).map(|v| (v, (v + 1) % 30)).collect();
-        let graph = GraphArrays::from_edges(30, &edges, EdgeOptions::default()).unwrap();
-        let features = FeatureArray::f32(2, (0..60).map(|x| x as f32 / 60.0).collect());
-        let labels = Labels::Single((0..30).map(|v| v % 2).collect());
-        let split = (0..30).map(|v| 1 + v as u8 % 3).collect();
+        ring(30)
+    }
+
+    fn ring(nodes: u32) -> Arc<Dataset> {
+        let edges: Vec<(u32, u32)> = (0..nodes).map(|v| (v, (v + 1) % nodes)).collect();
+        let graph = GraphArrays::from_edges(nodes as usize, &edges, EdgeOptions::default()).unwrap();
+        let features = FeatureArray::f32(2, (0..2 * nodes).map(|x| x as f32 / 60.0).collect());
+        let labels = Labels::Single((0..nodes as i64).map(|v| v % 2).collect());
+        let split = (0..nodes).map(|v| 1 + v as u8 % 3).collect();
         Arc::new(Dataset::from_arrays(DatasetArrays::new("ring", graph, features, labels, split)).unwrap())
+    }
+
+    fn quick(options: JobOptions) -> JobOptions {
+        options
+            .set("train.strategy", "partition")
+            .set("train.partition", "random")
+            .set("train.epochs", 3)
+            .set("train.threads", 1)
+    }
+
+    /// Trains on ranks with these options. Returns the results.
+    fn train_each(options: &[JobOptions]) -> Vec<Result<()>> {
+        comm::threads::run(options.len(), &comm::Options::default(), |comm| -> Result<()> {
+            let world = World { comm: Some(comm.clone()) };
+            let mut job = Job::open(&options[comm.rank()], &world, &Silent)?;
+            assert_eq!(job.train(&mut NoObserver)?.is_some(), comm.rank() == 0);
+            Ok(())
+        })
     }
 
     /// Trains on ranks that are given one output option each.
     fn train(outs: &[OutOption]) {
         let dataset = dataset();
-        let results = comm::threads::run(outs.len(), &comm::Options::default(), |comm| -> Result<()> {
-            let options = JobOptions { out: outs[comm.rank()].clone(), ..JobOptions::new(dataset.clone()) }
-                .set("train.strategy", "partition")
-                .set("train.partition", "random")
-                .set("train.epochs", 3)
-                .set("train.threads", 1);
-            let world = World { comm: Some(comm.clone()) };
-            let mut job = Job::open(&options, &world, &Silent)?;
-            assert_eq!(job.train(&mut NoObserver)?.is_some(), comm.rank() == 0);
-            Ok(())
+        let options = |out: &OutOption| JobOptions { out: out.clone(), ..JobOptions::new(dataset.clone()) };
+        let options: Vec<JobOptions> = outs.iter().map(|out| quick(options(out))).collect();
+        train_each(&options).into_iter().for_each(|result| result.unwrap());
+    }
+
+    /// Returns the files in `folder` and below, with their contents.
+    fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+        let mut found = BTreeMap::new();
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => found.extend(files(&path)),
+                false => drop(found.insert(path.clone(), std::fs::read(path).unwrap())),
+            }
+        }
+        found
+    }
+
+    /// Asserts that ranks with these options fail with `problem` and leave `folder` as it was.
+    #[track_caller]
+    fn assert_unchanged(folder: &Path, options: &[JobOptions], problem: &str) {
+        let before = files(folder);
+        let errors: Vec<String> =
+            train_each(options).into_iter().map(|result| result.unwrap_err().to_string()).collect();
+        assert!(errors.iter().any(|error| error.contains(problem)), "{errors:?}");
+        let after = files(folder);
+        assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>(), "{problem}");
+        // The lock is taken before a run is resumed.
+        let same = before.iter().all(|(path, bytes)| path.ends_with(".lock") || after[path] == *bytes);
+        assert!(same, "{problem}: contents differ");
+    }
+
+    #[test]
+    fn a_run_is_replaced_or_resumed_only_when_all_ranks_are_ready() {
+        let (temp, run) = (tempfile::tempdir().unwrap(), "run");
+        let run = temp.path().join(run);
+        train(&[OutOption::Path(run.clone()), OutOption::Default]);
+        let other = |data: DataOption| JobOptions { data, ..JobOptions::default() };
+        let path = |name: &str| DataOption::Path(temp.path().join(name));
+        for (overwrite, resume) in [(true, false), (false, true)] {
+            let lead = |options: JobOptions| {
+                let options = options.out(&run);
+                quick(JobOptions { overwrite, resume, ..options }).set("train.epochs", 5)
+            };
+            let follow = |options: JobOptions| quick(options).set("train.epochs", 5);
+            let given = || JobOptions::new(dataset());
+            // No data, none at that place, and other data.
+            let ranks = [lead(given()), follow(other(DataOption::Default))];
+            assert_unchanged(temp.path(), &ranks, "this rank was given none");
+            let ranks = [lead(given()), follow(other(path("nowhere")))];
+            assert_unchanged(temp.path(), &ranks, "nowhere");
+            let ranks = [lead(given()), follow(other(ring(40).into()))];
+            assert_unchanged(temp.path(), &ranks, "dataset differs between ranks");
+        }
+        // More memory than there is: the prediction, and the weights alone.
+        for (force, problem) in [(false, "training needs at least"), (true, "its weights take")] {
+            let options = JobOptions { force, overwrite: true, ..JobOptions::new(dataset()) };
+            let large =
+                || quick(options.clone()).set("model.hidden", 1_000_000).set("model.layers", 3).out(&run);
+            assert_unchanged(temp.path(), &[large(), large()], problem);
+        }
+    }
+
+    #[test]
+    fn a_refused_job_leaves_no_new_files() {
+        let temp = tempfile::tempdir().unwrap();
+        // The built-in graph, and a dataset whose partition would be stored beside it.
+        generate(&temp.path().join("data"));
+        for data in [DataOption::Default, DataOption::Path(temp.path().join("data"))] {
+            let lead = JobOptions { data, ..JobOptions::default() }.out(temp.path().join("new/run"));
+            let ranks = [lead, JobOptions::new(dataset())]
+                .map(|options| quick(options).set("train.partition", "stream"));
+            assert_unchanged(temp.path(), &ranks, "dataset differs between ranks");
+            assert!(!temp.path().join("new").exists());
+        }
+    }
+
+    #[test]
+    fn one_rank_reports_and_all_fail() {
+        let options = comm::Options::default();
+        let reports = Mutex::new(Vec::new());
+        let comms: Vec<Comm> = comm::threads::world(3, &options).unwrap();
+        std::thread::scope(|scope| {
+            for comm in comms {
+                let reports = &reports;
+                scope.spawn(move || {
+                    let rank = comm.rank();
+                    let work = |world: &World| match rank {
+                        1 => Err(InputError::input("data", "missing").into()),
+                        _ => Ok(world.comm().unwrap().barrier(Control::JobReady.tag())?),
+                    };
+                    let report = |error: &Error| reports.lock().unwrap().push((rank, error.to_string()));
+                    let error = World { comm: Some(comm) }.run(work, report).unwrap_err().to_string();
+                    assert!(error.contains("data: missing"), "{error}");
+                });
+            }
         });
-        results.into_iter().for_each(|result| result.unwrap());
+        assert_eq!(reports.into_inner().unwrap(), [(1, "data: missing".to_string())]);
+    }
+
+    #[test]
+    fn ranks_share_the_built_in_graph() {
+        let temp = tempfile::tempdir().unwrap();
+        let lead = JobOptions::default().out(temp.path().join("run"));
+        let ranks = [lead, JobOptions::default()].map(|options| quick(options).set("model.hidden", 8));
+        train_each(&ranks).into_iter().for_each(|result| result.unwrap());
+        assert!(temp.path().join("run/demo-data/dataset.json").exists());
+    }
+
+    fn generate(path: &Path) {
+        let demo = DemoGraph::generate(path.parent().unwrap(), &Silent).unwrap();
+        demo.move_to(path).unwrap();
     }
 
     #[test]

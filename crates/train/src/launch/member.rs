@@ -1,6 +1,6 @@
 //! One rank of a run, from its shard to the summary.
 
-use halograph_comm::{Comm, Message, handshake};
+use halograph_comm::{Comm, Message};
 use halograph_graph::partition::Shard;
 use halograph_kernels::Real;
 use halograph_nn::Model;
@@ -52,7 +52,6 @@ impl Member<'_> {
     }
 
     fn train_in<T: Real>(self, shard: &Shard, role: Role) -> Result<Option<Summary>> {
-        self.check_equal(shard)?;
         let (comm, Header { config, data: data_ref }) = (self.comm, self.order.header);
         let model: Model<T> = new_model(data_ref, config)?;
         let optimizer = new_optimizer(&config.train, &model)?;
@@ -103,30 +102,6 @@ impl Member<'_> {
             trace::gather(comm, file, self.order.directory)?;
         }
         Ok(run.map(|_| summary))
-    }
-
-    /// Compares version, configuration and data of all ranks; fails if they differ. Collective; blocks.
-    fn check_equal(self, shard: &Shard) -> Result<()> {
-        let config =
-            serde_json::to_string(&self.order.header.config).expect("numbers and names always serialise");
-        let whole = shard.partition();
-        let facts = [
-            ("version", env!("CARGO_PKG_VERSION").to_string()),
-            ("configuration", blake3::hash(config.as_bytes()).to_hex()[..16].to_string()),
-            ("dataset", whole.dataset.fingerprint.clone()),
-            ("layout of parts", whole.layout.clone()),
-            ("number of parts", whole.parts.to_string()),
-        ];
-        handshake(self.comm, &facts)?;
-        let (part, rank) = (shard.part() as usize, self.comm.rank());
-        if part != rank || whole.parts as usize != self.comm.size() {
-            let problem = format!("part {part} of {} on rank {rank} of {}", whole.parts, self.comm.size());
-            let error = halograph_graph::Error::input("shard", problem);
-            return Err(error
-                .help("start as many ranks as there are parts, and give each rank the shard of its number")
-                .into());
-        }
-        Ok(())
     }
 
     /// Returns where this rank continues: rank 0 broadcasts the point, and this rank reads its own checkpoint file. Refuses

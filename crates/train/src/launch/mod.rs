@@ -1,12 +1,14 @@
 //! Entry points of training.
 //!
 //! [`train`] runs rank 0: in one process, with ranks as threads of this process, or as rank 0 of the processes that a
-//! launcher started. [`train_as_follower`] runs any other rank that a launcher started.
+//! launcher started. [`train_as_follower`] runs any other rank that a launcher started. [`RankPart::open`] is what such
+//! ranks can check before a run exists: their data and their memory.
 //!
 //! Every rank runs the same trainer. Only rank 0 writes the run. A checkpoint holds one file of each rank, in the run
 //! directory or, on a host that does not share that directory, in a directory of the rank.
 
 mod member;
+mod part;
 mod shards;
 mod single;
 mod sink;
@@ -18,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use halograph_comm::{self as comm, Comm, Message, Options, handshake};
+use halograph_comm::{self as comm, Comm, Options};
 use halograph_graph::Dataset;
 use halograph_graph::partition::{
     Assignment, Layout, Method, Objective, PartitionSpec, Shard, assignment_for,
@@ -26,17 +28,16 @@ use halograph_graph::partition::{
 use halograph_graph::progress::Silent;
 
 use self::member::{Member, Role};
+pub use self::part::RankPart;
 pub(crate) use self::shards::TrainedShards;
-use crate::admission;
 use crate::config::{PartitionKind, StrategyKind, TrainConfig};
 use crate::data;
 use crate::error::{Error, Result};
 use crate::event::{Event, Observer};
 pub use crate::fault::Fault;
-use crate::pool::{in_pool, threads, threads_among};
+use crate::pool::{in_pool, threads};
 use crate::run::{Header, RunStore};
 use crate::summary::Summary;
-use crate::tags::Setup;
 use crate::trainer::ResumePoint;
 
 /// The name of the transport within this process.
@@ -89,6 +90,8 @@ pub struct Extras<'a> {
     pub trace: Option<&'a Path>,
     /// The part of each node of a dataset, if known; on rank 0.
     pub assignment: Option<&'a Assignment>,
+    /// The part of a rank that a launcher started, if it is open: on all ranks, or on none.
+    pub part: Option<&'a RankPart>,
     /// Whether a rank that a launcher started trains although it is predicted to need more memory than is free.
     pub force: bool,
     /// Fault to inject, for tests.
@@ -152,7 +155,7 @@ fn train_on_threads(source: DataSource, order: Order, leader: Leader) -> Result<
     let assignment = match source {
         DataSource::Dataset(dataset) => {
             data::check(dataset)?;
-            Some(assignment_of(dataset, &order)?)
+            Some(assignment_of(dataset, train, order.extras.assignment)?)
         }
         DataSource::Shards(_) => None,
     };
@@ -172,6 +175,7 @@ fn train_on_threads(source: DataSource, order: Order, leader: Leader) -> Result<
                 (None, DataSource::Shards(path)) => Shard::open(path, part)?,
                 (None, DataSource::Dataset(_)) => unreachable!("a dataset has a layout"),
             };
+            part::check_equal(comm, &order.header.config, &shard)?;
             match leader {
                 Some(leader) => member.train(&shard, Role::Lead(Box::new(leader))),
                 None => member.train(&shard, Role::Follow(&mut NoObserver)),
@@ -183,45 +187,26 @@ fn train_on_threads(source: DataSource, order: Order, leader: Leader) -> Result<
 
 /// Trains as one of the ranks that a launcher started. Rank 0 returns a summary. Collective; blocks.
 fn train_as_rank(comm: &Comm, order: Order, source: DataSource, role: Role) -> Result<Option<Summary>> {
-    let here = &comm.hosts()[comm.rank()];
-    let neighbours = comm.hosts().iter().filter(|host| *host == here).count();
-    let config = &order.header.config;
-    let threads = threads_among(&config.train, neighbours);
-    let member = Member { comm, order, threads, transport: MPI };
-    in_pool(threads, || {
-        let shard = match source {
-            DataSource::Shards(path) => Shard::open(path, comm.rank() as u32)?,
-            DataSource::Dataset(dataset) => {
-                // Before the partition is used: it may not even have the right number of nodes.
-                handshake(comm, &[("dataset", dataset.manifest.fingerprint.clone())])?;
-                let assignment = shared_assignment(comm, dataset, &order)?;
-                Layout::of(dataset, &assignment)?.cut(comm.rank() as u32)?
-            }
-        };
-        // The other ranks of this host are assumed to need as much memory.
-        if let Some(predicted) = admission::predict_part(&shard, config)? {
-            admission::admit(&predicted, neighbours as u64, order.extras.force)?;
-        }
-        member.train(&shard, role)
-    })
+    let Extras { assignment, force, part, .. } = order.extras;
+    let opened = match part {
+        Some(_) => None,
+        None => Some(RankPart::open(comm, source, &order.header.config, assignment, force)?),
+    };
+    let part = part.or(opened.as_ref()).expect("given, or opened now");
+    let member = Member { comm, order, threads: part.threads, transport: MPI };
+    in_pool(part.threads, || member.train(&part.shard, role))
 }
 
 /// Returns the given assignment, or the stored one, or computes it.
-fn assignment_of<'a>(dataset: &Dataset, order: &Order<'a>) -> Result<Cow<'a, Assignment>> {
-    Ok(match order.extras.assignment {
+fn assignment_of<'a>(
+    dataset: &Dataset,
+    train: &TrainConfig,
+    given: Option<&'a Assignment>,
+) -> Result<Cow<'a, Assignment>> {
+    Ok(match given {
         Some(given) => Cow::Borrowed(given),
-        None => Cow::Owned(assignment_for(dataset, &partition_spec(&order.header.config.train), &Silent)?),
+        None => Cow::Owned(assignment_for(dataset, &partition_spec(train), &Silent)?),
     })
-}
-
-/// Returns the assignment of rank 0 on all ranks. Collective; blocks.
-fn shared_assignment(comm: &Comm, dataset: &Dataset, order: &Order) -> Result<Assignment> {
-    let made = match comm.rank() {
-        0 => Some(Message::of(assignment_of(dataset, order)?.of())),
-        _ => None,
-    };
-    let parts = comm.broadcast(Setup::Assignment.tag(), 0, made)?;
-    Ok(Assignment::new(order.header.config.train.ranks as u32, parts.as_slice::<u32>()?.to_vec())?)
 }
 
 /// Returns the results of all ranks, or the first error.

@@ -85,6 +85,7 @@ impl Checkpoint {
 }
 
 /// A checkpoint that was read.
+#[derive(Debug)]
 pub(super) struct Saved {
     pub(super) checkpoint: Checkpoint,
     /// Length of `metrics.jsonl` after its epoch.

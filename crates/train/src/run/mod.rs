@@ -24,7 +24,6 @@ use halograph_nn::state::State;
 use serde_json::Value;
 
 use crate::event::{EpochRecord, Point};
-use checkpoint::Saved;
 use files::{METRICS, REPORT, RUN, SCALING, StagedFile, TRACE, WEIGHTS};
 use header::RunFile;
 use history::History;
@@ -36,6 +35,7 @@ mod header;
 mod history;
 mod lock;
 mod note;
+mod resume;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -43,6 +43,7 @@ mod tests;
 pub use checkpoint::{Checkpoint, PartialEpoch, RankFile, rank_directory};
 pub use header::{DataRef, Header, is_run};
 pub use note::ResumeNote;
+pub use resume::{FoundCheckpoint, LockedRun};
 pub use store::{MemoryRun, RunSink, RunStore};
 
 /// Folder of the built-in graph inside a run that was given no data.
@@ -112,30 +113,11 @@ impl Run {
 
     /// Resumes the run in `path` from its newest complete checkpoint and locks it. Truncates `metrics.jsonl` and removes
     /// temporary files. Refuses a run of another format version, one that another process writes, and one whose
-    /// checkpoints are all damaged.
+    /// checkpoints are all damaged. To check more before anything is written, see [`LockedRun`].
     pub fn resume(path: &Path) -> Result<Resumed> {
-        // Before the lock file is created: the folder may not be a run.
-        RunFile::read(path)?;
-        let lock = Lock::take(path)?;
-        let (header, summary_before) = RunFile::read(path)?.into_parts();
-        files::remove_leftovers(path)?;
-        let (found, mut notes) = newest_complete(path, header.config.train.ranks)?;
-        let (epoch, end) =
-            found.as_ref().map_or((0, 0), |saved| (saved.checkpoint.epoch, saved.metrics_bytes));
-        let (file, history, note) = History::reopen(path, epoch, end)?;
-        notes.extend(note);
-        let checkpoint = found.map(|saved| saved.checkpoint);
-        let newest = checkpoint.as_ref().map(Checkpoint::point);
-        let run = Run {
-            path: path.to_path_buf(),
-            header,
-            history: file,
-            newest,
-            lock,
-            new_folders: None,
-            summary_before,
-        };
-        Ok(Resumed { run, checkpoint, history, notes })
+        let run = LockedRun::lock(path)?;
+        let found = run.newest_checkpoint()?;
+        run.resume(found)
     }
 
     /// Returns the data and the configuration of the run.
@@ -165,8 +147,9 @@ impl Run {
     /// Appends an epoch to `metrics.jsonl`.
     pub fn record(&mut self, epoch: &EpochRecord) -> Result<()> {
         self.lock.check()?;
+        self.history.append(epoch)?;
         (self.new_folders, self.summary_before) = (None, None);
-        self.history.append(epoch)
+        Ok(())
     }
 
     /// Writes a checkpoint of one rank, then removes older ones. Keeps the newest checkpoint if it is at the same point.
@@ -405,27 +388,4 @@ pub fn check_can_create(path: &Path, overwrite: bool) -> Result<()> {
             "move it away, or choose another folder",
         ),
     }
-}
-
-/// Reads the newest complete checkpoint; returns it with notes on newer, damaged ones. Fails if all checkpoints are
-/// damaged: starting over would overwrite the last results, and the user must decide that.
-fn newest_complete(path: &Path, ranks: usize) -> Result<(Option<Saved>, Vec<ResumeNote>)> {
-    let mut damage: Vec<String> = Vec::new();
-    for at in checkpoint::points(path)? {
-        match checkpoint::read(path, at, ranks) {
-            Ok(found) => {
-                let note = |problem| ResumeNote::DamagedCheckpoint { problem, used: at };
-                return Ok((Some(found), damage.into_iter().map(note).collect()));
-            }
-            // The first line only: the help of a single error does not apply here.
-            Err(error) => damage.extend(error.to_string().lines().next().map(String::from)),
-        }
-    }
-    if damage.is_empty() {
-        return Ok((None, Vec::new()));
-    }
-    let problem = format!("no checkpoint is complete: {}", damage.join("; "));
-    Err(Error::input(path.display(), problem).help(format!(
-        "restore one from a backup, or start over with --overwrite; eval and predict can still use {WEIGHTS}"
-    )))
 }

@@ -352,3 +352,28 @@ fn a_removed_folder_is_an_error_and_not_created_again() {
     }
     assert!(!path.exists());
 }
+
+/// Runs of older versions have none of these keys.
+#[test]
+fn a_run_without_newer_settings_has_their_defaults() {
+    for kind in Kind::ALL {
+        let folder = tempfile::tempdir().unwrap();
+        let header = Header { config: Config::new(kind), ..header(0) };
+        drop(Run::create(folder.path(), header.clone(), false).unwrap());
+        let file = folder.path().join(RUN);
+        let mut text: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        let newer = [
+            ("model", &["train_eps"][..]),
+            ("train", &["batch_size", "fanout", "sampler", "cache_input_aggregate", "schedule_unit"]),
+            ("train", &["staleness", "warmup_epochs", "cooldown_epochs", "smooth", "gamma"]),
+            ("train", &["smooth_correction", "measure_staleness"]),
+        ];
+        for (table, keys) in newer {
+            let table = text["config"][table].as_object_mut().unwrap();
+            keys.iter().for_each(|key| assert!(table.remove(*key).is_some(), "{key}"));
+        }
+        fs::write(&file, text.to_string()).unwrap();
+        assert_eq!(read_header(folder.path()).unwrap(), header, "{}", kind.name());
+        Run::resume(folder.path()).unwrap();
+    }
+}

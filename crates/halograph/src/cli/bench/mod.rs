@@ -4,15 +4,13 @@ mod text;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use halograph::config;
-use halograph::job::{DemoGraph, JobData, prepare};
+use halograph::job::{JobData, check_one_process, open_dataset};
 use halograph::train::bench::{self, BenchReport, EpochCounts, ThreadScaling};
 use halograph::train::{Config, pool};
 use halograph_graph::Dataset;
 use halograph_graph::error::{Error, Result};
-use halograph_graph::progress::Silent;
 
 use super::progress::Bar;
 use super::train::flags::Settings;
@@ -58,11 +56,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     check_scaling(args, &config)?;
     check_single(&config)?;
     let bar = Bar::new(args.quiet || args.json);
-    let demo =
-        if args.data.is_none() { Some(DemoGraph::generate(&std::env::temp_dir(), &Silent)?) } else { None };
-    let path = demo.as_ref().map(DemoGraph::path).or(args.data.clone()).unwrap_or_default();
-    let dataset = Arc::new(Dataset::open(&path)?);
-    prepare(&JobData::from(dataset.clone()), &config, args.force, &bar)?;
+    let dataset = open_dataset(args.data.as_deref())?;
+    check_one_process(&JobData::from(dataset.clone()), &config, args.force, &bar)?;
     config::unused(&settings, &config).iter().for_each(note);
     let (report, scaling) = measure(args, &dataset, &config, &bar)?;
     drop(bar);

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use halograph::nn::model::{Kind, Spec};
+use halograph::train::config::StrategyKind;
 use halograph::train::{Config, admission};
 use halograph_graph::Dataset;
 use halograph_graph::dataset::Manifest;
@@ -35,12 +36,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Models of sizes people start with.
-const MODELS: [(&str, Kind, usize, usize); 5] = [
-    ("gcn 3x256", Kind::Gcn, 3, 256),
-    ("sage 3x256", Kind::Sage, 3, 256),
-    ("gat 2x(4x64)", Kind::Gat, 2, 256),
-    ("gcnii 32x64", Kind::Gcnii, 32, 64),
-    ("resgcn 8x128", Kind::Resgcn, 8, 128),
+const MODELS: [(&str, Kind, usize, usize, StrategyKind); 7] = [
+    ("gcn 3x256", Kind::Gcn, 3, 256, StrategyKind::Single),
+    ("sage 3x256", Kind::Sage, 3, 256, StrategyKind::Single),
+    ("gat 2x(4x64)", Kind::Gat, 2, 256, StrategyKind::Single),
+    ("gin 3x256", Kind::Gin, 3, 256, StrategyKind::Single),
+    ("gcnii 32x64", Kind::Gcnii, 32, 64, StrategyKind::Single),
+    ("resgcn 8x128", Kind::Resgcn, 8, 128, StrategyKind::Single),
+    ("sage 3x256 minibatch", Kind::Sage, 3, 256, StrategyKind::Minibatch),
 ];
 
 /// Returns the bytes that training each of [`MODELS`] would take.
@@ -49,8 +52,10 @@ fn training_memory(dataset: &Dataset) -> Vec<(&'static str, u64)> {
     if dataset.manifest.classes == 0 {
         return Vec::new();
     }
-    let predict = |(name, kind, layers, hidden)| {
-        let config = Config { model: Spec { layers, hidden, ..Spec::new(kind) }, ..Config::new(kind) };
+    let predict = |(name, kind, layers, hidden, strategy)| {
+        let mut config = Config { model: Spec { layers, hidden, ..Spec::new(kind) }, ..Config::new(kind) };
+        config.train.strategy = strategy;
+        config.resolve_fanout();
         Some((name, admission::predict(dataset, &config).ok()??.bytes))
     };
     MODELS.into_iter().filter_map(predict).collect()
@@ -90,7 +95,7 @@ fn lines(m: &Manifest, info: &DatasetInfo, memory: &[(&str, u64)]) -> Vec<(&'sta
     lines.extend(info.labels.warnings(m).into_iter().map(|warning| ("warning", warning)));
     for (i, &(model, bytes)) in memory.iter().enumerate() {
         let key = if i == 0 { "training" } else { "" };
-        lines.push((key, format!("{model:<13} about {}", HumanBytes(bytes))));
+        lines.push((key, format!("{model:<20} about {}", HumanBytes(bytes))));
     }
     lines
 }

@@ -2,7 +2,6 @@
 
 pub mod flags;
 mod pace;
-mod ranks;
 pub mod summary;
 mod watch;
 
@@ -19,7 +18,7 @@ use halograph::train::run::TENSORBOARD;
 use self::flags::{OUTPUT, Settings};
 use self::watch::Watch;
 use super::progress::Bar;
-use super::{interrupt, note, print, program, quoted, say};
+use super::{exit_code, interrupt, note, print, print_error, program, quoted, say};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -96,11 +95,36 @@ impl Args {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let options = args.options()?;
-    let world = ranks::join(&options)?;
-    match world.comm() {
-        None => Ok(train(args, &options, &world)?),
-        Some(_) => Ok(ranks::run(&world, || train(args, &options, &world))),
+    let world = join(&options)?;
+    let is_rank = world.comm().is_some();
+    if is_rank {
+        interrupt::install();
+        interrupt::end_on_second_signal();
+        interrupt::set_rank();
     }
+    if !world.is_leader() {
+        interrupt::set_quiet();
+    }
+    let work = |world: &World| {
+        // One rank reports the failure; a signal of the launcher that follows from it is no news.
+        train(args, &options, world).inspect_err(|_| {
+            if is_rank {
+                interrupt::set_quiet()
+            }
+        })
+    };
+    Ok(world.run(work, print_error).unwrap_or_else(|error| exit_code(&error)))
+}
+
+/// Joins the ranks that a launcher started. Until all have joined, a signal ends the process.
+fn join(options: &JobOptions) -> halograph::Result<World> {
+    if !launched() {
+        return Ok(World::alone());
+    }
+    interrupt::set_joining(true);
+    let world = World::join(&options.settings)?;
+    interrupt::set_joining(false);
+    Ok(world)
 }
 
 /// Opens and trains the job of `options`, on this rank.
@@ -124,30 +148,31 @@ fn train(args: &Args, options: &JobOptions, world: &World) -> halograph::Result<
     }
     match trained? {
         Some(summary) => finish(args, &job, &summary),
-        None => Ok(exit_code(interrupt::requested())),
+        None => Ok(code(interrupt::requested())),
     }
 }
 
 /// Prints the summary and returns the exit code.
 fn finish(args: &Args, job: &Job, summary: &Summary) -> halograph::Result<ExitCode> {
     let interrupted = summary.ending == Ending::Interrupted;
-    if (summary.epochs, summary.step) == (0, 0) {
+    if summary.is_empty() {
         let kept = if job.is_removed() { "; nothing was written" } else { "" };
         say(&format!("interrupted before the first epoch{kept}"));
-        return Ok(exit_code(true));
+        return Ok(code(true));
     }
     if args.json {
         print(&json(job, summary))?;
     } else if !args.quiet && !interrupted {
-        print(&summary::text(job, summary))?;
+        print(&summary::text(job, summary, args.trace.as_deref()))?;
     }
     if interrupted {
         say(&how_to_resume(job, summary));
     }
-    Ok(exit_code(interrupted))
+    Ok(code(interrupted))
 }
 
-fn exit_code(interrupted: bool) -> ExitCode {
+/// Returns the exit code of a job that ended without an error.
+fn code(interrupted: bool) -> ExitCode {
     if interrupted { ExitCode::from(interrupt::EXIT_CODE) } else { ExitCode::SUCCESS }
 }
 

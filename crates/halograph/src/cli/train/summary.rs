@@ -1,5 +1,7 @@
 //! The summary of a run as text.
 
+use std::path::Path;
+
 use halograph::Job;
 use halograph::graph::sample::{Fanout, SamplerKind};
 use halograph::nn::model::Spec;
@@ -13,7 +15,7 @@ use indicatif::{HumanBytes, HumanCount};
 use crate::cli::{program, quoted};
 
 /// Formats the end of a run: model, scores, times, memory, files, and what to do next.
-pub fn text(job: &Job, summary: &Summary) -> String {
+pub fn text(job: &Job, summary: &Summary, trace: Option<&Path>) -> String {
     let m = job.data().manifest();
     let [parameters, nodes, edges] = [summary.parameters, m.nodes, m.edges].map(HumanCount);
     let mut lines = vec![
@@ -39,9 +41,15 @@ pub fn text(job: &Job, summary: &Summary) -> String {
         lines.push(String::new());
         lines.push(line("next", &format!("{program} eval {run}")));
         lines.push(line("", &format!("{program} predict {run} -o logits.npy")));
-        lines.push(line("", &format!("{program} report {run}")));
+        lines.push(line("", &format!("{program} report {run}{}", trace_option(path, trace))));
     }
     lines.join("\n")
+}
+
+/// Returns the option of `report` for a trace that it would not find by itself.
+fn trace_option(run: &Path, trace: Option<&Path>) -> String {
+    let written = trace.filter(|trace| trace.exists() && **trace != *run.join("trace.json"));
+    written.map_or(String::new(), |trace| format!(" --trace {}", quoted(trace)))
 }
 
 fn line(key: &str, value: &str) -> String {

@@ -1,0 +1,96 @@
+//! The part of a rank that a launcher started: opened and admitted before a run is created.
+
+use halograph_comm::{Comm, Message, handshake};
+use halograph_graph::partition::{Assignment, Layout, Shard};
+use halograph_graph::{Dataset, Error as InputError};
+
+use super::{DataSource, assignment_of};
+use crate::admission;
+use crate::config::{Config, TrainConfig};
+use crate::error::Result;
+use crate::pool::{in_pool, threads_among};
+use crate::tags::Setup;
+
+/// The part of the graph that a rank trains, with the number of its threads.
+pub struct RankPart {
+    pub(super) shard: Shard,
+    pub(super) threads: usize,
+}
+
+impl RankPart {
+    /// Opens the part of this rank. Fails if version, configuration, dataset or layout differ between ranks and, unless
+    /// `force`, if the rank needs more memory than is free. `assignment`: on rank 0, the part of each node, if known. Of
+    /// a dataset only caches are written. Collective; blocks. After a failure of another rank, the next wait fails.
+    pub fn open(
+        comm: &Comm,
+        source: DataSource,
+        config: &Config,
+        assignment: Option<&Assignment>,
+        force: bool,
+    ) -> Result<RankPart> {
+        let here = &comm.hosts()[comm.rank()];
+        let neighbours = comm.hosts().iter().filter(|host| *host == here).count();
+        let threads = threads_among(&config.train, neighbours);
+        in_pool(threads, || {
+            let part = comm.rank() as u32;
+            let shard = match source {
+                DataSource::Shards(path) => Shard::open(path, part)?,
+                DataSource::Dataset(dataset) => {
+                    // Before the partition is used: it may not even have the right number of nodes.
+                    handshake(comm, &[("dataset", dataset.manifest.fingerprint.clone())])?;
+                    let assignment = shared_assignment(comm, dataset, &config.train, assignment)?;
+                    Layout::of(dataset, &assignment)?.cut(part)?
+                }
+            };
+            check_equal(comm, config, &shard)?;
+            // The other ranks of this host are assumed to need as much memory.
+            if let Some(predicted) = admission::predict_part(&shard, config)? {
+                admission::admit(&predicted, neighbours as u64, force)?;
+            }
+            admission::check_weights(&shard.partition().dataset, config)?;
+            Ok(RankPart { shard, threads })
+        })
+    }
+
+    /// Returns the layout of all parts.
+    pub fn layout(&self) -> &str {
+        &self.shard.partition().layout
+    }
+}
+
+/// Compares version, configuration and data of all ranks; fails if they differ. Collective; blocks.
+pub(super) fn check_equal(comm: &Comm, config: &Config, shard: &Shard) -> Result<()> {
+    let config = serde_json::to_string(config).expect("numbers and names always serialise");
+    let whole = shard.partition();
+    let facts = [
+        ("version", env!("CARGO_PKG_VERSION").to_string()),
+        ("configuration", blake3::hash(config.as_bytes()).to_hex()[..16].to_string()),
+        ("dataset", whole.dataset.fingerprint.clone()),
+        ("layout of parts", whole.layout.clone()),
+        ("number of parts", whole.parts.to_string()),
+    ];
+    handshake(comm, &facts)?;
+    let (part, rank) = (shard.part() as usize, comm.rank());
+    if part != rank || whole.parts as usize != comm.size() {
+        let problem = format!("part {part} of {} on rank {rank} of {}", whole.parts, comm.size());
+        return Err(InputError::input("shard", problem)
+            .help("start as many ranks as there are parts, and give each rank the shard of its number")
+            .into());
+    }
+    Ok(())
+}
+
+/// Returns the assignment of rank 0 on all ranks. Collective; blocks.
+fn shared_assignment(
+    comm: &Comm,
+    dataset: &Dataset,
+    train: &TrainConfig,
+    given: Option<&Assignment>,
+) -> Result<Assignment> {
+    let made = match comm.rank() {
+        0 => Some(Message::of(assignment_of(dataset, train, given)?.of())),
+        _ => None,
+    };
+    let parts = comm.broadcast(Setup::Assignment.tag(), 0, made)?;
+    Ok(Assignment::new(train.ranks as u32, parts.as_slice::<u32>()?.to_vec())?)
+}
