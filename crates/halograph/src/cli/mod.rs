@@ -86,8 +86,9 @@ fn wait_for_rank_0() {
     }
 }
 
-/// How long other ranks wait for the launcher to end them.
-const RANK_0_FIRST: Duration = Duration::from_secs(1);
+/// How long other ranks wait for the launcher to end them. Long, because a busy host may be slow to; an error that only one
+/// rank has is printed after this time.
+const RANK_0_FIRST: Duration = Duration::from_secs(10);
 
 /// Prints an error and returns its exit code: 2 usage or bad input, 3 a rank was lost, 130 interrupted, 1 anything else
 /// (a full disk, a broken device).
