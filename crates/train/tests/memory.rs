@@ -101,7 +101,8 @@ fn batches_reuse_memory(
     });
     let (early, late) = bytes.split_at(warm as usize);
     let [early, late] = [early, late].map(|bytes| *bytes.iter().max().unwrap());
-    let limit = early + history(epochs);
+    // How many batches are prepared at once depends on the scheduling of threads.
+    let limit = early + early / 10 + history(epochs);
     assert!(late <= limit, "{sampler:?}: {early} bytes in {warm} epochs, {late} in {epochs}");
 }
 
