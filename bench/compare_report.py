@@ -104,7 +104,8 @@ class Results:
         self.cases.append({"graph": graph, "model": model, "tools": tools, "extras": extras})
 
     def failed(self):
-        return any(tool.error for case in self.cases for tool in case["tools"].values())
+        errors = [tool.error for case in self.cases for tool in case["tools"].values()]
+        return any(errors) or any((case["extras"] or {}).get("error") for case in self.cases)
 
     def save(self, path):
         """Writes the file atomically."""

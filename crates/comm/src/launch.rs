@@ -25,25 +25,28 @@ const SIZES: [&str; 2] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"];
 const RANKS: [&str; 3] = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", PMIX];
 const PMIX: &str = "PMIX_RANK";
 
-/// Returns the number of tasks of a step of Slurm, if there are several. Slurm sets SLURM_PROCID and SLURM_NTASKS in batch
-/// scripts too, but SLURM_STEP_NUM_TASKS only in tasks.
+/// Returns the number of tasks of a step of Slurm. Slurm sets SLURM_PROCID and SLURM_NTASKS in batch scripts too, but
+/// SLURM_STEP_NUM_TASKS only in tasks.
 fn tasks(variable: impl Fn(&str) -> Option<String>) -> Option<u32> {
     let tasks = variable("SLURM_STEP_NUM_TASKS")?.parse().ok()?;
-    (tasks > 1 && variable("SLURM_PROCID").is_some()).then_some(tasks)
+    variable("SLURM_PROCID").map(|_| tasks)
 }
 
 fn is_launched(variable: impl Fn(&str) -> Option<String>) -> bool {
-    SIZES.iter().chain([&PMIX]).any(|name| variable(name).is_some()) || tasks(variable).is_some()
+    let is_set = SIZES.iter().chain([&PMIX]).any(|name| variable(name).is_some());
+    is_set || tasks(variable).is_some_and(|tasks| tasks > 1)
 }
 
 fn ranks(variable: impl Fn(&str) -> Option<String>) -> Option<u32> {
     let size = SIZES.iter().find_map(|name| variable(name)?.parse().ok());
-    size.or_else(|| tasks(variable))
+    // A task of Slurm may inherit the variables of another launcher.
+    size.max(tasks(variable))
 }
 
 fn rank(variable: impl Fn(&str) -> Option<String>) -> Option<u32> {
     let rank = RANKS.iter().find_map(|name| variable(name)?.parse().ok());
-    rank.or_else(|| tasks(&variable).and_then(|_| variable("SLURM_PROCID")?.parse().ok()))
+    let is_task = tasks(&variable).is_some_and(|tasks| tasks > 1);
+    rank.or_else(|| variable("SLURM_PROCID").filter(|_| is_task)?.parse().ok())
 }
 
 #[cfg(test)]
@@ -80,5 +83,7 @@ mod tests {
         assert_eq!(of(&[("PMIX_RANK", "2")]), (Some(2), None));
         assert_eq!(of(&[("SLURM_STEP_NUM_TASKS", "4"), ("SLURM_PROCID", "2")]), (Some(2), Some(4)));
         assert_eq!(of(&[("SLURM_NTASKS", "4"), ("SLURM_PROCID", "1")]), (None, None));
+        let one = [("PMIX_RANK", "0"), ("SLURM_STEP_NUM_TASKS", "1"), ("SLURM_PROCID", "0")];
+        assert_eq!(of(&one), (Some(0), Some(1)));
     }
 }

@@ -312,6 +312,7 @@ fn bad_arguments_are_reported_once() {
         ("3 H train g --ranks 2 --out r", "train.ranks = 2, but the launcher started 3"),
         ("3 H train g --strategy single --out r", "must be 1 with train.strategy"),
         ("3 H train nowhere --out r", "nowhere"),
+        ("3 H train g --hidden 1000000 --out r", "training needs at least"),
         // Before the ranks join.
         ("3 H train g --bogus --out r", "unexpected argument '--bogus'"),
         ("3 H train g --set nonsense --out r", "\"nonsense\" is not key=value"),

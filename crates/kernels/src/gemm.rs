@@ -335,6 +335,24 @@ mod tests {
     }
 
     #[test]
+    fn two_products_in_one_pass_have_the_bits_of_two_calls() {
+        let (m, n) = (600, 33);
+        for [k1, k2] in [[17, 5], [0, 4], [4, 0]] {
+            let (a1, b1) = (noise::<f32>(1, m * k1), noise::<f32>(2, k1 * n));
+            let (b2, row) = (noise::<f32>(4, n * k2), noise::<f32>(5, n));
+            let a2: Vec<f16> = noise::<f32>(3, m * k2).into_iter().map(f16::from_f32).collect();
+            let first = (Tall::new(&a1, m, k1), Mat::new(&b1, k1, n));
+            let second = (Tall::half(&a2, m, k2), Mat::new(&b2, n, k2).t());
+            let mut want = vec![f32::NAN; m * n];
+            multiply(1.0, first.0, first.1, Start::Row(&row), &mut want, n);
+            multiply(1.0, second.0, second.1, Start::Kept, &mut want, n);
+            let mut got = vec![f32::NAN; m * n];
+            multiply_two([first, second], Start::Row(&row), &mut got, n);
+            assert_eq!(got, want);
+        }
+    }
+
+    #[test]
     fn columns_after_the_product_are_unchanged() {
         let (a, b) = (noise::<f64>(1, 300 * 5), noise::<f64>(2, 3 * 4));
         let mut got = vec![9.0; 300 * 6];

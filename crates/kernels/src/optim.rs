@@ -20,7 +20,7 @@ pub struct Adam {
     pub eps: f64,
     /// Weight decay.
     pub weight_decay: f64,
-    /// Whether the decay shrinks the parameter directly (AdamW) or is added to its gradient (Adam).
+    /// Whether the decay decay_factors the parameter directly (AdamW) or is added to its gradient (Adam).
     pub decoupled: bool,
 }
 
@@ -42,19 +42,19 @@ impl Adam {
         let correction = self.betas.map(|b| 1.0 - b.powf(step as f64));
         let [beta1, beta2] = self.betas.map(T::of);
         // Not from the rounded betas: in f32, 1 - 0.999 would be off by 1.3e-5 of itself.
-        let [new1, new2] = self.betas.map(|b| T::of(1.0 - b));
+        let one_minus_betas = self.betas.map(|b| T::of(1.0 - b));
         let rate = T::of(self.lr / correction[0]);
         let root = T::of(correction[1].sqrt());
-        let shrink = if self.decoupled { T::of(1.0 - self.lr * self.weight_decay) } else { T::one() };
-        let pull = if self.decoupled { T::zero() } else { T::of(self.weight_decay) };
+        let decay_factor = if self.decoupled { T::of(1.0 - self.lr * self.weight_decay) } else { T::one() };
+        let l2 = if self.decoupled { T::zero() } else { T::of(self.weight_decay) };
         let numbers = AdamStep {
             betas: [beta1, beta2],
-            new: [new1, new2],
+            one_minus_betas,
             rate,
             root,
             eps: T::of(self.eps),
-            shrink,
-            pull,
+            decay_factor,
+            l2,
         };
         let moments = first.par_chunks_mut(CHUNK).zip(second.par_chunks_mut(CHUNK));
         let chunks = value.par_chunks_mut(CHUNK).zip(grad.par_chunks(CHUNK)).zip(moments);
@@ -68,15 +68,16 @@ impl Adam {
 #[derive(Clone, Copy)]
 struct AdamStep<T> {
     betas: [T; 2],
-    /// 1 - betas.
-    new: [T; 2],
+    one_minus_betas: [T; 2],
     /// Learning rate, divided by the correction of the first moment.
     rate: T,
     /// Root of the correction of the second moment.
     root: T,
     eps: T,
-    shrink: T,
-    pull: T,
+    /// Factor of the parameter (AdamW).
+    decay_factor: T,
+    /// Weight of the parameter in its gradient (Adam).
+    l2: T,
 }
 
 #[inline(always)]
@@ -86,12 +87,12 @@ fn adam_body<I: Isa, T: Real>(
     grad: &[T],
     [first, second]: [&mut [T]; 2],
 ) {
-    let AdamStep { betas, new, rate, root, eps, shrink, pull } = step;
+    let AdamStep { betas, one_minus_betas, rate, root, eps, decay_factor, l2 } = step;
     for ((p, &g), (m, v)) in value.iter_mut().zip(grad).zip(first.iter_mut().zip(second)) {
-        let g = g + pull * *p;
-        *m = betas[0] * *m + new[0] * g;
-        *v = betas[1] * *v + new[1] * g * g;
-        *p = *p * shrink - rate * *m / (v.sqrt() / root + eps);
+        let g = g + l2 * *p;
+        *m = betas[0] * *m + one_minus_betas[0] * g;
+        *v = betas[1] * *v + one_minus_betas[1] * g * g;
+        *p = *p * decay_factor - rate * *m / (v.sqrt() / root + eps);
     }
 }
 dispatch!(fn adam[T: Real](step: AdamStep<T>, value: &mut [T], grad: &[T], moments: [&mut [T]; 2]) = adam_body);

@@ -21,7 +21,7 @@ pub trait Real: Float + NumAssign + Sum + Default + Debug + Display + Pod + Send
     /// Returns the value in double precision.
     fn wide(self) -> f64;
 
-    /// Returns e^x - 1 for `x` up to 0, within 3 units in the last place; NaN for NaN. In `f32` without a branch or a call,
+    /// Returns e^x - 1 for `x` up to 0, within 2 units in the last place; NaN for NaN. In `f32` without a branch or a call,
     /// so that loops over arrays are vectorised.
     fn expm1_negative(self) -> Self;
 

@@ -10,10 +10,10 @@ use crate::work::{self, Cost};
 
 /// Rows per task of a sum over rows.
 pub(crate) const RUN: usize = 1024;
-/// Rows per task of a gather.
-const GATHERED: usize = 256;
-/// Rows between the one that is copied by a gather and the one that is prefetched.
-const AHEAD: usize = 4;
+/// Rows per task of an operation on rows.
+const TASK_ROWS: usize = 256;
+/// Rows between the copied and the prefetched one.
+const PREFETCH_DISTANCE: usize = 4;
 /// Numbers per task of an element-wise operation.
 const CHUNK: usize = 1 << 14;
 
@@ -25,10 +25,10 @@ pub fn gather<E: Copy + Send + Sync>(x: &[E], width: usize, rows: &[u32], out: &
     }
     let _work =
         work::begin("gather rows", || Cost::stream(size_of_val(out) + size_of_val(rows), size_of_val(out)));
-    let chunks = out.par_chunks_mut(GATHERED * width).zip(rows.par_chunks(GATHERED));
+    let chunks = out.par_chunks_mut(TASK_ROWS * width).zip(rows.par_chunks(TASK_ROWS));
     chunks.for_each(|(out, rows)| {
         for (i, (out, &row)) in out.chunks_exact_mut(width).zip(rows).enumerate() {
-            if let Some(&ahead) = rows.get(i + AHEAD) {
+            if let Some(&ahead) = rows.get(i + PREFETCH_DISTANCE) {
                 let line = (64 / size_of::<E>().max(1)).max(1);
                 (0..width).step_by(line).for_each(|c| prefetch(x, ahead as usize * width + c));
             }
@@ -89,7 +89,7 @@ pub fn add_row<T: Real>(x: &mut [T], row: &[T]) {
         return;
     }
     let _work = work::begin("add bias", || Cost::stream(size_of_val(x), size_of_val(x)));
-    x.par_chunks_mut(GATHERED * row.len()).for_each(|x| add_to_rows::<T>(Level::best(), row, x));
+    x.par_chunks_mut(TASK_ROWS * row.len()).for_each(|x| add_to_rows::<T>(Level::best(), row, x));
 }
 
 #[inline(always)]
@@ -168,6 +168,22 @@ mod tests {
             gather(x, 2, &rows, &mut out);
             dot(&g, &out)
         });
+    }
+
+    #[test]
+    fn all_tasks_of_rows_are_computed() {
+        let x = noise::<f32>(1, 1000 * 3);
+        let rows: Vec<u32> = (0..700).map(|i| i * 37 % 1000).collect();
+        let mut out = vec![f32::NAN; 700 * 3];
+        gather(&x, 3, &rows, &mut out);
+        for (out, &r) in out.chunks_exact(3).zip(&rows) {
+            assert_eq!(out, &x[r as usize * 3..][..3]);
+        }
+        let before = out.clone();
+        add_row(&mut out, &[1.0, 2.0, 3.0]);
+        for (i, (after, before)) in out.iter().zip(before).enumerate() {
+            assert_eq!(*after, before + (1 + i % 3) as f32);
+        }
     }
 
     #[test]

@@ -12,6 +12,12 @@ pub enum Control {
     Settings,
     /// The job, from rank 0.
     Job,
+    /// Whether ranks could open their data.
+    DataOpened,
+    /// Whether ranks have enough memory.
+    Admission,
+    /// The checkpoint that a run continues from, before the run is changed.
+    ResumeFiles,
     /// All ranks have checked their data and their memory.
     JobReady,
     /// The run exists; from rank 0.

@@ -73,12 +73,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// Parses the command line; exits with a message if that fails.
 pub fn parse() -> Args {
     Args::try_parse().unwrap_or_else(|error| {
-        wait_for_rank_0();
+        // Not for --help and --version.
+        if error.use_stderr() {
+            wait_for_rank_0();
+        }
         error.exit()
     })
 }
 
-/// Lets rank 0 print first, if a launcher started this process. Ranks that have not joined cannot agree on who prints, but
+/// Lets rank 0 print first, if a launcher started this process. Ranks that have not joined cannot agree on which rank prints, but
 /// usually all have the same error: then rank 0 exits, and the launcher ends the others.
 fn wait_for_rank_0() {
     if comm::launched_rank().is_some_and(|rank| rank > 0) {

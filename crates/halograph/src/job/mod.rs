@@ -14,8 +14,8 @@
 //! ```
 //!
 //! [`Job::open`] and [`Job::train`] serve one process, ranks as threads (`train.ranks`) and ranks that a launcher started
-//! ([`World::join`]); the same program runs in all three. Nothing is written before the data, the settings and the memory
-//! have been checked on all ranks; a run that ends before its first epoch is removed.
+//! ([`World::join`]); the same program runs in all three. No run is created or changed before the data, the settings and
+//! the memory have been checked on all ranks; only caches of a dataset may be written. A run that ends before its first epoch is removed.
 
 mod data;
 mod demo;
@@ -234,6 +234,9 @@ impl Job {
     /// Opens the data and creates or resumes the run. Blocks; collective if `world` has several ranks. Writes the run
     /// directory after data, settings and memory have been checked on all ranks, and may store a partition and a node order
     /// in the dataset directory. Dropping the job removes a new run that was not trained.
+    ///
+    /// After an error on one of several ranks, the others wait until all handles of its `world` are dropped; [`World::run`]
+    /// does that.
     pub fn open(options: &JobOptions, world: &World, progress: &dyn Progress) -> Result<Self> {
         match world.comm() {
             None => open_alone(options, world, progress),
@@ -345,7 +348,7 @@ fn open_alone(options: &JobOptions, world: &World, progress: &dyn Progress) -> R
     let (assignment, config) = (plan.assignment(), &plan.header.config);
     let admission = prepare::admit(&plan.data, assignment, config, options.force, progress)?;
     // The last chance to stop before something is written.
-    let opened = plan.commit(options, admission, || prepare::stage(progress, "loading"))?;
+    let opened = plan.commit(options, admission, |_| prepare::stage(progress, "loading"))?;
     Ok(leading(options, world, None, opened))
 }
 

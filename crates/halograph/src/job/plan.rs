@@ -1,9 +1,10 @@
-//! A run that rank 0 has resolved. [`Plan::commit`] is the only place where a job changes files.
+//! A run that rank 0 has resolved. Only [`Plan::commit`] creates or changes a run.
 
 use std::path::Path;
 
 use halograph_graph::partition::Assignment;
 use halograph_train::Result;
+use halograph_train::event::Point;
 use halograph_train::run::{Header, LockedRun};
 use halograph_train::trainer::ResumePoint;
 
@@ -13,10 +14,10 @@ use super::prepare::{Admission, Partition};
 use super::trained::demo_data;
 use super::{JobData, JobOptions, Lead, Note, Store, resume, start};
 
-/// A run whose data and settings are checked. Dropping it leaves no files.
+/// A run whose data and settings are checked. Dropping it leaves no files, except caches in the dataset directory.
 pub(super) struct Plan {
     pub data: JobData,
-    /// What the run will be: the built-in graph is named where it will be.
+    /// Header of the run. Names the final path of the built-in graph.
     pub header: Header,
     pub partition: Option<Partition>,
     pub notes: Vec<Note>,
@@ -39,27 +40,33 @@ impl Plan {
         self.partition.as_ref().map(|partition| &partition.assignment)
     }
 
-    /// Does the last checks of this rank, calls `ready`, and creates or resumes the run. `ready` fails if anything speaks
-    /// against that on any rank: until then nothing is changed.
+    /// Does the last checks of this rank, calls `ready`, and creates or resumes the run. `ready` gets the run directory and
+    /// the position of the checkpoint that a run continues from, and fails if any rank is not ready; no run is changed
+    /// before it returns.
     pub fn commit(
         self,
         options: &JobOptions,
         admission: Admission,
-        ready: impl FnOnce() -> Result<()>,
+        ready: impl FnOnce(Option<(&Path, Point)>) -> Result<()>,
     ) -> Result<(JobData, Lead, Vec<Note>)> {
         let Plan { data, header, partition, mut notes, demo, target } = self;
-        let (store, new, from) = match target {
-            Target::New(directory) => {
-                ready()?;
-                let (store, new) = start::create(options, &data.manifest().name, header, directory)?;
-                (store, new, None)
+        // The order in which these are dropped after an error: the graph, the run, then folders that are empty.
+        let (new, store, from, demo) = match target {
+            Target::New(mut directory) => {
+                let demo = demo;
+                ready(None)?;
+                if directory.is_none() {
+                    directory = start::new_directory(options, &data.manifest().name, &header.config)?;
+                }
+                let store = start::create(options, header, directory.as_ref())?;
+                (directory, store, None, demo)
             }
             Target::Existing(run) => {
                 let found = resume::checkpoint(&run, &header.config, admission.layout.as_deref())?;
-                ready()?;
-                let (run, from, found) = resume::resume(*run, found, header)?;
-                notes.extend(found);
-                (Store::Directory(Box::new(run)), None, from)
+                ready(found.checkpoint().map(|checkpoint| (run.path(), checkpoint.point())))?;
+                let (run, from, resume_notes) = resume::resume(*run, found, header)?;
+                notes.extend(resume_notes);
+                (None, Store::Directory(Box::new(run)), from, demo)
             }
         };
         let data = match (demo, &store) {

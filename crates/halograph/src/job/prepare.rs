@@ -16,7 +16,7 @@ pub struct Admission {
 }
 
 /// Refuses data that one process cannot train on and, unless `force`, runs that need more memory than is free. Blocks;
-/// writes nothing.
+/// of a dataset, only the node order may be cached.
 pub fn check_one_process(
     data: &JobData,
     config: &Config,

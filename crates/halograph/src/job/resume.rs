@@ -1,4 +1,4 @@
-//! Resuming a run. Everything is checked before the run is changed.
+//! Resuming a run. The run is changed after all checks, those of checkpoint files included.
 
 use std::path::Path;
 

@@ -20,7 +20,8 @@ use super::{DataOption, JobData, JobOptions, Note, OutOption, Store};
 use crate::config::{self, Setting};
 use crate::words::count;
 
-/// Resolves the run of `options` to start or resume, as rank 0, with these settings. Writes nothing.
+/// Resolves the run of `options` to start or resume, as rank 0, with these settings. Changes no run; may lock one, and write
+/// an empty run directory, temporary files and caches of the dataset.
 pub(super) fn plan(options: &JobOptions, settings: &[Setting], progress: &dyn Progress) -> Result<Plan> {
     check_resume(options)?;
     check_trace(options)?;
@@ -116,28 +117,24 @@ fn plan_demo(options: &JobOptions, settings: &[Setting], progress: &dyn Progress
     Ok(Plan { data, header, partition, notes, demo: Some(demo), target: Target::New(directory) })
 }
 
-/// Creates the run, in a directory or in memory. `directory`: that of the run, if it is known already.
+/// Creates the run, in `directory` or else in memory.
 pub(super) fn create(
     options: &JobOptions,
-    dataset: &str,
     header: Header,
-    directory: Option<NewDirectory>,
-) -> Result<(Store, Option<NewDirectory>)> {
-    let directory = match directory {
-        Some(directory) => Some(directory),
-        None => new_directory(options, dataset, &header.config)?,
-    };
+    directory: Option<&NewDirectory>,
+) -> Result<Store> {
     Ok(match directory {
-        None => (Store::Memory(Box::new(MemoryRun::new(header))), None),
-        Some(new) => {
-            let run = Run::create(&new.path, header, options.overwrite)?;
-            (Store::Directory(Box::new(run)), Some(new))
-        }
+        None => Store::Memory(Box::new(MemoryRun::new(header))),
+        Some(new) => Store::Directory(Box::new(Run::create(&new.path, header, options.overwrite)?)),
     })
 }
 
 /// Returns the directory of a new run: as given, or a free one, which is created to reserve its name.
-fn new_directory(options: &JobOptions, dataset: &str, config: &Config) -> InputResult<Option<NewDirectory>> {
+pub(super) fn new_directory(
+    options: &JobOptions,
+    dataset: &str,
+    config: &Config,
+) -> InputResult<Option<NewDirectory>> {
     match &options.out {
         OutOption::Path(path) => Ok(Some(NewDirectory::given(path))),
         OutOption::Default => NewDirectory::create(dataset, config.model.kind.name()).map(Some),

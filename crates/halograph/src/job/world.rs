@@ -5,17 +5,18 @@
 //!
 //! 1. All ranks compare their settings.
 //! 2. Rank 0 resolves the run and broadcasts it, with the place of the data.
-//! 3. Every rank opens its data and is admitted by its memory.
+//! 3. Every rank opens its data, is admitted by its memory, and reads its file of the checkpoint, if there is one.
 //! 4. Only when all ranks are ready, rank 0 creates, replaces or resumes the run, and broadcasts its directory.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use halograph_comm::{self as comm, Comm, Message};
 use halograph_graph::Progress;
 use halograph_graph::error::{Error as InputError, IoContext, Result as InputResult};
-use halograph_train::launch::RankPart;
-use halograph_train::run::Header;
+use halograph_train::event::Point;
+use halograph_train::launch::{RankPart, all_succeed};
+use halograph_train::run::{self, Header};
 use halograph_train::tags::Control;
 use halograph_train::{Error, Result};
 use serde::de::DeserializeOwned;
@@ -26,7 +27,7 @@ use super::plan::{Plan, Target};
 use super::prepare::{Admission, stage};
 use super::start::{self, open_data};
 use super::trained::demo_data;
-use super::{Job, JobData, JobOptions, OutOption, Role, leading};
+use super::{Job, JobData, JobOptions, Role, leading};
 use crate::config::{self, Setting};
 
 /// How long a rank without a message waits before it returns: the first rank to exit decides the launcher's exit code.
@@ -88,9 +89,10 @@ impl World {
 
     /// Runs `work` on this rank, then leaves the other ranks. Collective; blocks.
     ///
-    /// If any rank fails, all ranks return an error, and exactly one calls `report` with its own: the one that knows the
-    /// cause. It notifies the others only after that, and they return last: a launcher kills all ranks when one exits, and
-    /// takes the exit code of the first. A process alone reports its own error.
+    /// If any rank fails, all ranks return an error. A rank that knows the cause calls `report` with its error: usually one
+    /// rank, several only if they fail independently at the same time. It notifies the others only after that, and they
+    /// return last: a launcher kills all ranks when one exits, and takes the exit code of the first. A process alone reports
+    /// its own error.
     pub fn run<T>(self, work: impl FnOnce(&World) -> Result<T>, report: impl FnOnce(&Error)) -> Result<T> {
         let done = work(&self).and_then(|value| self.clone().close().map(|()| value));
         done.map_err(|error| self.fail(error, report))
@@ -119,7 +121,7 @@ impl World {
     }
 }
 
-/// Returns whether this rank should report `error`: exactly one rank does, the one that knows the cause.
+/// Returns whether this rank should report `error`: it knows the cause, and no other rank has reported one.
 fn reports(error: &Error, comm: &Comm) -> bool {
     match error {
         Error::Ranks(comm::Error::Failed { rank, .. }) if *rank != comm.rank() => false,
@@ -157,15 +159,18 @@ pub(super) fn open(options: &JobOptions, world: &World, comm: &Comm, progress: &
     }
     let plan = start::plan(options, &settings, progress)?;
     announce(comm, Some(&Announcement::of(&plan, options)?))?;
+    all_succeed(comm, Control::DataOpened, Ok(()))?;
     stage(progress, "predicting memory")?;
     let (config, assignment) = (&plan.header.config, plan.assignment());
     let part = RankPart::open(comm, plan.data.source(), config, assignment, options.force)?;
     // Every rank predicts its own memory.
     let admission = Admission { predicted: None, layout: Some(part.layout().to_string()) };
-    let opened = plan.commit(options, admission, || {
+    let opened = plan.commit(options, admission, |checkpoint| {
         // The last chance to stop before something is written.
         stage(progress, "loading")?;
-        Ok(comm.barrier(Control::JobReady.tag())?)
+        let checkpoint = checkpoint.map(|(run, at)| CheckpointFiles::of(run, at)).transpose()?;
+        broadcast(comm, Control::ResumeFiles, Some(&checkpoint))?;
+        all_succeed(comm, Control::JobReady, Ok(()))
     })?;
     let job = leading(options, world, Some(part), opened);
     let directory = job.directory().map(|path| std::path::absolute(path).at(path, "find")).transpose()?;
@@ -177,14 +182,18 @@ pub(super) fn open(options: &JobOptions, world: &World, comm: &Comm, progress: &
 fn follow(options: &JobOptions, world: &World, comm: &Comm) -> Result<Job> {
     let announced = announce(comm, None)?;
     let rank = comm.rank() as u32;
-    let data = match open_data(&options.data, rank)? {
-        Some(data) => data,
-        None => announced.open_data(rank)?,
-    };
+    let data = open_data(&options.data, rank).and_then(|data| match data {
+        Some(data) => Ok(data),
+        None => announced.open_data(rank),
+    });
+    let data = all_succeed(comm, Control::DataOpened, data.map_err(Error::from))?;
     let part = RankPart::open(comm, data.source(), &announced.header.config, None, options.force)?;
-    comm.barrier(Control::JobReady.tag())?;
+    let checkpoint: Option<CheckpointFiles> = broadcast(comm, Control::ResumeFiles, None)?;
+    let own = own_directory(options, checkpoint.as_ref(), comm);
+    let own = all_succeed(comm, Control::JobReady, own)?;
     let created: Option<PathBuf> = broadcast(comm, Control::JobCreated, None)?;
-    let directory = directory_for(created, &options.out)?;
+    // Without a directory of rank 0 there are no checkpoints: all ranks must agree on that.
+    let directory = created.map(|created| own.unwrap_or(created));
     Ok(Job {
         data,
         notes: Vec::new(),
@@ -197,12 +206,40 @@ fn follow(options: &JobOptions, world: &World, comm: &Comm) -> Result<Job> {
     })
 }
 
-/// Returns the run directory of a rank with this option, given that of rank 0.
-fn directory_for(created: Option<PathBuf>, out: &OutOption) -> InputResult<Option<PathBuf>> {
-    match (created, out) {
-        (Some(_), OutOption::Path(own)) => std::path::absolute(own).at(own, "find").map(Some),
-        // Without a directory of rank 0 there are no checkpoints: all ranks must agree on that.
-        (created, _) => Ok(created),
+/// Returns the run directory that was given to this rank, if one was. Refuses a run whose `checkpoint` this rank cannot read.
+fn own_directory(
+    options: &JobOptions,
+    checkpoint: Option<&CheckpointFiles>,
+    comm: &Comm,
+) -> Result<Option<PathBuf>> {
+    let own = options.out.path().map(|own| std::path::absolute(own).at(own, "find")).transpose()?;
+    if let Some(checkpoint) = checkpoint {
+        checkpoint.check(own.as_deref().unwrap_or(&checkpoint.directory), comm)?;
+    }
+    Ok(own)
+}
+
+/// The checkpoint that a run continues from, as rank 0 broadcasts it before the run is changed.
+#[derive(Serialize, Deserialize)]
+struct CheckpointFiles {
+    /// Run directory of rank 0.
+    directory: PathBuf,
+    epoch: u64,
+    step: u64,
+    manifest: String,
+}
+
+impl CheckpointFiles {
+    fn of(run: &Path, at: Point) -> InputResult<Self> {
+        let directory = std::path::absolute(run).at(run, "find")?;
+        let manifest = String::from_utf8_lossy(&run::read_manifest(run, at)?).into_owned();
+        Ok(CheckpointFiles { directory, epoch: at.epoch, step: at.step, manifest })
+    }
+
+    /// Refuses a checkpoint of which the file of this rank is missing or damaged.
+    fn check(&self, directory: &Path, comm: &Comm) -> InputResult<()> {
+        let at = Point { epoch: self.epoch, step: self.step };
+        run::read_rank(directory, at, comm.rank(), comm.size(), self.manifest.as_bytes()).map(drop)
     }
 }
 
@@ -237,21 +274,8 @@ fn agree(settings: &[Setting], comm: &Comm) -> Result<Vec<Setting>> {
     let ranks = Setting::new("launcher", "train.ranks", &comm.size().to_string());
     let all: Vec<Setting> = settings.iter().cloned().chain([ranks]).collect();
     let config = check_ranks(settings, comm.size()).and_then(|()| config::resolve(&all));
-    let problem = config.as_ref().err().map_or(String::new(), ToString::to_string);
-    let problems = comm.all_gather(Control::Settings.tag(), Message::of(problem.as_bytes()))?;
-    let text = |message: &Message| message.as_slice().map(|text| String::from_utf8_lossy(text).into_owned());
-    let problems = problems.iter().map(text).collect::<comm::Result<Vec<_>>>()?;
-    // The first rank with a problem reports it; other ranks only report different problems.
-    if let Some(first) = problems.iter().position(|problem| !problem.is_empty()) {
-        let is_known = problems[..comm.rank()].contains(&problem);
-        let failed = || comm::Error::Failed {
-            rank: first,
-            host: comm.hosts()[first].clone(),
-            cause: problems[first].clone(),
-        };
-        return Err(config.err().filter(|_| !is_known).map_or_else(|| failed().into(), Error::from));
-    }
-    let facts = config::flatten(&config?)?;
+    let config = all_succeed(comm, Control::Settings, config.map_err(Error::from))?;
+    let facts = config::flatten(&config)?;
     let mut facts: Vec<(&str, String)> =
         facts.iter().map(|(key, value)| (key.as_str(), config::text(value))).collect();
     facts.push(("version of halograph", env!("CARGO_PKG_VERSION").to_string()));
@@ -291,7 +315,6 @@ fn broadcast<T: Serialize + DeserializeOwned>(comm: &Comm, tag: Control, value: 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::path::Path;
     use std::sync::{Arc, Mutex};
 
     use halograph_graph::Dataset;
@@ -301,7 +324,7 @@ mod tests {
 
     use super::*;
     use crate::job::demo::DemoGraph;
-    use crate::job::{DataOption, NoObserver};
+    use crate::job::{DataOption, NoObserver, OutOption};
 
     fn dataset() -> Arc<Dataset> {
         ring(30)
@@ -390,6 +413,9 @@ mod tests {
             assert_unchanged(temp.path(), &ranks, "nowhere");
             let ranks = [lead(given()), follow(other(ring(40).into()))];
             assert_unchanged(temp.path(), &ranks, "dataset differs between ranks");
+            // Only rank 1 has a problem, after everything of rank 0 has been checked.
+            let ranks = [lead(given()), follow(given().out(""))];
+            assert_unchanged(temp.path(), &ranks, "find");
         }
         // More memory than there is: the prediction, and the weights alone.
         for (force, problem) in [(false, "training needs at least"), (true, "its weights take")] {
@@ -412,6 +438,24 @@ mod tests {
             assert_unchanged(temp.path(), &ranks, "dataset differs between ranks");
             assert!(!temp.path().join("new").exists());
         }
+        // Rank 1 refuses when all of rank 0 has been checked.
+        let ranks = [temp.path().join("new/run"), PathBuf::new()];
+        let ranks = ranks.map(|out| quick(JobOptions::default().out(out)));
+        assert_unchanged(temp.path(), &ranks, "find");
+        assert!(!temp.path().join("new").exists());
+    }
+
+    #[test]
+    fn a_run_is_not_changed_if_another_rank_cannot_read_its_checkpoint() {
+        let temp = tempfile::tempdir().unwrap();
+        let [run, own] = ["run", "own"].map(|name| temp.path().join(name));
+        train(&[OutOption::Path(run.clone()), OutOption::Path(own.clone())]);
+        std::fs::remove_file(own.join("rank-1/ckpt-3/rank-1.safetensors")).unwrap();
+        let ranks = [run, own].map(|out| {
+            let options = JobOptions { resume: true, ..JobOptions::new(dataset()).out(out) };
+            quick(options).set("train.epochs", 5)
+        });
+        assert_unchanged(temp.path(), &ranks, "the checkpoint file of rank 1 is missing");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::work::{self, Cost};
 const LANES: usize = 16;
 
 /// Rows per task.
-const ROWS: usize = 64;
+const TASK_ROWS: usize = 64;
 
 /// Returns `x · y`, summed in [`LANES`] partial sums.
 #[inline(always)]
@@ -37,7 +37,8 @@ pub fn score<T: Real>(heads: usize, [source, destination]: [&[T]; 2], messages: 
     let all = source.len();
     let read = size_of_val(messages);
     let _work = work::begin("scores", || Cost::stream(read, 2 * size_of_val(scores)));
-    let runs = messages.par_chunks_mut(ROWS * (all + heads)).zip(scores.par_chunks_mut(ROWS * heads));
+    let runs =
+        messages.par_chunks_mut(TASK_ROWS * (all + heads)).zip(scores.par_chunks_mut(TASK_ROWS * heads));
     runs.for_each(|(messages, scores)| {
         score_rows::<T>(Level::best(), heads, [source, destination], messages, scores);
     });
@@ -76,14 +77,14 @@ pub fn score_backward<T: Real>(
     (own, scores_grad): (Range<usize>, &[T]),
     [source_sums, destination_sums]: [&mut [T]; 2],
 ) {
-    let (all, rows) = (source.len(), RUN);
+    let all = source.len();
     let pitch = all + heads;
     let size = size_of_val(messages);
     let _work = work::begin("scores backward", || Cost::stream(2 * size + size_of_val(scores_grad), size));
-    let runs = grad.par_chunks_mut(rows * pitch).zip(messages.par_chunks(rows * pitch)).enumerate();
+    let runs = grad.par_chunks_mut(RUN * pitch).zip(messages.par_chunks(RUN * pitch)).enumerate();
     let sums = runs.map(|(run, (grad, messages))| {
         // The own rows of the run.
-        let (first, end) = (run * rows, run * rows + grad.len() / pitch);
+        let (first, end) = (run * RUN, run * RUN + grad.len() / pitch);
         let (from, to) = (own.start.clamp(first, end), own.end.clamp(first, end));
         let of_own =
             if from < to { &scores_grad[(from - own.start) * heads..(to - own.start) * heads] } else { &[] };
@@ -145,7 +146,7 @@ pub fn mean_of_heads<T: Real>(x: &[T], heads: usize, width: usize, out: &mut [T]
     let _work = work::begin("mean of heads", || Cost::stream(size_of_val(x), size_of_val(out)));
     let scale = T::of(1.0 / heads as f64);
     let rows = out.par_chunks_exact_mut(width).zip(x.par_chunks_exact(heads * width));
-    rows.with_min_len(ROWS).for_each(|(out, x)| {
+    rows.with_min_len(TASK_ROWS).for_each(|(out, x)| {
         out.fill(T::zero());
         for x in x.chunks_exact(width) {
             out.iter_mut().zip(x).for_each(|(o, &x)| *o += x);
@@ -193,6 +194,32 @@ mod tests {
         assert_gradient(&z, &dz, |z| weighted(&g, &outcome(z, [&a, &b])));
         assert_gradient(&a, &da, |a| weighted(&g, &outcome(&z, [a, &b])));
         assert_gradient(&b, &db, |b| weighted(&g, &outcome(&z, [&a, b])));
+    }
+
+    /// The own rows begin and end inside runs.
+    #[test]
+    fn gradients_of_many_rows_match_a_loop_over_rows() {
+        let (rows, own, pitch) = (2 * RUN + 300, RUN - 100..2 * RUN + 50, ALL + HEADS);
+        let (messages, before) = (noise::<f64>(1, rows * pitch), noise::<f64>(2, rows * pitch));
+        let (a, b) = (noise::<f64>(3, ALL), noise::<f64>(4, ALL));
+        let scores_grad = noise::<f64>(5, own.len() * HEADS);
+        let (mut want, mut want_a, mut want_b) = (before.clone(), vec![0.0; ALL], vec![0.0; ALL]);
+        for (r, c) in (0..rows).flat_map(|r| (0..ALL).map(move |c| (r, c))) {
+            let (z, source_grad) = (messages[r * pitch + c], before[r * pitch + ALL + c / WIDTH]);
+            want[r * pitch + c] += source_grad * a[c];
+            want_a[c] += source_grad * z;
+            if own.contains(&r) {
+                let score_grad = scores_grad[(r - own.start) * HEADS + c / WIDTH];
+                want[r * pitch + c] += score_grad * b[c];
+                want_b[c] += score_grad * z;
+            }
+        }
+        let (mut got, mut got_a, mut got_b) = (before, vec![0.0; ALL], vec![0.0; ALL]);
+        let sums = [&mut got_a[..], &mut got_b];
+        score_backward(&messages, HEADS, [&a, &b], &mut got, (own, &scores_grad), sums);
+        assert_close(&got, &want, 1e-12);
+        assert_close(&got_a, &want_a, 1e-9);
+        assert_close(&got_b, &want_b, 1e-9);
     }
 
     #[test]

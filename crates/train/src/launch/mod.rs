@@ -28,7 +28,7 @@ use halograph_graph::partition::{
 use halograph_graph::progress::Silent;
 
 use self::member::{Member, Role};
-pub use self::part::RankPart;
+pub use self::part::{RankPart, all_succeed};
 pub(crate) use self::shards::TrainedShards;
 use crate::config::{PartitionKind, StrategyKind, TrainConfig};
 use crate::data;

@@ -1,6 +1,6 @@
 //! The part of a rank that a launcher started: opened and admitted before a run is created.
 
-use halograph_comm::{Comm, Message, handshake};
+use halograph_comm::{self as comm, Comm, Message, handshake};
 use halograph_graph::partition::{Assignment, Layout, Shard};
 use halograph_graph::{Dataset, Error as InputError};
 
@@ -9,7 +9,7 @@ use crate::admission;
 use crate::config::{Config, TrainConfig};
 use crate::error::Result;
 use crate::pool::{in_pool, threads_among};
-use crate::tags::Setup;
+use crate::tags::{Control, Setup};
 
 /// The part of the graph that a rank trains, with the number of its threads.
 pub struct RankPart {
@@ -29,8 +29,8 @@ impl RankPart {
         force: bool,
     ) -> Result<RankPart> {
         let here = &comm.hosts()[comm.rank()];
-        let neighbours = comm.hosts().iter().filter(|host| *host == here).count();
-        let threads = threads_among(&config.train, neighbours);
+        let ranks_here = comm.hosts().iter().filter(|host| *host == here).count();
+        let threads = threads_among(&config.train, ranks_here);
         in_pool(threads, || {
             let part = comm.rank() as u32;
             let shard = match source {
@@ -43,11 +43,7 @@ impl RankPart {
                 }
             };
             check_equal(comm, config, &shard)?;
-            // The other ranks of this host are assumed to need as much memory.
-            if let Some(predicted) = admission::predict_part(&shard, config)? {
-                admission::admit(&predicted, neighbours as u64, force)?;
-            }
-            admission::check_weights(&shard.partition().dataset, config)?;
+            all_succeed(comm, Control::Admission, admit(&shard, config, ranks_here, force))?;
             Ok(RankPart { shard, threads })
         })
     }
@@ -56,6 +52,34 @@ impl RankPart {
     pub fn layout(&self) -> &str {
         &self.shard.partition().layout
     }
+}
+
+/// Refuses a part that needs more memory than is free, unless `force`. The other ranks of this host are assumed to need as
+/// much.
+fn admit(shard: &Shard, config: &Config, ranks_here: usize, force: bool) -> Result<()> {
+    if let Some(predicted) = admission::predict_part(shard, config)? {
+        admission::admit(&predicted, ranks_here as u64, force)?;
+    }
+    admission::check_weights(&shard.partition().dataset, config)
+}
+
+/// Returns the `result` of this rank if all ranks succeeded. Otherwise the first rank that failed returns its error, and the
+/// others that this rank has failed. Collective; blocks.
+pub fn all_succeed<T>(comm: &Comm, tag: Control, result: Result<T>) -> Result<T> {
+    let problem = result.as_ref().err().map_or(String::new(), ToString::to_string);
+    let problems = comm.all_gather(tag.tag(), Message::of(problem.as_bytes()))?;
+    for (rank, problem) in problems.iter().enumerate() {
+        let problem = problem.as_slice::<u8>()?;
+        if problem.is_empty() {
+            continue;
+        }
+        if rank == comm.rank() {
+            break;
+        }
+        let (host, cause) = (comm.hosts()[rank].clone(), String::from_utf8_lossy(problem).into_owned());
+        return Err(comm::Error::Failed { rank, host, cause }.into());
+    }
+    result
 }
 
 /// Compares version, configuration and data of all ranks; fails if they differ. Collective; blocks.

@@ -20,7 +20,7 @@ pub(super) const SCALING: &str = "scaling.safetensors";
 /// Locked by the process that writes the run.
 pub(super) const LOCK: &str = ".lock";
 /// The trace, if `--trace` names this file.
-pub(super) const TRACE: &str = "trace.json";
+pub const TRACE: &str = "trace.json";
 pub(super) const REPORT: &str = "report.html";
 const FILES: [&str; 7] = [RUN, METRICS, WEIGHTS, SCALING, LOCK, TRACE, REPORT];
 /// Folders of a run besides checkpoints.

@@ -24,7 +24,7 @@ use halograph_nn::state::State;
 use serde_json::Value;
 
 use crate::event::{EpochRecord, Point};
-use files::{METRICS, REPORT, RUN, SCALING, StagedFile, TRACE, WEIGHTS};
+use files::{METRICS, REPORT, RUN, SCALING, StagedFile, WEIGHTS};
 use header::RunFile;
 use history::History;
 use lock::Lock;
@@ -41,6 +41,7 @@ mod store;
 mod tests;
 
 pub use checkpoint::{Checkpoint, PartialEpoch, RankFile, rank_directory};
+pub use files::TRACE;
 pub use header::{DataRef, Header, is_run};
 pub use note::ResumeNote;
 pub use resume::{FoundCheckpoint, LockedRun};

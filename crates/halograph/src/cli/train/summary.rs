@@ -5,9 +5,11 @@ use std::path::Path;
 use halograph::Job;
 use halograph::graph::sample::{Fanout, SamplerKind};
 use halograph::nn::model::Spec;
+use halograph::note::Note;
 use halograph::train::Summary;
 use halograph::train::config::{Config, StrategyKind};
 use halograph::train::event::Ending;
+use halograph::train::run::TRACE;
 use halograph::train::summary::BatchTotals;
 use halograph::words::{count, seconds};
 use indicatif::{HumanBytes, HumanCount};
@@ -37,18 +39,22 @@ pub fn text(job: &Job, summary: &Summary, trace: Option<&Path>) -> String {
     lines.extend(summary.peak_rss_bytes.map(|bytes| line("memory", &format!("{} peak", HumanBytes(bytes)))));
     if let Some(path) = job.directory() {
         let (program, run) = (program(), quoted(path));
+        let is_traced = !job.notes().contains(&Note::NothingToTrace);
         lines.push(line("run", &path.display().to_string()));
         lines.push(String::new());
         lines.push(line("next", &format!("{program} eval {run}")));
         lines.push(line("", &format!("{program} predict {run} -o logits.npy")));
-        lines.push(line("", &format!("{program} report {run}{}", trace_option(path, trace))));
+        lines.push(line(
+            "",
+            &format!("{program} report {run}{}", trace_option(path, trace.filter(|_| is_traced))),
+        ));
     }
     lines.join("\n")
 }
 
 /// Returns the option of `report` for a trace that it would not find by itself.
 fn trace_option(run: &Path, trace: Option<&Path>) -> String {
-    let written = trace.filter(|trace| trace.exists() && **trace != *run.join("trace.json"));
+    let written = trace.filter(|trace| trace.exists() && **trace != *run.join(TRACE));
     written.map_or(String::new(), |trace| format!(" --trace {}", quoted(trace)))
 }
 
