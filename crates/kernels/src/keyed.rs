@@ -16,7 +16,7 @@
 /// 2^64 / golden ratio: the difference between the states of consecutive counters.
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// The output function of SplitMix64: a bijection of `u64` in which every input bit affects every output bit.
+/// Computes the output function of SplitMix64: a bijection of `u64` in which every input bit affects every output bit.
 #[inline]
 const fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

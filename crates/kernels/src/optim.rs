@@ -31,7 +31,7 @@ impl Default for Adam {
 }
 
 impl Adam {
-    /// Step number `step`, counted from 1. `first` and `second` are the moments, zero before the first step.
+    /// Makes step number `step`, counted from 1. `first` and `second` are the moments, zero before the first step.
     ///
     /// `m = β₁ m + (1 - β₁) g`, `v = β₂ v + (1 - β₂) g²`,
     /// `p -= lr / (1 - β₁ᵗ) * m / (√v / √(1 - β₂ᵗ) + eps)`.
@@ -109,7 +109,7 @@ pub struct Sgd {
 }
 
 impl Sgd {
-    /// One step: `b = momentum * b + g`, `p -= lr * b`. The buffer `b` is zero before the first step.
+    /// Makes a step: `b = momentum * b + g`, `p -= lr * b`. The buffer `b` is zero before the first step.
     pub fn step<T: Real>(&self, value: &mut [T], grad: &[T], buffer: &mut [T]) {
         assert!([grad.len(), buffer.len()] == [value.len(); 2], "state of the parameter's size");
         let _work = work::begin("optimiser", || Cost::stream(3 * size_of_val(grad), 2 * size_of_val(grad)));

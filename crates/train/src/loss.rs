@@ -7,8 +7,8 @@ use halograph_nn::metrics::Targets;
 
 use crate::data::Rows;
 
-/// The share of `rows` in the mean loss over `count` rows, and its gradient with respect to all logits: `count` is the
-/// number of rows of all ranks.
+/// Returns the share of `rows` in the mean loss over `count` rows, and its gradient with respect to all logits. `count` is
+/// the number of rows of all ranks.
 pub fn loss<T: Real>(logits: &Matrix<T>, rows: &Rows, count: u64) -> (f64, Matrix<T>) {
     let (z, width) = (logits.data(), logits.cols());
     let mut grad = Matrix::unspecified(logits.rows(), width);

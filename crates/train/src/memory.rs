@@ -75,7 +75,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Whether the program installed [`Counting`].
+/// Returns whether the program installed [`Counting`].
 pub fn is_counting() -> bool {
     COUNTS.load(Relaxed)
 }
@@ -90,12 +90,12 @@ pub(crate) fn allocated_by_thread() -> isize {
     OWN.get()
 }
 
-/// Resident memory of this process, in bytes.
+/// Returns the resident memory of this process, in bytes.
 pub(crate) fn rss() -> Option<u64> {
     kibibytes("/proc/self/status", "VmRSS:")
 }
 
-/// Peak resident memory of this process, in bytes.
+/// Returns the peak resident memory of this process, in bytes.
 pub fn peak_rss() -> Option<u64> {
     kibibytes("/proc/self/status", "VmHWM:")
 }

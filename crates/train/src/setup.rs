@@ -55,7 +55,7 @@ pub(crate) fn new_optimizer<T: Real>(config: &TrainConfig, model: &Model<T>) -> 
     Ok(Optimizer::new(method, model, decay))
 }
 
-/// Whether `prefix` is `name` or its first components: `convs.1` does not match `convs.10.bias`.
+/// Returns whether `prefix` is `name` or its first components: `convs.1` does not match `convs.10.bias`.
 fn matches(prefix: &str, name: &str) -> bool {
     name.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

@@ -108,7 +108,7 @@ impl Drop for MeasuredStep<'_> {
     }
 }
 
-/// CPU time that this process has used.
+/// Returns the CPU time that this process has used.
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)

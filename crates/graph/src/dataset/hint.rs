@@ -32,7 +32,7 @@ pub(super) fn for_folder(folder: &Path) -> String {
     }
 }
 
-/// What to do with a file where a dataset directory is needed.
+/// Returns advice for a file where a dataset directory is needed.
 pub(super) fn for_file(file: &Path) -> String {
     let name = file.file_name().unwrap_or_default();
     if is_planetoid(name) {

@@ -64,7 +64,7 @@ impl<'a> Classes<'a> {
         (0..self.spec.nodes).into_par_iter().map(label).collect()
     }
 
-    /// Each class of a node is replaced by a random one with probability `label_noise`.
+    /// Replaces each class of a node by a random one with probability `label_noise`.
     fn several(&self) -> Labels {
         let classes = self.spec.classes;
         let mut flags = vec![0u8; self.spec.nodes * classes];

@@ -149,7 +149,7 @@ impl Family {
     }
 }
 
-/// `NAME` of `ind.NAME.PART`.
+/// Returns `NAME` of `ind.NAME.PART`.
 fn family_of(file: &str) -> Option<String> {
     let rest = file.strip_prefix("ind.")?;
     PARTS.iter().find_map(|part| rest.strip_suffix(part)?.strip_suffix('.')).map(String::from)

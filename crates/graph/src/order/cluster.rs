@@ -273,7 +273,7 @@ mod tests {
         generate::graph(&spec, &Silent).unwrap()
     }
 
-    /// Share of edges whose ends are at most `near` rows apart.
+    /// Returns the share of edges whose ends are at most `near` rows apart.
     fn near(graph: CsrView, order: &[u32], near: u32) -> f64 {
         let mut rank = vec![0u32; order.len()];
         order.iter().enumerate().for_each(|(row, &v)| rank[v as usize] = row as u32);

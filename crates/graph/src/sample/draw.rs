@@ -129,7 +129,7 @@ impl Draw {
     }
 }
 
-/// The random variate of a source in a hop.
+/// Returns the random variate of a source in a hop.
 #[inline]
 fn variate(key: Key, id: u32) -> u32 {
     (key.at(id as u64) >> 32) as u32

@@ -27,7 +27,7 @@ pub enum JobData {
     },
 }
 
-/// Whether `path` holds shards: all of them, or that of rank `part`.
+/// Returns whether `path` is a folder of shards: of all shards, or of that of rank `part`.
 pub fn is_shards(path: &Path, part: u32) -> bool {
     path.join(folder::MANIFEST).exists() || path.join(shard::manifest::folder_name(part)).exists()
 }

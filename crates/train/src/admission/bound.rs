@@ -27,7 +27,7 @@ impl WeightBytes {
         self.one.saturating_mul(2 + self.moments + 1)
     }
 
-    /// What writing a checkpoint takes besides: copies of weights and moments, and the contents of the file.
+    /// Returns the additional bytes while a checkpoint is written: copies of weights and moments, and the contents of the file.
     pub fn saving(self) -> u64 {
         self.one.saturating_mul((1 + self.moments) + (2 + self.moments))
     }

@@ -58,12 +58,12 @@ impl Exchange {
         Ok(Exchange::new(send_rows, wanted.iter().map(Vec::len).collect()))
     }
 
-    /// Number of halo rows.
+    /// Returns the number of halo rows.
     pub fn halo_rows(&self) -> usize {
         self.halo_counts.iter().sum()
     }
 
-    /// Number of rows sent, each counted once per rank that reads it.
+    /// Returns the number of rows sent, each counted once per rank that reads it.
     pub fn sent_rows(&self) -> usize {
         self.send_rows.iter().map(Vec::len).sum()
     }

@@ -15,7 +15,7 @@ use crate::error::Result;
 /// A stage starts a transfer in every step and passes it to this trait. Both calls may block until rows arrive. They
 /// return the rows to read, and the transfer time that overlapped with computation.
 pub trait HaloSource<T: Real> {
-    /// Priority of the transfers that this step starts.
+    /// Returns the priority of the transfers that this step starts.
     fn priority(&self) -> Priority;
 
     /// Returns the halo rows that `stage` reads.

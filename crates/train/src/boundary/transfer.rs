@@ -67,7 +67,7 @@ impl<T> FeatureTransfer<T> {
         FeatureTransfer { parts, columns, is_half, flight: Flight::start(), numbers: PhantomData }
     }
 
-    /// Number of halo rows and their width.
+    /// Returns the number of halo rows and their width.
     pub fn shape(&self) -> (usize, usize) {
         (self.parts.iter().map(|(rows, _)| rows).sum(), self.columns)
     }

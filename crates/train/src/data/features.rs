@@ -1,4 +1,4 @@
-//! Features: from the mapped file to rows in the working precision, scaled as asked.
+//! Features: read from the mapped file, converted to the working precision and scaled.
 
 use std::sync::Arc;
 
@@ -26,14 +26,14 @@ pub(super) struct Features<'d> {
     scaling: Scaling,
 }
 
-/// What is done to features before they are used: decided by the data that are trained on, and kept for others.
+/// How features are scaled before they are used. It is fitted to the training data and then applied to all data.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Scaling {
     /// Nothing.
     None,
     /// Each row is divided by the sum of its absolute values.
     Rows,
-    /// What is subtracted from each column, and what it is then multiplied by.
+    /// For each column, a number that is subtracted, and then a factor.
     Columns(Vec<[f64; 2]>),
 }
 
@@ -41,7 +41,7 @@ const MEAN: &str = "mean";
 const SCALE: &str = "scale";
 
 impl Scaling {
-    /// What `normalize` asks for, by the training rows of `dataset`.
+    /// Computes the scaling for `normalize` from the training rows of `dataset`. Reads them for columns.
     pub fn fit(dataset: &Dataset, normalize: Normalize) -> Result<Self> {
         Ok(match normalize {
             Normalize::None => Scaling::None,
@@ -57,7 +57,7 @@ impl Scaling {
         })
     }
 
-    /// The numbers in it, if there are any.
+    /// Returns the numbers of the scaling to be stored; `None` if it has none.
     pub fn to_state(&self) -> Option<State> {
         let Scaling::Columns(columns) = self else { return None };
         let tensor = |which: usize| {
@@ -67,7 +67,7 @@ impl Scaling {
         Some(State([(MEAN.into(), tensor(0)), (SCALE.into(), tensor(1))].into()))
     }
 
-    /// The scaling of so many columns whose numbers [`Scaling::to_state`] gave; `place` names them in errors.
+    /// Creates the scaling of `columns` columns from numbers of [`Scaling::to_state`]; `place` names these in errors.
     pub fn from_state(place: &str, state: &State, columns: usize) -> Result<Self> {
         let read = |name: &str| state.real::<f64>(place, name, &[columns]);
         let pairs = read(MEAN)?.into_iter().zip(read(SCALE)?);
@@ -84,7 +84,7 @@ impl<'d> Features<'d> {
         Features { array, scaling }
     }
 
-    /// The moments of the columns of these rows, unscaled.
+    /// Returns the moments of the unscaled columns of these rows. Reads the file.
     pub(super) fn moments(&self, rows: &[u32]) -> Result<Moments<f64>> {
         let cols = self.array.cols();
         let (mut shift, mut row) = (vec![0.0; cols], vec![0.0; cols]);
@@ -110,7 +110,7 @@ impl<'d> Features<'d> {
         self.scaling == Scaling::None && size_of::<T>() == size_of::<f32>()
     }
 
-    /// Fills a matrix with the rows `ids`, each by `read`.
+    /// Returns a matrix of the rows `ids`, or of all rows; `read` reads one. Reads in parallel.
     fn fill<E: Pod + Send + Sync>(
         &self,
         ids: Option<&[u32]>,
@@ -131,7 +131,7 @@ impl<'d> Features<'d> {
         }
     }
 
-    /// The row of one vertex.
+    /// Reads the row of a node and scales it.
     fn read<T: Real>(&self, id: usize, out: &mut [T]) -> Result<()> {
         let mut chunk = [0.0f32; CHUNK];
         for (k, part) in out.chunks_mut(CHUNK).enumerate() {
@@ -188,11 +188,11 @@ impl Scaling {
     }
 }
 
-/// What takes columns of these moments to mean 0 and variance 1; one that is constant is only centred.
+/// Returns the scaling of columns with these moments to mean 0 and variance 1; constant columns are only centred.
 pub(super) fn column_scaling(moments: &Moments<f64>) -> Scaling {
     let column = |(&mean, &squares): (&f64, &f64)| {
         let deviation = (squares / moments.count.max(1) as f64).max(0.0).sqrt();
-        // What single precision cannot tell from a constant is one.
+        // A column that single precision cannot tell from a constant counts as one.
         let varies = deviation > f32::EPSILON as f64 * mean.abs();
         [mean, if varies { deviation.recip() } else { 1.0 }]
     };

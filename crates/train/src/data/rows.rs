@@ -1,4 +1,4 @@
-//! Labelled rows: those that the loss or a score is taken over.
+//! Labelled rows, which losses and scores are computed from.
 
 use bytemuck::Pod;
 use halograph_comm::{Comm, Message, Tag};
@@ -43,7 +43,7 @@ impl Rows {
         Rows { rows: (0..positions.len() as u32).collect(), labels }
     }
 
-    /// Number of rows.
+    /// Returns the number of rows.
     pub fn count(&self) -> u64 {
         self.rows.len() as u64
     }
@@ -75,7 +75,7 @@ impl Rows {
         Ok((Matrix::new(count, width, all), Rows { rows: (0..count as u32).collect(), labels }))
     }
 
-    /// The labels, in the order of the rows.
+    /// Returns the labels, in the order of the rows.
     pub fn targets(&self) -> Targets<'_> {
         match &self.labels {
             Labels::Single(classes) => Targets::Single(classes),

@@ -32,13 +32,13 @@ pub struct ShardData<'s, T: Real> {
     features: Features<'s>,
     /// The graph that is trained on, and its features.
     train: (LocalGraph, View<'s, T>),
-    /// Larger graphs to validate and to test on, if training does not see all; their features are gathered when needed.
+    /// Inductive runs: the larger graphs for validation and test. Their features are gathered when needed.
     larger: Option<[LocalGraph; 2]>,
     /// Owned training, validation and test rows, each in the graph it is scored in.
     pub rows: [Rows; 3],
-    /// Numbers of such rows of all ranks together.
+    /// Numbers of such rows on all ranks.
     pub counts: [u64; 3],
-    /// Number of graph layers: rows farther from training rows than this do not matter.
+    /// Number of graph layers. Rows farther from training rows do not affect the loss.
     hops: usize,
 }
 
@@ -51,15 +51,15 @@ struct LocalGraph {
     block: StageBlock<'static>,
 }
 
-/// A graph that scores are taken in.
+/// A graph that is evaluated.
 pub struct Scored<'v, 's, T: Real> {
-    /// Its number.
+    /// Number of the graph.
     pub graph: u8,
-    /// Its rows and features.
+    /// Rows and features.
     pub view: &'v View<'s, T>,
     /// The block of a stage that computes all rows.
     pub block: &'v StageBlock<'static>,
-    /// The parts of the split that are scored in it.
+    /// The parts of the split that are scored in this graph.
     pub parts: &'v [usize],
 }
 
@@ -94,22 +94,22 @@ impl<'s, T: Real> ShardData<'s, T> {
         view.prepare(model, &local.block, Some(Peers::forward_only(link, tag)))
     }
 
-    /// The metric that scores are taken in.
+    /// Returns the metric of scores.
     pub fn metric(&self) -> Metric {
         self.shard.partition().dataset.metric
     }
 
-    /// The shard.
+    /// Returns the shard.
     pub fn shard(&self) -> &'s Shard {
         self.shard
     }
 
-    /// Dataset ids of the rows of the training graph.
+    /// Returns the dataset ids of the rows of the training graph.
     pub fn ids(&self) -> Vec<u32> {
         ids(self.shard, &self.train.0.rows)
     }
 
-    /// The training graph with its features, and the block of a stage that computes all its rows.
+    /// Returns the training graph with its features, and the block of a stage that computes all its rows.
     pub fn train(&self) -> (&View<'s, T>, &StageBlock<'static>) {
         (&self.train.1, &self.train.0.block)
     }
@@ -142,14 +142,14 @@ impl<'s, T: Real> ShardData<'s, T> {
         Ok(blocks)
     }
 
-    /// For each stage, how far from a training row the rows are that it computes; `None`: all there are.
+    /// Returns for each stage the largest distance from training rows of the rows that it computes; `None`: all rows.
     fn levels(&self, model: &Model<T>) -> Vec<Option<u8>> {
         if self.larger.is_some() {
             return vec![None; model.stages.len()];
         }
         let whole = self.shard.partition();
         let all = whole.dataset.nodes;
-        // Leaving out very few saves nothing.
+        // Omitting very few rows saves nothing.
         let rounded = |level: u8| {
             let count: u64 = whole.distances[..=level as usize].iter().sum();
             (count < all - all / 32 && (level as usize) < self.hops).then_some(level)
@@ -169,14 +169,14 @@ impl<'s, T: Real> ShardData<'s, T> {
         levels
     }
 
-    /// Number of rows that are no farther than `level`: the first ones.
+    /// Returns the number of rows with a distance of at most `level`; these are the first rows.
     fn within(&self, local: &LocalGraph, level: Option<u8>) -> usize {
         let distance = self.shard.distance();
         let near = |level: u8| local.rows.partition_point(|&row| distance[row as usize] <= level);
         level.map_or(local.rows.len(), near)
     }
 
-    /// Calls `visit` with each graph that scores are taken in. Collective; blocks.
+    /// Calls `visit` with each graph that is evaluated. Collective; blocks.
     pub fn each_scored(
         &self,
         link: &RankLink,
@@ -215,7 +215,7 @@ impl LocalGraph {
     }
 }
 
-/// How far a row of a shard is from training rows, as far as it matters.
+/// Returns the distance of a row of a shard from training rows, at most `hops`.
 fn level(shard: &Shard, hops: usize, row: u32) -> u8 {
     shard.distance()[row as usize].min(hops.min(255) as u8)
 }
@@ -229,8 +229,8 @@ struct OwnedRows<'r> {
 }
 
 impl OwnedRows<'_> {
-    /// Returns the edges into the first `destinations` rows, and which rows are read of other ranks for them.
-    /// Collective; blocks.
+    /// Returns the edges into the first `destinations` rows, and the exchange of the halo rows that they read. Collective;
+    /// blocks.
     fn block(
         &self,
         shard: &Shard,
@@ -263,7 +263,7 @@ fn ids(shard: &Shard, rows: &[u32]) -> Vec<u32> {
     rows.iter().map(|&row| shard.ids()[row as usize]).collect()
 }
 
-/// For each rank, rows of the shard's halo that it owns and that `rows` read, in the order of its own rows.
+/// Returns for each rank the halo rows of the shard that it owns and that `rows` read, in the order of its own rows.
 fn halo_rows(shard: &Shard, graph: Graph, hops: usize, rows: &[u32]) -> Vec<Vec<u32>> {
     let split = shard.split();
     let mut is_read = vec![false; shard.rows()];
@@ -287,7 +287,8 @@ fn halo_rows(shard: &Shard, graph: Graph, hops: usize, rows: &[u32]) -> Vec<Vec<
     (0..shard.partition().parts).map(of).collect()
 }
 
-/// Edges into `rows` from `sources`, both rows of the shard: numbered as they are listed, ascending in each row.
+/// Returns the edges into `rows` from `sources`, both rows of the shard. They are numbered by their positions in these lists;
+/// sources are ascending in each row.
 fn edges(shard: &Shard, rows: &[u32], sources: &[u32]) -> (Vec<u64>, Vec<u32>) {
     const NOWHERE: u32 = u32::MAX;
     let mut place = vec![NOWHERE; shard.rows()];
@@ -303,7 +304,7 @@ fn edges(shard: &Shard, rows: &[u32], sources: &[u32]) -> (Vec<u64>, Vec<u32>) {
     (indptr, indices)
 }
 
-/// Where the features of `rows` are stored.
+/// Returns the rows of the feature file that hold the features of `rows`.
 fn stored(shard: &Shard, rows: &[u32]) -> Vec<u32> {
     match shard.stored_rows() {
         Some(stored) => rows.iter().map(|&row| stored[row as usize]).collect(),
@@ -311,7 +312,7 @@ fn stored(shard: &Shard, rows: &[u32]) -> Vec<u32> {
     }
 }
 
-/// The labelled ones among `rows` of the shard that are in `part` of the split.
+/// Returns those of `rows` that have a label and are in `part` of the split.
 fn labelled(shard: &Shard, rows: &[u32], part: u8) -> Rows {
     let split = shard.split();
     let is_in = |row: &u32| split[*row as usize] == part && shard.label(*row as usize).is_known();
@@ -330,7 +331,7 @@ fn labelled(shard: &Shard, rows: &[u32], part: u8) -> Rows {
     Rows { rows: places, labels }
 }
 
-/// Counts of all ranks together.
+/// Returns the sums of the counts of all ranks. Collective; blocks.
 fn total(link: &RankLink, own: [u64; 3]) -> Result<[u64; 3]> {
     let all = link.comm.all_gather(Setup::RowCounts.tag(), Message::of(&own))?;
     all.iter().try_fold([0; 3], |sum, message| {
@@ -339,7 +340,7 @@ fn total(link: &RankLink, own: [u64; 3]) -> Result<[u64; 3]> {
     })
 }
 
-/// What `normalize` asks for, by the training rows of all ranks.
+/// Computes the scaling for `normalize` from the training rows of all ranks. Collective; blocks.
 pub fn fit_scaling(shard: &Shard, link: &RankLink, normalize: Normalize) -> Result<Scaling> {
     match normalize {
         Normalize::None => Ok(Scaling::None),
@@ -348,7 +349,8 @@ pub fn fit_scaling(shard: &Shard, link: &RankLink, normalize: Normalize) -> Resu
     }
 }
 
-/// The moments of the training rows of all ranks, merged in their order.
+/// Computes the scaling of columns from the moments of the training rows of all ranks, merged in the order of ranks.
+/// Collective; blocks.
 fn fit_columns(shard: &Shard, link: &RankLink) -> Result<Scaling> {
     let training = shard.split()[..shard.owned()].iter().zip(0..);
     let rows: Vec<u32> = training.filter(|(part, _)| **part == PARTS[0] as u8).map(|(_, row)| row).collect();

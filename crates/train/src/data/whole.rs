@@ -19,7 +19,7 @@ pub struct Data<'d, T: Real> {
     features: Features<'d>,
     /// The graph that is trained on.
     pub train: View<'d, T>,
-    /// Larger graphs to validate and to test on, if training does not see all; their features are gathered when needed.
+    /// Inductive runs: the larger graphs for validation and test. Their features are gathered when needed.
     larger: Option<[Arc<Block<'d>>; 2]>,
     /// Training, validation and test rows, each in the view it is scored in.
     pub parts: [Rows; 3],
@@ -65,7 +65,7 @@ impl<'d, T: Real> Data<'d, T> {
         Ok(View::new(block, features))
     }
 
-    /// Calls `visit` with each view that scores are taken in, and the parts to score there.
+    /// Calls `visit` with each view that is evaluated, and the parts of the split to score in it.
     pub fn each_view<E: From<Error>>(
         &self,
         mut visit: impl FnMut(&View<T>, &[usize]) -> std::result::Result<(), E>,
@@ -75,7 +75,7 @@ impl<'d, T: Real> Data<'d, T> {
         };
         visit(&self.train, &[0])?;
         for (block, part) in larger.iter().zip([1, 2]) {
-            // Other sizes: what is kept for training is of no use to it, nor the other way round.
+            // Buffers of training do not fit graphs of other sizes.
             buffer::release();
             visit(&View::new(block.clone(), self.features.rows(block.ids())?), &[part])?;
         }
@@ -83,14 +83,14 @@ impl<'d, T: Real> Data<'d, T> {
         Ok(())
     }
 
-    /// The dataset.
+    /// Returns the dataset.
     pub fn dataset(&self) -> &'d Dataset {
         self.dataset
     }
 }
 
-/// The whole graph of a dataset: in its locality order if there is one, and with the rows that a model of `hops` graph
-/// layers needs for its training rows first.
+/// Returns the whole graph of a dataset, in its locality order if there is one. With `hops`, the rows that a model of so many
+/// graph layers needs for its training rows come first.
 fn whole(dataset: &Dataset, order: Option<Vec<u32>>, hops: Option<usize>) -> Arc<Block<'_>> {
     let graph = dataset.graph();
     let order = match hops {
@@ -104,7 +104,7 @@ fn whole(dataset: &Dataset, order: Option<Vec<u32>>, hops: Option<usize>) -> Arc
     Arc::new(moved.map_or_else(|| Block::whole(graph), |order| Block::ordered(graph, &order)))
 }
 
-/// The nodes of `parts`, in this `order` or by their numbers.
+/// Returns the nodes of `parts`, in the given `order` or by their numbers.
 fn nodes_in(split: &[u8], order: Option<&[u32]>, parts: &[Subset]) -> Vec<u32> {
     let within = |&v: &u32| parts.iter().any(|&part| split[v as usize] == part as u8);
     match order {
@@ -113,7 +113,7 @@ fn nodes_in(split: &[u8], order: Option<&[u32]>, parts: &[Subset]) -> Vec<u32> {
     }
 }
 
-/// The labelled rows of `part`, where `ids` are the dataset ids of the rows of a view (`None`: the row numbers).
+/// Returns the labelled rows of `part`, where `ids` are the dataset ids of the rows of a view (`None`: the row numbers).
 fn rows_of(dataset: &Dataset, ids: Option<&[u32]>, part: Subset) -> Rows {
     let split = dataset.split();
     let id = |row: u32| ids.map_or(row, |ids| ids[row as usize]) as usize;
@@ -144,7 +144,7 @@ pub fn check(dataset: &Dataset) -> Result<()> {
             .help("training needs labels; import the data again with them"));
     }
     if !dataset.split().contains(&(Subset::Train as u8)) {
-        return Err(Error::input(dataset.place(SPLIT), "the split holds no training node")
+        return Err(Error::input(dataset.place(SPLIT), "the split has no training node")
             .help("import the data with a split, or let `data import` draw one: --split per-class, --split fraction"));
     }
     if rows_of(dataset, None, Subset::Train).rows.is_empty() {

@@ -101,7 +101,7 @@ impl RunData {
         self.settings.iter().find(|(key, _)| key == name).map(|(_, value)| value)
     }
 
-    /// Whether ranks exchange messages in this run.
+    /// Returns whether ranks exchange messages in this run.
     pub fn has_peers(&self) -> bool {
         self.config.train.ranks > 1
     }

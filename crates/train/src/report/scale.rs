@@ -80,7 +80,7 @@ impl Axis {
         Axis { low, high, log: true, ticks, step: 0.0 }
     }
 
-    /// Whether the axis is logarithmic.
+    /// Returns whether the axis is logarithmic.
     pub fn is_logarithmic(&self) -> bool {
         self.log
     }

@@ -39,7 +39,7 @@ impl SettingRow<'_> {
         self.cells.iter().filter(|cell| **cell != Cell::Unused)
     }
 
-    /// Whether runs that use the setting have different values.
+    /// Returns whether runs that use the setting have different values.
     fn differs(&self) -> bool {
         self.used().any(|cell| Some(cell) != self.used().next())
     }

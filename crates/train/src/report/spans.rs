@@ -77,7 +77,7 @@ pub(super) struct TracedEpoch {
 }
 
 impl TracedEpoch {
-    /// Whether mini-batches were sampled.
+    /// Returns whether mini-batches were sampled.
     pub fn has_samples(&self) -> bool {
         self.spans.iter().any(|span| span.track == Track::Sample)
     }
@@ -193,7 +193,7 @@ fn check_run(traced: Option<&TracedRun>, expected: Option<&TracedRun>) -> Result
     }
 }
 
-/// Whether an event is computation of a step, or a wait for its mini-batch.
+/// Returns whether an event is computation of a step, or a wait for its mini-batch.
 fn is_training(event: &TraceEvent) -> bool {
     let is_step = match event.tid {
         0 => !matches!(&*event.cat, "evaluation" | "start"),

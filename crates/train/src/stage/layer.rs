@@ -27,7 +27,7 @@ impl<T: Real> LayerRun<'_, T> {
         work()
     }
 
-    /// The exchange of the layer's halo rows and the ranks it is with, if the layer reads edges.
+    /// Returns the exchange of the layer's halo rows and its ranks, if the layer reads edges.
     fn exchange(&self, layer: &AnyLayer<T>) -> Option<(&Exchange, Peers<'_>)> {
         self.block.exchange.as_deref().zip(self.peers).filter(|_| Layer::message_width(layer) > 0)
     }

@@ -39,12 +39,12 @@ pub struct StageBlock<'b> {
 }
 
 impl<'b> StageBlock<'b> {
-    /// A block whose rows are all owned by this rank.
+    /// Creates a block whose rows are all owned by this rank.
     pub fn local(block: Arc<Block<'b>>) -> Self {
         StageBlock { block, exchange: None }
     }
 
-    /// The first `destinations` of `sources` rows, for a stage that reads no edges.
+    /// Creates the block of the first `destinations` of `sources` rows, for a stage that reads no edges.
     pub fn without_edges(destinations: usize, sources: usize) -> Self {
         let block = Block::new(vec![0; destinations + 1], vec![], 0..destinations, vec![0; sources], None);
         StageBlock::local(Arc::new(block))

@@ -234,7 +234,7 @@ impl<'a, T: Real> StageRunner<'a, T> {
         LayerRun { stage, block, pass: self.pass(stage, initial), peers: self.peers }
     }
 
-    /// The dropout mask of the input of a stage, if there is such a stage and anything is dropped.
+    /// Returns the dropout mask of the input of a stage, if there is such a stage and anything is dropped.
     fn mask(&self, model: &Model<T>, stage: usize) -> Option<Mask<'a>> {
         self.pass(stage, None).mask(model.dropout(stage)?)
     }

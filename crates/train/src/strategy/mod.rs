@@ -77,7 +77,7 @@ pub trait Strategy<T: Real> {
         Ok(None)
     }
 
-    /// Whether this rank owns all stages of the model. If not, the next two methods communicate.
+    /// Returns whether this rank owns all stages of the model. If not, the next two methods communicate.
     fn owns_all_stages(&self) -> bool {
         true
     }

@@ -123,7 +123,7 @@ fn needed<T: Real>(model: &Model<T>, block: &Block, rows: &Rows) -> Vec<usize> {
     counts
 }
 
-/// One more than the last source that the first `rows` rows read.
+/// Returns one more than the last source that the first `rows` rows read.
 fn reach(block: &Block, rows: usize) -> usize {
     let pattern = block.pattern();
     let last = (0..rows).flat_map(|r| &pattern.columns[pattern.row(r)]).max();

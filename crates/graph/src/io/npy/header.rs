@@ -67,7 +67,7 @@ impl DType {
         (dtype, order == ">")
     }
 
-    /// numpy's name for the type in little-endian order.
+    /// Returns numpy's name of the type in little-endian order.
     pub fn descr(&self) -> &str {
         match self {
             DType::Bool => "|b1",

@@ -115,7 +115,7 @@ impl Array {
         Array::from_parts(name, header, Bytes::Owned(Arc::new(Elements(elements)), 0..length))
     }
 
-    /// Length and digest of the `.npy` file that [`Writer`] would write for this array.
+    /// Returns length and digest of the `.npy` file that [`Writer`] would write for this array.
     ///
     /// The elements must be little-endian and in row order, as [`Array::from_vec`] has them.
     pub(crate) fn file_record(&self) -> FileRecord {

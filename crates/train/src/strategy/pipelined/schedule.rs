@@ -49,7 +49,7 @@ impl Schedule {
         if self.keeps() { self.staleness.min(self.last.max(1)) + averages as u64 } else { 0 }
     }
 
-    /// Whether a later epoch may read what a fresh one receives: a resumed run may have more epochs.
+    /// Returns whether a later epoch may read what a fresh one receives: a resumed run may have more epochs.
     pub(super) fn keeps(&self) -> bool {
         self.staleness > 0
     }
