@@ -6,9 +6,8 @@
 //!
 //! A dispatched function must be the body of one task: closures passed to other threads are not inlined into it.
 
+use std::ops::AddAssign;
 use std::sync::OnceLock;
-
-use crate::Real;
 
 /// Instruction sets that kernels are compiled for; each includes the previous ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,7 +91,7 @@ impl Isa for Avx512Isa {
 
 /// Returns the sum of 16 partial sums, in a tree: far fewer dependent additions than one after the other.
 #[inline(always)]
-pub(crate) fn sum_lanes<T: Real>(mut lanes: [T; 16]) -> T {
+pub(crate) fn sum_lanes<T: Copy + AddAssign>(mut lanes: [T; 16]) -> T {
     for half in [8, 4, 2, 1] {
         (0..half).for_each(|i| lanes[i] += lanes[i + half]);
     }
