@@ -14,7 +14,7 @@ use crate::activation::Activation;
 use crate::dropout::Mask;
 use crate::layer_norm::EPS;
 use crate::rows::{RUN, add_in_order};
-use crate::simd::{Isa, Level, dispatch, sum_lanes};
+use crate::simd::{Isa, Level, dispatch};
 use crate::work::{self, Cost};
 
 /// Partial sums, kept in vector registers.
@@ -257,7 +257,7 @@ fn lane_sum<T: Real>(x: &[T], term: impl Fn(usize, T) -> T) -> T {
     for (l, &x) in x[whole..].iter().enumerate() {
         lanes[l] += term(whole + l, x);
     }
-    sum_lanes(lanes)
+    lanes.into_iter().sum()
 }
 
 #[cfg(test)]
