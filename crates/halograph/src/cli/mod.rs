@@ -81,16 +81,16 @@ pub fn parse() -> Args {
     })
 }
 
-/// Lets rank 0 print first, if a launcher started this process. Ranks that have not joined cannot agree on which rank prints, but
-/// usually all have the same error: then rank 0 exits, and the launcher ends the others.
+/// Lets rank 0 print first, if a launcher started this process. Ranks that have not joined cannot agree on which rank
+/// prints. Usually all have the same error: then rank 0 exits, and the launcher ends the others.
 fn wait_for_rank_0() {
     if comm::launched_rank().is_some_and(|rank| rank > 0) {
         std::thread::sleep(RANK_0_FIRST);
     }
 }
 
-/// How long other ranks wait for the launcher to end them. Long, because a busy host may be slow to; an error that only one
-/// rank has is printed after this time.
+/// How long other ranks wait for the launcher to end them, which takes seconds on a busy host. An error that only one rank
+/// has is printed after this time.
 const RANK_0_FIRST: Duration = Duration::from_secs(10);
 
 /// Prints an error and returns its exit code: 2 usage or bad input, 3 a rank was lost, 130 interrupted, 1 anything else
