@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::group::Group;
+use crate::inbox::State;
 use crate::message::Message;
 use crate::options::Options;
 use crate::position::Position;
@@ -148,7 +149,8 @@ impl Comm {
         self.send_key(to, key, Priority::Urgent, message)
     }
 
-    fn send_key(&self, to: usize, key: Key, priority: Priority, message: Message) -> Result<()> {
+    /// Sends a message with a key instead of a tag. Never blocks.
+    pub(crate) fn send_key(&self, to: usize, key: Key, priority: Priority, message: Message) -> Result<()> {
         let to = self.group.world_rank(to);
         match self.shared().inbox.failure() {
             Some(failure) => Err(failure),
@@ -202,7 +204,8 @@ impl Comm {
         self.shared().sent.now()
     }
 
-    /// Returns the total time that the threads of this rank have been blocked in waits.
+    /// Returns the total time that the threads of this rank have been blocked in waits, except those of a background
+    /// [`Comm::all_to_all_with`].
     pub fn waited(&self) -> Duration {
         self.shared().waited()
     }
@@ -292,8 +295,18 @@ impl ReceiveRequest {
 
     /// Blocks until the message has arrived; returns it and its time of arrival.
     pub fn wait_timed(self) -> Result<(Message, Instant)> {
+        self.wait_with(Priority::Urgent)
+    }
+
+    /// As [`ReceiveRequest::wait_timed`]. Background waits are neither counted nor traced: they delay no training step,
+    /// and in a trace they would overlap the waits of the training thread.
+    pub(crate) fn wait_with(self, priority: Priority) -> Result<(Message, Instant)> {
         let ReceiveRequest { shared, from, key, since } = self;
-        let next = shared.wait(key.tag, |state| state.next(from, key))?;
+        let ready = |state: &mut State| state.next(from, key);
+        let next = match priority {
+            Priority::Urgent => shared.wait(key.tag, ready),
+            Priority::Background => shared.inbox.wait(key.tag, ready),
+        }?;
         let arrived = next.map_err(|_| shared.sender_left(from, key.tag))?;
         let name = || format!("{} from {from}", key.tag);
         shared.recorder.add(Track::Receive, key.tag.position(), since, arrived.at, name);

@@ -5,7 +5,9 @@ mod checks;
 use std::thread;
 use std::time::Duration;
 
-use halograph_comm::{Comm, Error, Message, Options, Position, Purpose, Tag, Track, handshake, threads};
+use halograph_comm::{
+    Comm, Error, Message, Options, Position, Priority, Purpose, Tag, Track, handshake, threads,
+};
 use proptest::prelude::*;
 
 const TAG: Tag = Tag::new(Purpose::Features);
@@ -328,6 +330,24 @@ fn wait_time_is_counted() {
         Ok(comm.waited())
     });
     assert!(waited[0] > Duration::from_millis(10), "{waited:?}");
+}
+
+#[test]
+fn background_waits_are_neither_counted_nor_traced() {
+    let measured = succeed(2, |comm| {
+        comm.trace();
+        let before = comm.waited();
+        if comm.rank() == 1 {
+            thread::sleep(Duration::from_millis(50));
+        }
+        comm.all_to_all_with(TAG, Priority::Background, vec![Message::of(&[1u8]); 2])?;
+        Ok((comm.waited() - before, comm.take_spans()))
+    });
+    for (waited, spans) in measured {
+        let on = |track| spans.iter().filter(|span| span.track == track).count();
+        assert_eq!(waited, Duration::ZERO);
+        assert_eq!([Track::Wait, Track::Send, Track::Receive].map(on), [0, 1, 1]);
+    }
 }
 
 #[test]
