@@ -210,7 +210,7 @@ impl Comm {
         self.shared().waited()
     }
 
-    /// Enables tracing: records spans of sends, receives and waits, and those of [`Comm::span`].
+    /// Enables tracing: records spans of sends, receives and waits, and those of [`Comm::span`] and [`Comm::span_on`].
     pub fn trace(&self) {
         self.shared().recorder.enable();
     }
@@ -220,6 +220,12 @@ impl Comm {
         let recorder = &self.shared().recorder;
         let start = recorder.now().map(|now| (now, self.shared().position()));
         SpanGuard::new(recorder, name, start)
+    }
+
+    /// Records a span as [`Comm::span`], on any track and at any position, e.g. of a thread that samples mini-batches ahead
+    /// of the training thread.
+    pub fn span_on(&self, track: Track, name: &'static str, position: Position) -> SpanGuard<'_> {
+        self.shared().recorder.span_on(track, name, position)
     }
 
     /// Removes and returns the spans recorded so far. Times are of rank 0's clock after a

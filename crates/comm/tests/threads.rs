@@ -307,6 +307,7 @@ fn spans_are_recorded_only_while_tracing() {
         assert!(comm.take_spans().is_empty());
         comm.trace();
         drop(comm.span("forward"));
+        drop(comm.span_on(Track::Sample(3), "batch", Position::new("sampling").epoch(4).step(2)));
         exchange()?;
         Ok(comm.take_spans())
     });
@@ -314,6 +315,9 @@ fn spans_are_recorded_only_while_tracing() {
         let named =
             |track, name: &str| spans.iter().filter(|s| s.track == track && s.name.starts_with(name)).count();
         assert_eq!(named(Track::Compute, "forward"), 1);
+        assert_eq!(named(Track::Sample(3), "batch"), 1);
+        let sampled = spans.iter().find(|span| span.name == "batch").expect("counted above");
+        assert_eq!((sampled.position.epoch, sampled.position.step), (4, 2));
         assert_eq!(named(Track::Send, "features (epoch 0, layer 1) to"), 1);
         assert_eq!(named(Track::Receive, "features (epoch 0, layer 1) from"), 1);
         assert!(spans.iter().all(|s| s.start <= s.end));
