@@ -75,7 +75,7 @@ pub(crate) struct Shared {
     position: Mutex<Position>,
     commands: Mutex<Commands>,
     reductions: Mutex<Vec<Box<dyn Reduction>>>,
-    /// Nanoseconds that threads of this rank have been blocked in waits.
+    /// Nanoseconds that threads of this rank have been blocked in [`Shared::wait`].
     waited: AtomicU64,
 }
 
@@ -213,7 +213,7 @@ impl Shared {
         answer
     }
 
-    /// Returns the total time that threads of this rank have been blocked in waits.
+    /// Returns the total time that threads of this rank have been blocked in [`Shared::wait`].
     pub(crate) fn waited(&self) -> Duration {
         Duration::from_nanos(self.waited.load(Ordering::Relaxed))
     }

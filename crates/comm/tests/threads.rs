@@ -5,7 +5,9 @@ mod checks;
 use std::thread;
 use std::time::Duration;
 
-use halograph_comm::{Comm, Error, Message, Options, Position, Purpose, Tag, Track, handshake, threads};
+use halograph_comm::{
+    Comm, Error, Message, Options, Position, Priority, Purpose, Tag, Track, handshake, threads,
+};
 use proptest::prelude::*;
 
 const TAG: Tag = Tag::new(Purpose::Features);
@@ -305,6 +307,7 @@ fn spans_are_recorded_only_while_tracing() {
         assert!(comm.take_spans().is_empty());
         comm.trace();
         drop(comm.span("forward"));
+        drop(comm.span_on(Track::Sample(3), "batch", Position::new("sampling").epoch(4).step(2)));
         exchange()?;
         Ok(comm.take_spans())
     });
@@ -312,6 +315,9 @@ fn spans_are_recorded_only_while_tracing() {
         let named =
             |track, name: &str| spans.iter().filter(|s| s.track == track && s.name.starts_with(name)).count();
         assert_eq!(named(Track::Compute, "forward"), 1);
+        assert_eq!(named(Track::Sample(3), "batch"), 1);
+        let sampled = spans.iter().find(|span| span.name == "batch").expect("counted above");
+        assert_eq!((sampled.position.epoch, sampled.position.step), (4, 2));
         assert_eq!(named(Track::Send, "features (epoch 0, layer 1) to"), 1);
         assert_eq!(named(Track::Receive, "features (epoch 0, layer 1) from"), 1);
         assert!(spans.iter().all(|s| s.start <= s.end));
@@ -328,6 +334,24 @@ fn wait_time_is_counted() {
         Ok(comm.waited())
     });
     assert!(waited[0] > Duration::from_millis(10), "{waited:?}");
+}
+
+#[test]
+fn background_waits_are_neither_counted_nor_traced() {
+    let measured = succeed(2, |comm| {
+        comm.trace();
+        let before = comm.waited();
+        if comm.rank() == 1 {
+            thread::sleep(Duration::from_millis(50));
+        }
+        comm.all_to_all_with(TAG, Priority::Background, vec![Message::of(&[1u8]); 2])?;
+        Ok((comm.waited() - before, comm.take_spans()))
+    });
+    for (waited, spans) in measured {
+        let on = |track| spans.iter().filter(|span| span.track == track).count();
+        assert_eq!(waited, Duration::ZERO);
+        assert_eq!([Track::Wait, Track::Send, Track::Receive].map(on), [0, 1, 1]);
+    }
 }
 
 #[test]

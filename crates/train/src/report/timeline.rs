@@ -81,7 +81,7 @@ pub(super) fn caption(traced: &TracedEpoch) -> String {
 fn kind(span: &TraceSpan, epoch: u64) -> &'static str {
     let class = match (span.track, span.phase.as_str()) {
         (Track::Wait, _) => "wait",
-        (Track::Sample, _) => "sample",
+        (Track::Sample, _) | (Track::Send | Track::Receive, "sampling") => "sample",
         (Track::Compute, "evaluation") => "evaluation",
         (Track::Compute, _) if span.epoch != epoch => "other",
         (_, phase) => phase,
@@ -291,6 +291,17 @@ mod tests {
             "{caption}"
         );
         assert!(!standalone(&self::traced()).contains(">sample</text>"));
+    }
+
+    #[test]
+    fn requests_for_neighbours_have_the_colour_of_sampling() {
+        let mut traced = traced();
+        assert!(!inline(&traced).contains("class=\"sample\""));
+        let transfers =
+            traced.spans.iter_mut().filter(|span| matches!(span.track, Track::Send | Track::Receive));
+        transfers.for_each(|span| span.phase = "sampling".into());
+        let svg = inline(&traced);
+        assert!(svg.contains("class=\"sample\"") && !svg.contains("class=\"features\""), "{svg}");
     }
 
     #[test]
