@@ -56,7 +56,7 @@ impl Partition {
     pub fn of(data: &JobData, config: &Config, force: bool, progress: &dyn Progress) -> Result<Option<Self>> {
         data.check()?;
         let JobData::Dataset(dataset) = data else { return Ok(None) };
-        if !config.train.strategy.is_for_ranks() {
+        if !config.train.uses_parts() {
             return Ok(None);
         }
         let spec = launch::partition_spec(&config.train);

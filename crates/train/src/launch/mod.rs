@@ -23,7 +23,7 @@ use std::time::Duration;
 use halograph_comm::{self as comm, Comm, Options};
 use halograph_graph::Dataset;
 use halograph_graph::partition::{
-    Assignment, Layout, Method, Objective, PartitionSpec, Shard, assignment_for,
+    Assignment, Balance, Layout, Method, Objective, PartitionSpec, Shard, assignment_for,
 };
 use halograph_graph::progress::Silent;
 
@@ -116,29 +116,16 @@ pub fn train(source: DataSource, leader: Leader, extras: Extras) -> Result<Summa
     let directory: Option<PathBuf> = leader.run.directory().map(|run| run.path().to_path_buf());
     header.config.check()?;
     let order = Order { header: &header, directory: directory.as_deref(), extras };
-    check_one_process(&header.config.train, leader.world, source)?;
     match (leader.world, source) {
         (Some(comm), _) => {
             let summary = train_as_rank(comm, order, source, Role::Lead(Box::new(leader)))?;
             Ok(summary.expect("rank 0 returns a summary"))
         }
-        (None, DataSource::Dataset(dataset)) if !header.config.train.strategy.is_for_ranks() => {
+        (None, DataSource::Dataset(dataset)) if !header.config.train.uses_parts() => {
             single::train(dataset, order, leader)
         }
         (None, _) => train_on_threads(source, order, leader),
     }
-}
-
-/// Refuses to train sampled batches on several ranks or on shards.
-fn check_one_process(train: &TrainConfig, world: Option<&Comm>, source: DataSource) -> Result<()> {
-    if train.strategy == StrategyKind::Minibatch
-        && (world.is_some() || matches!(source, DataSource::Shards(_)))
-    {
-        let problem = "strategy minibatch runs in one process, on a dataset";
-        let error = halograph_graph::Error::input("train.strategy", problem);
-        return Err(error.help("leave out the launcher and the shards, or choose another strategy").into());
-    }
-    Ok(())
 }
 
 /// Trains as a rank other than 0 of those that a launcher started. Collective; blocks.
@@ -231,7 +218,10 @@ pub fn partition_spec(train: &TrainConfig) -> PartitionSpec {
         PartitionKind::Stream => Method::Stream,
         PartitionKind::Random => Method::Random,
     };
-    PartitionSpec { parts: train.ranks as u32, method, balance: Default::default(), seed: 0 }
+    // A rank samples for the training nodes that it owns, and for all that read them: both must be even.
+    let sampled = train.strategy == StrategyKind::Minibatch;
+    let balance = Balance { edges: sampled, train: sampled };
+    PartitionSpec { parts: train.ranks as u32, method, balance, seed: 0 }
 }
 
 fn options(train: &TrainConfig) -> Options {
