@@ -46,6 +46,14 @@ pub enum Control {
     ComputeSeconds,
     /// Sizes of the parts of the graph.
     PartSizes,
+    /// Counts of sampled batches.
+    BatchCounts,
+    /// Times of sampled batches.
+    BatchSeconds,
+    /// Counts of fetched rows.
+    FetchCounts,
+    /// Times of fetching.
+    FetchSeconds,
     /// Spans of a trace.
     Trace,
 }
@@ -73,6 +81,12 @@ pub(crate) enum Setup {
     StageHalo = Setup::GraphHalo as u8 + GRAPHS,
     /// Features for a static aggregate, one slot per graph.
     StaticAggregate = Setup::StageHalo as u8 + GRAPHS,
+    /// Numbers of owned vertices.
+    OwnedCounts = Setup::StaticAggregate as u8 + GRAPHS,
+    /// Dataset ids of training vertices.
+    TrainingIds,
+    /// Bytes of a batch.
+    BatchBytes,
 }
 
 /// Graphs of an inductive run.

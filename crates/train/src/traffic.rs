@@ -55,7 +55,7 @@ impl StepMeter {
         if step == 0 || epoch_start.is_none() {
             *epoch_start = Some(link.comm.sent());
         }
-        let (waited, hidden, cpu) = (link.comm.waited(), link.hidden(), cpu_time());
+        let (waited, hidden, cpu) = (link.waited(), link.hidden(), cpu_time());
         Ok(MeasuredStep { meter: self, link, start: Instant::now(), waited, hidden, cpu })
     }
 
@@ -102,7 +102,7 @@ impl Drop for MeasuredStep<'_> {
         let mut totals = self.meter.totals.borrow_mut();
         totals.seconds += self.start.elapsed();
         totals.epoch = self.link.comm.sent().since(&totals.epoch_start.unwrap_or_default());
-        totals.waited += self.link.comm.waited() - self.waited;
+        totals.waited += self.link.waited() - self.waited;
         totals.hidden += self.link.hidden() - self.hidden;
         totals.cpu += cpu_time().saturating_sub(self.cpu);
     }

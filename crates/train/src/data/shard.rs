@@ -109,6 +109,36 @@ impl<'s, T: Real> ShardData<'s, T> {
         ids(self.shard, &self.train.0.rows)
     }
 
+    /// Returns the rows of the shard that are rows of the training graph, in their order there.
+    pub fn shard_rows(&self) -> &[u32] {
+        &self.train.0.rows
+    }
+
+    /// Returns the rows of the shard of the owned training rows.
+    pub fn training_rows(&self) -> Vec<u32> {
+        self.rows[0].rows.iter().map(|&at| self.train.0.rows[at as usize]).collect()
+    }
+
+    /// Returns the edges of the training graph into owned rows, from all rows of the shard: what batches are sampled from.
+    /// Borrows the edges of the shard, unless some are outside the training graph.
+    pub fn sampled_graph(&self) -> Block<'s> {
+        let (shard, graph) = (self.shard, self.train.0.graph);
+        let (degrees, ids) = (shard.degrees(graph).to_vec(), Some(shard.ids().to_vec()));
+        let edges = shard.edges();
+        if graph == Graph::All {
+            return Block::new(edges.indptr, edges.indices, 0..shard.owned(), degrees, ids);
+        }
+        let holds = |row: u32| graph.holds(shard.split()[row as usize]);
+        let (mut indptr, mut indices) = (vec![0], Vec::new());
+        for row in 0..shard.owned() {
+            if holds(row as u32) {
+                indices.extend(edges.row(row).iter().copied().filter(|&source| holds(source)));
+            }
+            indptr.push(indices.len() as u64);
+        }
+        Block::new(indptr, indices, 0..shard.owned(), degrees, ids)
+    }
+
     /// Returns the training graph with its features, and the block of a stage that computes all its rows.
     pub fn train(&self) -> (&View<'s, T>, &StageBlock<'static>) {
         (&self.train.1, &self.train.0.block)

@@ -1,6 +1,5 @@
 //! Input rows: those that a rank owns, and those that it has fetched.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytemuck::Pod;
@@ -65,7 +64,7 @@ impl<'s, T: Real> OwnedRows<'s, T> {
     /// Returns dataset id and degree of an owned row of the shard.
     #[inline]
     pub(super) fn facts(&self, row: u32) -> (u32, u32) {
-        (self.graph.id(row as usize) as u32, self.graph.degrees()[row as usize])
+        (self.graph.id(row as usize), self.graph.degrees()[row as usize])
     }
 
     /// Returns the bytes of the features of a row, and of a whole row.
@@ -91,13 +90,12 @@ impl<'s, T: Real> OwnedRows<'s, T> {
         out.par_chunks_mut(whole).zip(rows).with_min_len(64).for_each(|(out, &row)| {
             let place = self.place(row) as usize;
             let (x, m) = out.split_at_mut(features);
-            let of_features: Cow<[u8]> = match &self.input.features {
-                Input::Full(matrix) => bytemuck::cast_slice(matrix.row(place)).into(),
-                Input::Half(matrix) => bytemuck::cast_slice(matrix.row(place)).into(),
-            };
-            x.copy_from_slice(&of_features);
+            x.copy_from_slice(match &self.input.features {
+                Input::Full(matrix) => bytemuck::cast_slice(matrix.run(place..place + 1)),
+                Input::Half(matrix) => bytemuck::cast_slice(matrix.run(place..place + 1)),
+            });
             if let Some(aggregate) = &self.input.aggregate {
-                m.copy_from_slice(bytemuck::cast_slice(aggregate.row(place)));
+                m.copy_from_slice(bytemuck::cast_slice(aggregate.run(place..place + 1)));
             }
         });
     }

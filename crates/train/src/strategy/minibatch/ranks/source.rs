@@ -60,7 +60,7 @@ impl<'s, T: Real> RankSource<'s, T> {
             neighbors: Neighbors::of(graph),
             spec: SampleSpec { kind: config.train.sampler, fanouts: config.sampled_fanouts() },
             rows: OwnedRows::new(data, graph, caches_aggregate),
-            seeds: Seeds::on_ranks(&config.train, &data.training_rows(), shard.ids(), comm)?,
+            seeds: Seeds::on_ranks(&config.train, data.training_rows(), shard.ids(), comm)?,
             epochs: config.train.epochs,
             caches_aggregate,
         })
