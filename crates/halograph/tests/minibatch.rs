@@ -62,6 +62,26 @@ fn bad_settings_are_refused_with_flag_value_and_remedy() {
             vec!["--batch-size: train.batch_size: -1: must be a whole number, at least 1"],
         ),
         (
+            format!("{MINIBATCH} --ranks 2 --macrobatch 0"),
+            vec!["--macrobatch: train.macrobatch: 0: must be at least 1"],
+        ),
+        (
+            format!("{MINIBATCH} --ranks 2 --macrobatch=-1"),
+            vec!["--macrobatch: train.macrobatch: -1: must be a whole number, at least 1"],
+        ),
+        (
+            format!("{MINIBATCH} --ranks 2 --batch-memory 12XB"),
+            vec!["--batch-memory: train.batch_memory: \"12XB\": must be", "512MiB"],
+        ),
+        (
+            format!("{MINIBATCH} --ranks 2 --batch-memory 0GiB"),
+            vec!["--batch-memory: train.batch_memory: 0: must be at least 1 byte"],
+        ),
+        (
+            format!("{MINIBATCH} --ranks 2 --row-cache all"),
+            vec!["--row-cache", "'all'", "none, lru, degree, future"],
+        ),
+        (
             format!("{MINIBATCH} --fanout 0"),
             vec!["--fanout: train.fanout: 0: must be at least 1, or -1 for all neighbours"],
         ),
@@ -202,7 +222,9 @@ fn json_describes_the_batches() {
 #[test]
 fn settings_of_batches_are_noted_if_nothing_samples() {
     let folder = small();
-    for flags in ["--batch-size 32", "--sampler labor", "--cache-input-aggregate"] {
+    for flags in
+        ["--batch-size 32", "--sampler labor", "--cache-input-aggregate", "--macrobatch 2", "--row-cache lru"]
+    {
         let out = halograph(folder.path(), &format!("train g {QUICK} --overwrite {flags}"));
         let stderr = String::from_utf8_lossy(&out.stderr);
         assert!(out.status.success() && stderr.contains("strategy minibatch"), "{flags}: {stderr}");

@@ -33,11 +33,10 @@ impl RankPart {
         let threads = threads_among(&config.train, ranks_here);
         in_pool(threads, || {
             let part = comm.rank() as u32;
+            check_same_kind(comm, source)?;
             let shard = match source {
                 DataSource::Shards(path) => Shard::open(path, part)?,
                 DataSource::Dataset(dataset) => {
-                    // Before the partition is used: it may not even have the right number of nodes.
-                    handshake(comm, &[("dataset", dataset.manifest.fingerprint.clone())])?;
                     let assignment = shared_assignment(comm, dataset, &config.train, assignment)?;
                     Layout::of(dataset, &assignment)?.cut(part)?
                 }
@@ -52,6 +51,18 @@ impl RankPart {
     pub fn layout(&self) -> &str {
         &self.shard.partition().layout
     }
+}
+
+/// Refuses a dataset on one rank and shards on another, and different datasets. Collective; blocks.
+fn check_same_kind(comm: &Comm, source: DataSource) -> Result<()> {
+    let facts = match source {
+        DataSource::Shards(_) => vec![("kind of data", "a folder of shards".to_string())],
+        // Before the partition is used: it may not even have the right number of nodes.
+        DataSource::Dataset(dataset) => {
+            vec![("kind of data", "a dataset".to_string()), ("dataset", dataset.manifest.fingerprint.clone())]
+        }
+    };
+    Ok(handshake(comm, &facts)?)
 }
 
 /// Refuses a part that needs more memory than is free, unless `force`. The other ranks of this host are assumed to need as
