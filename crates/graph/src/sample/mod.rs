@@ -200,7 +200,9 @@ impl Sample {
 
     /// Returns the bytes of memory of the sample.
     pub fn bytes(&self) -> usize {
-        let hop = |hop: &Hop| size_of_val(&hop.indptr[..]) + size_of_val(&hop.indices[..]) + size_of_val(&hop.loops[..]);
+        let hop = |hop: &Hop| {
+            size_of_val(&hop.indptr[..]) + size_of_val(&hop.indices[..]) + size_of_val(&hop.loops[..])
+        };
         3 * size_of_val(&self.rows[..]) + self.hops.iter().map(hop).sum::<usize>()
     }
 

@@ -98,7 +98,10 @@ impl Member<'_> {
             let shard_rows = VertexParallel::new(&model, &data, &link, &meter)?;
             (train(&mut *vertex_strategy(&config.train, shard_rows), model)?, None)
         };
-        let mut traffic = Traffic { transport: self.transport, ..meter.gather(comm, batches.map(|(totals, _)| totals.per_epoch))? };
+        let mut traffic = Traffic {
+            transport: self.transport,
+            ..meter.gather(comm, batches.map(|(totals, _)| totals.per_epoch))?
+        };
         traffic.parts = gather_parts(comm, &data)?;
         if self.transport == THREADS {
             // All ranks are in one process.

@@ -39,7 +39,8 @@ impl<'s, T: Real> OwnedRows<'s, T> {
     pub(super) fn new(data: &ShardData<'s, T>, graph: &'s Block<'s>, with_aggregate: bool) -> Self {
         let ModelInput { features, aggregate } = data.train().0.input();
         let order = data.shard_rows();
-        let is_same = order.len() == graph.destinations().len() && order.iter().zip(0..).all(|(&row, at)| row == at);
+        let is_same =
+            order.len() == graph.destinations().len() && order.iter().zip(0..).all(|(&row, at)| row == at);
         let places = (!is_same).then(|| {
             let mut places = vec![NOWHERE; graph.destinations().len()];
             order.iter().zip(0..).for_each(|(&row, at)| places[row as usize] = at);
