@@ -171,7 +171,8 @@ fn batches(totals: &BatchTotals, batch_size: u64, before: u64) -> String {
 
 /// Formats what ranks fetched of each other for mini-batches: means per epoch.
 fn fetching(totals: &BatchTotals, fetches: &FetchTotals) -> String {
-    let head = format!("macrobatches of {}", count(fetches.macrobatch, "batch"));
+    let plural = if fetches.macrobatch == 1 { "" } else { "es" };
+    let head = format!("macrobatches of {} batch{plural}", fetches.macrobatch);
     if totals.batches == 0 {
         return head;
     }
