@@ -14,7 +14,8 @@ const CONTROL: Tag = Tag::new(Purpose::Control);
 pub fn all(comm: &Comm) -> Result<()> {
     exchange(comm, 11)?;
     exchange(comm, 1000)?;
-    exchange_with(comm, Priority::Background, 1000)?;
+    // Messages of another priority need a tag of their own.
+    exchange_with(comm, FEATURES.layer(12), Priority::Background, 1000)?;
     tags_in_any_order(comm)?;
     equal_tags_in_order(comm)?;
     background_messages(comm)?;
@@ -34,11 +35,11 @@ fn number<T: Real>(rank: usize, i: usize) -> T {
 
 /// Checks all-to-all with messages of different lengths, some of them empty.
 pub fn exchange(comm: &Comm, max_len: usize) -> Result<()> {
-    exchange_with(comm, Priority::Urgent, max_len)
+    exchange_with(comm, FEATURES, Priority::Urgent, max_len)
 }
 
-/// Checks all-to-all as [`exchange`], with any priority.
-fn exchange_with(comm: &Comm, priority: Priority, max_len: usize) -> Result<()> {
+/// Checks all-to-all as [`exchange`], with any tag and priority.
+fn exchange_with(comm: &Comm, tag: Tag, priority: Priority, max_len: usize) -> Result<()> {
     let len = |from: usize, to: usize| (from * 7 + to * 3) % max_len;
     let numbers = |from: usize, to: usize| -> Vec<u32> {
         (0..len(from, to)).map(|i| (from * 1000 + to * 10 + i) as u32).collect()
@@ -46,7 +47,7 @@ fn exchange_with(comm: &Comm, priority: Priority, max_len: usize) -> Result<()> 
     let me = comm.rank();
     let messages = (0..comm.size()).map(|to| Message::of(&numbers(me, to))).collect();
     let before = comm.sent();
-    let arrived = comm.all_to_all_with(FEATURES, priority, messages)?;
+    let arrived = comm.all_to_all_with(tag, priority, messages)?;
     let sent = comm.sent().since(&before);
     assert_eq!(arrived.len(), comm.size());
     for (from, message) in arrived.iter().enumerate() {
