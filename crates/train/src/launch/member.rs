@@ -88,7 +88,7 @@ impl Member<'_> {
         };
         let (outcome, batches) = if config.train.strategy == StrategyKind::Minibatch {
             let graph = data.sampled_graph();
-            let source = RankSource::new(config, &data, &graph, &link)?;
+            let source = RankSource::new(config, &model, &data, &graph, &link)?;
             std::thread::scope(|scope| {
                 let mut strategy = RankMinibatch::new(&config.train, &data, &source, (&link, &meter), scope)?;
                 let outcome = train(&mut strategy, model)?;
