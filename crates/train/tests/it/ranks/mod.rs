@@ -2,6 +2,7 @@
 
 mod bits;
 mod divergence;
+mod minibatch;
 mod partition;
 mod pipelined;
 pub mod support;

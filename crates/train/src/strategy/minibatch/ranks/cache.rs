@@ -142,3 +142,124 @@ impl KeptRows {
         self.rows.facts[place] = rows.facts[at];
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeSet, HashMap};
+
+    use proptest::collection::{btree_set, vec};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NODES: u32 = 40;
+    const ROW_BYTES: usize = 3;
+    const POLICIES: [RowCache; 4] = [RowCache::None, RowCache::Lru, RowCache::Degree, RowCache::Future];
+
+    /// Dataset id and degree of a vertex; degrees repeat.
+    fn facts(vertex: u32) -> (u32, u32) {
+        (vertex + 1000, vertex * 7 % 11)
+    }
+
+    fn row(vertex: u32) -> [u8; ROW_BYTES] {
+        [vertex as u8, 2 * vertex as u8, 5]
+    }
+
+    fn rows(vertices: &[u32]) -> FetchedRows {
+        FetchedRows {
+            bytes: vertices.iter().flat_map(|&vertex| row(vertex)).collect(),
+            facts: vertices.iter().map(|&vertex| facts(vertex)).collect(),
+        }
+    }
+
+    fn kept(cache: &KeptRows) -> BTreeSet<u32> {
+        (0..cache.slots.len() as u32).filter(|&vertex| cache.slots[vertex as usize] != NOWHERE).collect()
+    }
+
+    /// Reads the rows of a macrobatch and keeps what the policy keeps; returns the vertices that had to be fetched.
+    fn use_rows(cache: &mut KeptRows, vertices: &[u32], coming: &[Vec<u32>]) -> Vec<u32> {
+        let mut missing = Vec::new();
+        for &vertex in vertices {
+            match cache.get(vertex) {
+                Some((bytes, found)) => assert_eq!((bytes, found), (&row(vertex)[..], facts(vertex))),
+                None => missing.push(vertex),
+            }
+        }
+        cache.update(vertices, &rows(vertices), coming.iter().map(Vec::as_slice));
+        missing
+    }
+
+    /// Fetched rows of macrobatches that are known `ahead` macrobatches before they are needed.
+    fn fetched(policy: RowCache, capacity: usize, macrobatches: &[Vec<u32>], ahead: usize) -> usize {
+        let mut cache = KeptRows::new(policy, NODES as usize, capacity, ROW_BYTES);
+        let fetch = |(i, vertices): (usize, &Vec<u32>)| {
+            let end = (i + 1 + ahead).min(macrobatches.len());
+            use_rows(&mut cache, vertices, &macrobatches[i + 1..end]).len()
+        };
+        macrobatches.iter().enumerate().map(fetch).sum()
+    }
+
+    #[test]
+    fn rows_needed_soon_are_kept_where_the_least_recently_used_ones_are() {
+        // Three groups in turn, of which two fit: the group used least recently is the one needed next.
+        let groups: Vec<Vec<u32>> = [0, 10, 20].map(|first| (first..first + 10).collect()).to_vec();
+        let turns: Vec<Vec<u32>> = groups.into_iter().cycle().take(12).collect();
+        assert_eq!(fetched(RowCache::None, 20, &turns, 2), 120);
+        assert_eq!(fetched(RowCache::Lru, 20, &turns, 2), 120);
+        // Two groups stay, and the third is fetched in each of four rounds.
+        assert_eq!(fetched(RowCache::Future, 20, &turns, 2), 20 + 4 * 10);
+        assert_eq!(fetched(RowCache::Future, 30, &turns, 2), 30);
+        // Without knowledge of coming macrobatches it keeps rows by degree.
+        assert_eq!(fetched(RowCache::Future, 20, &turns, 0), fetched(RowCache::Degree, 20, &turns, 0));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            cases: 300,
+            rng_seed: proptest::test_runner::RngSeed::Fixed(1),
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
+        /// Against a model that sorts: kept rows are correct, never too many, and the most valuable of those seen.
+        #[test]
+        fn the_most_valuable_rows_are_kept(
+            policy in proptest::sample::select(&POLICIES[..]),
+            capacity in 0usize..30,
+            ahead in 0usize..4,
+            macrobatches in vec(btree_set(0..NODES, 0..25), 1..12),
+        ) {
+            let macrobatches: Vec<Vec<u32>> = macrobatches.into_iter().map(|set| set.into_iter().collect()).collect();
+            let mut cache = KeptRows::new(policy, NODES as usize, capacity, ROW_BYTES);
+            let mut used: HashMap<u32, u64> = HashMap::new();
+            for (now, vertices) in macrobatches.iter().enumerate() {
+                let before = kept(&cache);
+                let coming = &macrobatches[now + 1..(now + 1 + ahead).min(macrobatches.len())];
+                let missing = use_rows(&mut cache, vertices, coming);
+                prop_assert!(vertices.iter().all(|vertex| missing.contains(vertex) != before.contains(vertex)));
+                used.extend(vertices.iter().map(|&vertex| (vertex, now as u64)));
+                let worth = |vertex: &u32| match policy {
+                    RowCache::None => (0, 0),
+                    RowCache::Lru => (used[vertex], 0),
+                    RowCache::Degree => (facts(*vertex).1 as u64, 0),
+                    RowCache::Future => {
+                        let distance = coming.iter().position(|vertices| vertices.contains(vertex));
+                        (distance.map_or(0, |distance| 100 - distance as u64), facts(*vertex).1)
+                    }
+                };
+                let seen: BTreeSet<u32> = before.iter().chain(vertices).copied().collect();
+                let after = kept(&cache);
+                let capacity = if policy == RowCache::None { 0 } else { capacity };
+                prop_assert_eq!(after.len(), seen.len().min(capacity));
+                prop_assert!(cache.vertices.len() <= capacity && after.is_subset(&seen));
+                // Of equally valuable rows, any may stay.
+                let sorted = |set: &BTreeSet<u32>| {
+                    let mut all: Vec<_> = set.iter().map(worth).collect();
+                    all.sort_unstable_by(|a, b| b.cmp(a));
+                    all
+                };
+                prop_assert_eq!(&sorted(&after)[..], &sorted(&seen)[..after.len()]);
+            }
+        }
+    }
+}

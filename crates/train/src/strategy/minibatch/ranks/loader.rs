@@ -163,7 +163,7 @@ impl<'s, T: Real> Preparation<'s, T> {
     }
 
     /// Samples and fetches the next macrobatch; `None` after the last one. Collective; blocks.
-    fn prepare(&mut self) -> Result<Option<Macrobatch>> {
+    pub(super) fn prepare(&mut self) -> Result<Option<Macrobatch>> {
         for _ in 0..CATCH_UP {
             if self.sampled.len() <= self.plan.coming {
                 let sampled = self.sample()?;

@@ -18,6 +18,8 @@ mod loader;
 mod relay;
 mod rows;
 mod source;
+#[cfg(test)]
+mod tests;
 
 use std::thread::Scope;
 use std::time::Instant;
