@@ -93,9 +93,10 @@ fn fixed_bytes(
     structure + aggregate + sampling + VERTEX * nodes + seeds + batch.memory(part, whole, config)
 }
 
-/// Refuses less memory for batches than even a much smaller batch than estimated needs.
+/// Refuses less memory for batches than even a much smaller batch than estimated needs without remote rows. The rest is
+/// checked when a batch has been sampled.
 fn check_batch_memory(batch: &BatchEstimate, config: &Config) -> Result<(), InputError> {
-    let needed = COPIES * (batch.sample + batch.rows) / OVERESTIMATE;
+    let needed = COPIES * batch.sample / OVERESTIMATE;
     if config.train.batch_memory >= needed {
         return Ok(());
     }
