@@ -119,8 +119,11 @@ fn ranks(summary: &Summary, before: u64) -> Vec<(&'static str, String)> {
     let (compute, wait) = (summary.compute_seconds, summary.wait_seconds);
     let share = 100.0 * wait / (compute + wait).max(1e-9);
     let [wait, hidden] = [wait, summary.hidden_seconds].map(|s| seconds(s / own as f64));
-    let hidden =
-        if stale { "transfers overlap with whole epochs".into() } else { format!("{hidden} overlapped") };
+    let hidden = match summary.strategy {
+        StrategyKind::Pipelined => "transfers overlap with whole epochs".into(),
+        StrategyKind::Minibatch => "rows are fetched in the background".into(),
+        StrategyKind::Single | StrategyKind::Partition => format!("{hidden} overlapped"),
+    };
     let since = if before > 0 { format!(" (since epoch {before})") } else { String::new() };
     let what = format!(
         "exposed communication {wait} per epoch ({share:.0} %), {hidden}; slowest rank {:.2}× the mean",

@@ -121,7 +121,9 @@ impl<'s, T: Real> OwnedRows<'s, T> {
         let from = |offset: usize| Strided { bytes: fetched, stride, offset };
         let aggregate = self.aggregate.as_ref().map(|m| Arc::new(gathered(m, from(offset), places)));
         let features = match &self.features {
-            None => return ModelInput::of_aggregate(aggregate.expect("features are read without an aggregate")),
+            None => {
+                return ModelInput::of_aggregate(aggregate.expect("features are read without an aggregate"));
+            }
             Some(Input::Full(x)) => gathered(x, from(0), places).into(),
             Some(Input::Half(x)) => Input::Half(Arc::new(gathered(x, from(0), places))),
         };
