@@ -199,6 +199,11 @@ impl Comm {
         self.shared().set_deadline(deadline);
     }
 
+    /// Changes [`Options::delay`]. Must be the same on every rank.
+    pub fn set_delay(&self, delay: Duration) {
+        self.shared().inbox.set_delay(delay);
+    }
+
     /// Returns the counters of the messages that this rank has sent, in all groups.
     pub fn sent(&self) -> Counters {
         self.shared().sent.now()

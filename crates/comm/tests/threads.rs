@@ -3,7 +3,7 @@
 mod checks;
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use halograph_comm::{
     Comm, Error, Message, Options, Position, Priority, Purpose, Tag, Track, handshake, threads,
@@ -35,6 +35,45 @@ fn all_checks_pass_on_1_to_8_ranks() {
 #[test]
 fn subgroups_work_on_1_to_8_ranks() {
     (1..=8).for_each(|ranks| drop(succeed(ranks, checks::groups::all)));
+}
+
+#[test]
+fn delayed_messages_arrive_later_with_the_same_results() {
+    for ranks in [1, 2, 5] {
+        succeed(ranks, checks::delayed);
+        succeed(ranks, checks::delayed_at_close);
+    }
+}
+
+#[test]
+fn messages_are_delayed_from_the_start() {
+    const DELAY: Duration = Duration::from_millis(20);
+    let options = Options { delay: DELAY, ..Options::default() };
+    let results = threads::run(2, &options, |comm| {
+        let start = Instant::now();
+        comm.barrier(Tag::new(Purpose::Control))?;
+        comm.all_reduce(TAG, &mut [1.0f32])?;
+        Ok::<_, Error>(start.elapsed())
+    });
+    for result in results {
+        let elapsed = result.unwrap();
+        // Addends, then sums.
+        assert!(elapsed >= 2 * DELAY, "{elapsed:?}");
+    }
+}
+
+#[test]
+fn a_failure_does_not_wait_for_delayed_messages() {
+    let options = Options { delay: Duration::from_secs(3600), ..Options::default() };
+    let results = threads::run(2, &options, |comm| {
+        comm.send(1 - comm.rank(), TAG, Message::empty())?;
+        match comm.rank() {
+            0 => Err(Error::Start { cause: "disk full".into() }),
+            _ => comm.receive(0, TAG).wait().map(drop),
+        }
+    });
+    let error = results.into_iter().next_back().expect("two ranks").unwrap_err();
+    assert!(matches!(error, Error::Failed { rank: 0, .. }), "{error}");
 }
 
 #[test]

@@ -299,6 +299,17 @@ fn minibatch_is_bit_identical_on_mpi_and_threads() {
 }
 
 #[test]
+fn messages_of_launched_ranks_can_be_delayed() {
+    let Some(place) = place() else { return };
+    place.ok(&format!("train g --out threads --ranks 2 {QUICK}"));
+    let done = place.ranks_ok(2, &format!("g --out delayed --send-delay 20000 {QUICK} --json"));
+    place.same("delayed", "threads");
+    // The sum of the losses takes two messages, one after the other.
+    let summary: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert!(summary["epoch_seconds_median"].as_f64().unwrap() >= 2.0 * 0.02, "{}", done.stdout);
+}
+
+#[test]
 fn only_rank_0_prints() {
     let Some(place) = place() else { return };
     let done = place.ranks_ok(3, &format!("{QUICK} --out demo"));

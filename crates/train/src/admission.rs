@@ -6,6 +6,7 @@
 //!    buffer is recorded; its size is linear in the number of nodes. Replaying the buffers in their real sizes, through
 //!    the rules of the pool, gives the peak. So the prediction stays true when layers change what they keep.
 //! 3. Strategy `minibatch` (`batches`): dry runs of the shape of a sampled batch, and of an evaluation of the whole graph.
+//!    On ranks the size of a batch is estimated (`rank_batches`).
 //! 4. Edges, and for parts of a graph halo rows, are counted.
 //!
 //! The prediction is a function of the data and the configuration, up to the memory that the process already has.
@@ -13,6 +14,7 @@
 mod batches;
 mod bound;
 mod dry_run;
+mod rank_batches;
 mod shape;
 
 use halograph_graph::Dataset;
@@ -108,6 +110,9 @@ pub fn predict_parts(
         return Ok(None);
     }
     let before = rss().unwrap_or(0);
+    if config.train.strategy == StrategyKind::Minibatch {
+        return rank_batches::predict(whole, parts, config, before);
+    }
     let shape = Shape::of_part(whole, config.model.hops());
     predict_with(&shape, config, parts.len() as u64, Phase::Training, |runs| {
         let all: u64 = parts.iter().map(|part| part_bytes(runs, part, whole, &shape, config)).sum();
@@ -123,6 +128,9 @@ pub fn predict_part(shard: &Shard, config: &Config) -> Result<Option<Prediction>
     }
     let before = rss().unwrap_or(0);
     let whole = shard.partition();
+    if config.train.strategy == StrategyKind::Minibatch {
+        return rank_batches::predict(whole, &[shard.into()], config, before);
+    }
     let shape = Shape::of_part(whole, config.model.hops());
     predict_with(&shape, config, 1, Phase::Training, |runs| {
         before + PROCESS + part_bytes(runs, &shard.into(), whole, &shape, config)
@@ -194,7 +202,7 @@ fn remedy(strategy: StrategyKind) -> &'static str {
     match strategy {
         StrategyKind::Single => "train on more hosts, or with train.strategy = minibatch",
         StrategyKind::Partition | StrategyKind::Pipelined => "train on more hosts",
-        StrategyKind::Minibatch => "a smaller train.batch_size or train.fanout",
+        StrategyKind::Minibatch => "a smaller train.batch_size, train.fanout or train.batch_memory",
     }
 }
 

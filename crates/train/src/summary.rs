@@ -81,7 +81,7 @@ pub struct Summary {
     pub cpu_seconds: Option<f64>,
     /// Compute seconds of the slowest rank divided by the mean.
     pub balance: f64,
-    /// Payload bytes sent per epoch by all ranks.
+    /// Payload bytes sent per epoch by all ranks: those of the last epoch or, of sampled batches, the mean over epochs.
     pub bytes_per_epoch: u64,
     /// The same by purpose; in addition the bytes of the whole run for `evaluation` and `setup`, which are not in the sum.
     pub bytes_by_tag: BTreeMap<String, u64>,

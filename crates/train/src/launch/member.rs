@@ -88,7 +88,7 @@ impl Member<'_> {
         };
         let (outcome, batches) = if config.train.strategy == StrategyKind::Minibatch {
             let graph = data.sampled_graph();
-            let source = RankSource::new(config, &data, &graph, &link)?;
+            let source = RankSource::new(config, &model, &data, &graph, &link)?;
             std::thread::scope(|scope| {
                 let mut strategy = RankMinibatch::new(&config.train, &data, &source, (&link, &meter), scope)?;
                 let outcome = train(&mut strategy, model)?;
@@ -98,7 +98,10 @@ impl Member<'_> {
             let shard_rows = VertexParallel::new(&model, &data, &link, &meter)?;
             (train(&mut *vertex_strategy(&config.train, shard_rows), model)?, None)
         };
-        let mut traffic = Traffic { transport: self.transport, ..meter.gather(comm)? };
+        let mut traffic = Traffic {
+            transport: self.transport,
+            ..meter.gather(comm, batches.map(|(totals, _)| totals.per_epoch))?
+        };
         traffic.parts = gather_parts(comm, &data)?;
         if self.transport == THREADS {
             // All ranks are in one process.

@@ -97,6 +97,9 @@ pub struct Extras<'a> {
     /// Fault to inject, for tests.
     #[doc(hidden)]
     pub fault: Option<Fault>,
+    /// Artificial delay of messages between ranks, for benchmarks. Must be the same on every rank.
+    #[doc(hidden)]
+    pub send_delay: Duration,
 }
 
 /// The run that a rank takes part in.
@@ -152,7 +155,8 @@ fn train_on_threads(source: DataSource, order: Order, leader: Leader) -> Result<
         _ => None,
     };
     let leader = Mutex::new(Some(leader));
-    let results = comm::threads::run(train.ranks, &options(train), |comm| {
+    let options = Options { delay: order.extras.send_delay, ..options(train) };
+    let results = comm::threads::run(train.ranks, &options, |comm| {
         let leader = (comm.rank() == 0).then(|| leader.lock().ok()?.take()).flatten();
         let member = Member { comm, order, threads, transport: THREADS };
         in_pool(threads, || {
@@ -174,7 +178,8 @@ fn train_on_threads(source: DataSource, order: Order, leader: Leader) -> Result<
 
 /// Trains as one of the ranks that a launcher started. Rank 0 returns a summary. Collective; blocks.
 fn train_as_rank(comm: &Comm, order: Order, source: DataSource, role: Role) -> Result<Option<Summary>> {
-    let Extras { assignment, force, part, .. } = order.extras;
+    let Extras { assignment, force, part, send_delay, .. } = order.extras;
+    comm.set_delay(send_delay);
     let opened = match part {
         Some(_) => None,
         None => Some(RankPart::open(comm, source, &order.header.config, assignment, force)?),

@@ -135,7 +135,7 @@ impl<'a, 's, T: Real> Minibatch<'a, 's, T> {
         let started = Instant::now();
         let span = source.span(Track::Compute, "gather", at("gather"));
         let seeds = self.data.parts[0].select(&batch.seeds);
-        let input = self.data.train.input_of(batch.sample.rows(), self.source.caches_aggregate)?;
+        let input = self.data.train.input_of(model, batch.sample.rows(), source.caches_aggregate)?;
         drop(span);
         self.totals.gather_seconds += started.elapsed().as_secs_f64();
         let (started, sampled) = (Instant::now(), self.loader.own_seconds());

@@ -15,8 +15,8 @@ use crate::tags::Setup;
 const COPIES: u64 = 3;
 /// Share of the memory for copies, if it determines the size of macrobatches: the rest is for rows that are kept.
 const COPIES_SHARE: u64 = 2;
-/// Share of the memory for samples of coming macrobatches.
-const COMING_SHARE: u64 = 8;
+/// Share of the rest for samples of coming macrobatches.
+const COMING_SHARE: u64 = 4;
 /// Most coming macrobatches that are sampled ahead of the next one.
 const MOST_COMING: u64 = 8;
 
@@ -70,7 +70,7 @@ impl Plan {
         }
         let rest = memory - needed;
         let coming = match train.row_cache {
-            RowCache::Future => (memory / COMING_SHARE).min(rest) / (macrobatch * size.sample),
+            RowCache::Future => rest / COMING_SHARE / (macrobatch * size.sample),
             _ => 0,
         };
         let coming = coming.min(MOST_COMING);

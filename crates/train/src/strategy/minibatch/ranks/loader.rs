@@ -21,6 +21,7 @@ use super::relay::{BatchSeeds, Batches, Relay};
 use super::rows::FetchedRows;
 use super::source::RankSource;
 use crate::error::{Error, Result};
+use crate::trace::{FETCH, SAMPLE, SAMPLING};
 
 /// Macrobatches sampled for each one that is fetched, until enough are sampled ahead.
 const CATCH_UP: usize = 2;
@@ -180,7 +181,7 @@ impl<'s, T: Real> Preparation<'s, T> {
             return Ok(None);
         }
         let started = Instant::now();
-        let _span = self.source.comm.span_on(Track::Sample(0), "sample", position("sampling", epoch, first));
+        let _span = self.source.comm.span_on(Track::Sample(0), SAMPLE, position(SAMPLING, epoch, first));
         if self.shuffled.0 != epoch {
             self.shuffled = (epoch, self.source.seeds.shuffled(epoch));
         }
@@ -198,8 +199,8 @@ impl<'s, T: Real> Preparation<'s, T> {
     fn fetch(&mut self, sampled: Sampled) -> Result<Macrobatch> {
         let Sampled { batches, mut samples, remote, relays, seconds: sampling_seconds } = sampled;
         let started = Instant::now();
-        let at = position("fetching", batches.epoch, batches.first);
-        let _span = self.source.comm.span_on(Track::Sample(0), "fetch", at);
+        let at = position(SAMPLING, batches.epoch, batches.first);
+        let _span = self.source.comm.span_on(Track::Sample(0), FETCH, at);
         let mut rows = lock(&self.spare).pop().unwrap_or_default();
         let coming = self.sampled.iter().map(|sampled| &sampled.remote[..]);
         let fetched = self.fetcher.fetch(&batches, &remote, coming, &mut rows)?;

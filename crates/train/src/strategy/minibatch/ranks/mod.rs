@@ -155,6 +155,7 @@ impl<'scope, 's: 'scope, T: Real> Strategy<T> for RankMinibatch<'scope, '_, 's, 
         let (batch, rows, counts) =
             self.link.wait_for("batch", at, move || loader.next(step.epoch, step.step))?;
         let waited = started.elapsed().as_secs_f64();
+        peers.enter(0, "gather");
         let input = peers.timed("gather", || self.source.rows.gather(&batch.inputs, &rows.bytes));
         self.totals.gather_seconds += started.elapsed().as_secs_f64() - waited;
         self.totals.wait_seconds += waited;

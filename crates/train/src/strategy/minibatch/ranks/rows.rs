@@ -6,7 +6,7 @@ use bytemuck::Pod;
 use halograph_graph::block::Block;
 use halograph_kernels::Real;
 use halograph_kernels::rows::{self, Strided};
-use halograph_nn::{Input, Matrix};
+use halograph_nn::{Input, Matrix, Model};
 use rayon::prelude::*;
 
 use crate::data::ShardData;
@@ -17,11 +17,15 @@ const NOWHERE: u32 = u32::MAX;
 
 /// The input rows of the vertices that a rank owns, with their dataset ids and degrees.
 ///
-/// Between ranks, a row is a run of bytes: its features, then its aggregate if that is cached.
+/// Between ranks, a row is a run of bytes: its features, if they are read, and its aggregate, if that is cached.
 pub(super) struct OwnedRows<'s, T: Real> {
-    /// Features, and the first stage's aggregate of them if it is cached.
-    input: ModelInput<T>,
-    /// Row of `input` of each owned row of the shard; `None`: the same.
+    /// `None`: the model reads their aggregate only.
+    features: Option<Input<T>>,
+    /// The first stage's aggregate of the features, if it is cached.
+    aggregate: Option<Arc<Matrix<T>>>,
+    /// Number of input rows.
+    count: usize,
+    /// Input row of each owned row of the shard; `None`: the same.
     places: Option<Vec<u32>>,
     graph: &'s Block<'s>,
 }
@@ -36,7 +40,13 @@ pub(super) struct FetchedRows {
 }
 
 impl<'s, T: Real> OwnedRows<'s, T> {
-    pub(super) fn new(data: &ShardData<'s, T>, graph: &'s Block<'s>, with_aggregate: bool) -> Self {
+    /// Takes the rows of `data`, which was prepared, for `model`.
+    pub(super) fn new(
+        model: &Model<T>,
+        data: &ShardData<'s, T>,
+        graph: &'s Block<'s>,
+        with_aggregate: bool,
+    ) -> Self {
         let ModelInput { features, aggregate } = data.train().0.input();
         let order = data.shard_rows();
         let is_same =
@@ -48,12 +58,14 @@ impl<'s, T: Real> OwnedRows<'s, T> {
         });
         let aggregate = aggregate.filter(|_| with_aggregate);
         assert!(aggregate.is_some() || !with_aggregate, "an aggregate was prepared");
-        OwnedRows { input: ModelInput { features, aggregate }, places, graph }
+        let count = features.rows();
+        let features = model.stages[0].reads_features_of(with_aggregate).then_some(features);
+        OwnedRows { features, aggregate, count, places, graph }
     }
 
     /// Returns the number of owned rows in the training graph.
     pub(super) fn count(&self) -> usize {
-        self.input.features.rows()
+        self.count
     }
 
     /// Returns the place of an owned row of the shard among the input rows.
@@ -70,11 +82,12 @@ impl<'s, T: Real> OwnedRows<'s, T> {
 
     /// Returns the bytes of the features of a row, and of a whole row.
     fn sizes(&self) -> (usize, usize) {
-        let features = match &self.input.features {
-            Input::Full(x) => x.cols() * size_of::<T>(),
-            Input::Half(x) => x.cols() * size_of::<half::f16>(),
+        let features = match &self.features {
+            None => 0,
+            Some(Input::Full(x)) => x.cols() * size_of::<T>(),
+            Some(Input::Half(x)) => x.cols() * size_of::<half::f16>(),
         };
-        (features, features + self.input.aggregate.as_ref().map_or(0, |m| m.cols() * size_of::<T>()))
+        (features, features + self.aggregate.as_ref().map_or(0, |m| m.cols() * size_of::<T>()))
     }
 
     /// Returns the bytes of a row.
@@ -91,11 +104,12 @@ impl<'s, T: Real> OwnedRows<'s, T> {
         out.par_chunks_mut(whole).zip(rows).with_min_len(64).for_each(|(out, &row)| {
             let place = self.place(row) as usize;
             let (x, m) = out.split_at_mut(features);
-            x.copy_from_slice(match &self.input.features {
-                Input::Full(matrix) => bytemuck::cast_slice(matrix.run(place..place + 1)),
-                Input::Half(matrix) => bytemuck::cast_slice(matrix.run(place..place + 1)),
+            x.copy_from_slice(match &self.features {
+                None => &[],
+                Some(Input::Full(matrix)) => bytemuck::cast_slice(matrix.run(place..place + 1)),
+                Some(Input::Half(matrix)) => bytemuck::cast_slice(matrix.run(place..place + 1)),
             });
-            if let Some(aggregate) = &self.input.aggregate {
+            if let Some(aggregate) = &self.aggregate {
                 m.copy_from_slice(bytemuck::cast_slice(aggregate.run(place..place + 1)));
             }
         });
@@ -105,11 +119,14 @@ impl<'s, T: Real> OwnedRows<'s, T> {
     pub(super) fn gather(&self, places: &[u32], fetched: &[u8]) -> ModelInput<T> {
         let (offset, stride) = self.sizes();
         let from = |offset: usize| Strided { bytes: fetched, stride, offset };
-        let features = match &self.input.features {
-            Input::Full(x) => gathered(x, from(0), places).into(),
-            Input::Half(x) => Input::Half(Arc::new(gathered(x, from(0), places))),
+        let aggregate = self.aggregate.as_ref().map(|m| Arc::new(gathered(m, from(offset), places)));
+        let features = match &self.features {
+            None => {
+                return ModelInput::of_aggregate(aggregate.expect("features are read without an aggregate"));
+            }
+            Some(Input::Full(x)) => gathered(x, from(0), places).into(),
+            Some(Input::Half(x)) => Input::Half(Arc::new(gathered(x, from(0), places))),
         };
-        let aggregate = self.input.aggregate.as_ref().map(|m| Arc::new(gathered(m, from(offset), places)));
         ModelInput { features, aggregate }
     }
 }

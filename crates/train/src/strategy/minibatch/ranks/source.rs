@@ -4,6 +4,7 @@ use halograph_comm::{Comm, Message, Priority, Tag};
 use halograph_graph::block::Block;
 use halograph_graph::sample::{Neighbors, RankNumbers, SampleSpec};
 use halograph_kernels::Real;
+use halograph_nn::Model;
 
 use super::super::seeds::Seeds;
 use super::relay::{BatchSeeds, Batches};
@@ -35,6 +36,7 @@ impl<'s, T: Real> RankSource<'s, T> {
     /// been prepared. Collective; blocks.
     pub fn new(
         config: &Config,
+        model: &Model<T>,
         data: &'s ShardData<'s, T>,
         graph: &'s Block<'s>,
         link: &RankLink,
@@ -59,7 +61,7 @@ impl<'s, T: Real> RankSource<'s, T> {
             row_numbers,
             neighbors: Neighbors::of(graph),
             spec: SampleSpec { kind: config.train.sampler, fanouts: config.sampled_fanouts() },
-            rows: OwnedRows::new(data, graph, caches_aggregate),
+            rows: OwnedRows::new(model, data, graph, caches_aggregate),
             seeds: Seeds::on_ranks(&config.train, data.training_rows(), shard.ids(), comm)?,
             epochs: config.train.epochs,
             caches_aggregate,
