@@ -47,7 +47,12 @@ fn too_little_memory_is_refused_with_key_and_remedy() {
     let folder = small();
     let path = folder.path();
     for (flags, words) in [
-        ("--batch-memory 1KiB", ["1024 bytes: batches of this run need 1 MiB", "--batch-size or --fanout"]),
+        // Refused by an estimate.
+        (
+            "--batch-memory 1KiB",
+            ["1024 bytes: a batch of this run needs about 1 MiB", "--batch-size or --fanout"],
+        ),
+        // Refused when a batch has been sampled.
         (
             "--batch-memory 16KiB --macrobatch 4",
             ["16384 bytes: macrobatches of 4 batches of this run need 1 MiB", "or a smaller --macrobatch"],

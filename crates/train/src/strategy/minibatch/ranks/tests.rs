@@ -1,6 +1,7 @@
 //! Batches that ranks prepare together: those of one process, whatever the parts and macrobatches are.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use half::f16;
 use halograph_comm::{Options, Purpose, threads};
@@ -45,8 +46,8 @@ fn dataset(is_half: bool) -> Dataset {
     Dataset::from_arrays(DatasetArrays::new("test", graph, features, labels, split)).unwrap()
 }
 
-fn config(sampler: SamplerKind, fanout: &[i64]) -> Config {
-    let mut config = Config::new(Kind::Sage);
+fn config(kind: Kind, sampler: SamplerKind, fanout: &[i64]) -> Config {
+    let mut config = Config::new(kind);
     (config.model.layers, config.model.input_dropout) = (fanout.len(), 0.0);
     (config.train.strategy, config.train.epochs) = (StrategyKind::Minibatch, EPOCHS);
     (config.train.sampler, config.train.fanout) = (sampler, fanout.to_vec());
@@ -77,6 +78,7 @@ fn lists(sample: &Sample, hop: usize) -> Lists {
 #[derive(Debug, Clone, PartialEq)]
 struct Row {
     degree: u32,
+    /// Empty if the model reads the aggregate alone.
     features: Vec<f32>,
     aggregate: Option<Vec<f32>>,
 }
@@ -91,13 +93,14 @@ struct Batch {
 
 fn batch(sample: &Sample, seeds: usize, input: &ModelInput<f32>) -> Batch {
     let features = input.features.full();
+    let is_read = input.aggregate.as_ref().is_none_or(|aggregate| !Arc::ptr_eq(aggregate, &features));
     let degrees = |at: usize| match sample.hops() {
         0 => 0,
         hops => sample.block(hops - 1).degrees()[at],
     };
     let row = |at: usize| Row {
         degree: degrees(at),
-        features: features.run(at..at + 1).to_vec(),
+        features: if is_read { features.run(at..at + 1).to_vec() } else { Vec::new() },
         aggregate: input.aggregate.as_ref().map(|all| all.run(at..at + 1).to_vec()),
     };
     let ids = sample.ids();
@@ -123,7 +126,7 @@ fn batches_of_one_process(data: &Dataset, config: &Config) -> Vec<Batch> {
             let (seeds, rows) = source.seeds.batch(&shuffled, step);
             let mut sample = Sample::default();
             sampler.sample(source.seeds.sample_key(epoch, step), &rows, &mut sample);
-            let input = data.train.input_of(sample.rows(), source.caches_aggregate).unwrap();
+            let input = data.train.input_of(&model, sample.rows(), source.caches_aggregate).unwrap();
             all.push(batch(&sample, seeds.len(), &input));
         }
     }
@@ -163,9 +166,10 @@ fn prepared(data: &Dataset, config: &Config, assignment: &Assignment, how: Prepa
         let shard = layout.cut(comm.rank() as u32)?;
         let link = RankLink::new(comm, true);
         let data: ShardData<f32> = ShardData::load(&shard, &link, config.data.inductive, Scaling::None, 0)?;
-        data.prepare(&link, &Model::new(&config.model, FEATURES, 3, 0))?;
+        let model = Model::new(&config.model, FEATURES, 3, 0);
+        data.prepare(&link, &model)?;
         let graph = data.sampled_graph();
-        let source = RankSource::new(config, &data, &graph, &link)?;
+        let source = RankSource::new(config, &model, &data, &graph, &link)?;
         let row_bytes = source.rows.row_bytes();
         let mut fetcher = Fetcher::new(&source);
         fetcher.keep(KeptRows::new(how.cache, source.numbers.nodes(), how.kept_rows, row_bytes));
@@ -249,20 +253,23 @@ fn assert_same_batches(mut got: Vec<Batch>, mut want: Vec<Batch>, what: &str) {
 
 #[test]
 fn ranks_prepare_the_batches_of_one_process() {
-    for (sampler, fanout, is_half, inductive, caches) in [
-        (SamplerKind::Neighbor, [4, 3, 2], false, false, false),
-        (SamplerKind::Labor, [4, 3, 2], false, true, false),
-        (SamplerKind::Labor, [-1, 2, -1], true, false, false),
-        (SamplerKind::Neighbor, [3, -1, 3], true, false, true),
-        (SamplerKind::Neighbor, [3, 2, -1], false, true, true),
+    for (kind, sampler, fanout, is_half, inductive, caches) in [
+        (Kind::Sage, SamplerKind::Neighbor, [4, 3, 2], false, false, false),
+        (Kind::Sage, SamplerKind::Labor, [4, 3, 2], false, true, false),
+        (Kind::Sage, SamplerKind::Labor, [-1, 2, -1], true, false, false),
+        (Kind::Sage, SamplerKind::Neighbor, [3, -1, 3], true, false, true),
+        (Kind::Sage, SamplerKind::Neighbor, [3, 2, -1], false, true, true),
+        // Reads the aggregate alone.
+        (Kind::Gcn, SamplerKind::Labor, [3, 4, 2], false, false, true),
     ] {
         let data = dataset(is_half);
-        let mut config = config(sampler, &fanout);
+        let mut config = config(kind, sampler, &fanout);
         (config.data.inductive, config.train.cache_input_aggregate) = (inductive, caches);
         let want = batches_of_one_process(&data, &config);
         for ranks in 1..=4 {
             for (i, macrobatch) in [1, 2, 5, ALL].into_iter().enumerate() {
-                let what = format!("{sampler:?}, {fanout:?}, {ranks} ranks, macrobatches of {macrobatch}");
+                let what =
+                    format!("{kind:?}, {sampler:?}, {fanout:?}, {ranks} ranks, macrobatches of {macrobatch}");
                 let parts = assignment(ranks, i % 2 == 1);
                 let found = prepared(&data, &config, &parts, in_macrobatches_of(macrobatch));
                 assert_same_batches(joined(&found, &what), want.clone(), &what);
@@ -274,8 +281,10 @@ fn ranks_prepare_the_batches_of_one_process() {
 #[test]
 fn a_macrobatch_takes_two_exchanges_per_hop_and_fetches_each_row_once() {
     let data = dataset(false);
-    for caches in [false, true] {
-        let mut config = config(SamplerKind::Neighbor, &[4, 3, 2]);
+    for (kind, caches, row_bytes) in [(Kind::Sage, false, 4), (Kind::Sage, true, 8), (Kind::Gcn, true, 4)]
+        .map(|(k, c, b)| (k, c, b * FEATURES))
+    {
+        let mut config = config(kind, SamplerKind::Neighbor, &[4, 3, 2]);
         config.train.cache_input_aggregate = caches;
         let hops = config.sampled_fanouts().len() as u64;
         let mut fetched_before = u64::MAX;
@@ -296,7 +305,8 @@ fn a_macrobatch_takes_two_exchanges_per_hop_and_fetches_each_row_once() {
             let all: u64 = found.iter().map(fetched).sum();
             // A request is the number of a row; the reply is its id, its degree and the row.
             let bytes: u64 = found.iter().map(|rank| rank.sent_features).sum();
-            assert_eq!(bytes, all * (4 + 8 + found[0].row_bytes as u64), "macrobatches of {macrobatch}");
+            assert_eq!(bytes, all * (4 + 8 + row_bytes as u64), "{kind:?}, macrobatches of {macrobatch}");
+            assert!(found.iter().all(|rank| rank.row_bytes == row_bytes));
             assert!(
                 all < fetched_before,
                 "{all} rows with macrobatches of {macrobatch}, {fetched_before} before"
@@ -309,7 +319,7 @@ fn a_macrobatch_takes_two_exchanges_per_hop_and_fetches_each_row_once() {
 #[test]
 fn kept_rows_are_not_fetched_again_and_change_no_batch() {
     let data = dataset(false);
-    let config = config(SamplerKind::Neighbor, &[3, 2]);
+    let config = config(Kind::Sage, SamplerKind::Neighbor, &[3, 2]);
     let parts = assignment(3, false);
     let want = batches_of_one_process(&data, &config);
     for macrobatch in [1, 3] {
