@@ -26,7 +26,11 @@ impl Comm {
         priority: Priority,
         messages: Vec<Message>,
     ) -> Result<Vec<Message>> {
-        self.exchange(self.group().key(Kind::User, tag), priority, messages)
+        let kind = match priority {
+            Priority::Urgent => Kind::User,
+            Priority::Background => Kind::Background,
+        };
+        self.exchange(self.group().key(kind, tag), priority, messages)
     }
 
     /// Sends `message` to all ranks and returns the messages of all ranks, in the order of ranks. Blocks until they

@@ -46,9 +46,13 @@ impl Peer {
         self.position = KnownPosition::from_heartbeat(text).or(self.position.take());
     }
 
-    /// Updates the position by the tag of a message. In a fast run, many epochs pass between two heartbeats.
-    fn message(&mut self, tag: Tag) {
-        // Control messages are not part of a step. Background messages may arrive after those of later steps.
+    /// Updates the position by the key of a message. In a fast run, many epochs pass between two heartbeats.
+    fn message(&mut self, Key { kind, tag, .. }: Key) {
+        // Work in the background may be ahead of the step. Control messages are not part of a step. Other messages of
+        // background priority may arrive after those of later steps.
+        if kind == Kind::Background {
+            return;
+        }
         let position = tag.position();
         let is_old = self.position.as_ref().is_some_and(|known| known.is_after(position));
         if tag.purpose != Purpose::Control && !is_old {
@@ -109,7 +113,7 @@ impl State {
             Kind::Leave => self.peers[from].has_left = true,
             Kind::Notice => self.failure_is_remote |= self.fail(notice::decode(from, &message)),
             _ => {
-                self.peers[from].message(key.tag);
+                self.peers[from].message(key);
                 let arrived = Arrived { message: message.arrived(from, key), at };
                 self.queues.entry((from, key)).or_default().push_back(arrived);
             }

@@ -148,6 +148,8 @@ impl fmt::Display for Tag {
 pub(crate) enum Kind {
     /// Sent by users, or by collectives other than all-reduce.
     User,
+    /// Sent by a collective in the background of the rank's work.
+    Background,
     /// A chunk of an all-reduce, sent to the rank that sums it.
     Addend,
     /// A chunk of the sum of an all-reduce.
@@ -171,8 +173,9 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 11] = [
+    const ALL: [Kind; 12] = [
         Kind::User,
+        Kind::Background,
         Kind::Addend,
         Kind::Sum,
         Kind::Heartbeat,

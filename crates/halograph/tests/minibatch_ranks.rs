@@ -46,13 +46,9 @@ fn epochs(folder: &Path, run: &str) -> Vec<Value> {
 fn too_little_memory_is_refused_with_key_and_remedy() {
     let folder = small();
     let path = folder.path();
+    ok(path, &format!("train g --ranks 2 {QUICK} --out kept"));
     for (flags, words) in [
-        // Refused by an estimate.
-        (
-            "--batch-memory 1KiB",
-            ["1024 bytes: a batch of this run needs about 1 MiB", "--batch-size or --fanout"],
-        ),
-        // Refused when a batch has been sampled.
+        ("--batch-memory 1KiB", ["1024 bytes: batches of this run need 1 MiB", "--batch-size or --fanout"]),
         (
             "--batch-memory 16KiB --macrobatch 4",
             ["16384 bytes: macrobatches of 4 batches of this run need 1 MiB", "or a smaller --macrobatch"],
@@ -65,6 +61,9 @@ fn too_little_memory_is_refused_with_key_and_remedy() {
             }
             assert_eq!(message.matches("error: ").count(), 1, "{message}");
             assert!(!path.join("r").exists(), "{flags}: a run is left");
+            // Nor is another run replaced.
+            let _ = refused(path, &format!("train g --ranks {ranks} {QUICK} {flags} --out kept --overwrite"));
+            assert!(path.join("kept/model.safetensors").exists(), "{flags}: a run was replaced");
         }
     }
 }

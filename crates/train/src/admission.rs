@@ -111,7 +111,7 @@ pub fn predict_parts(
     }
     let before = rss().unwrap_or(0);
     if config.train.strategy == StrategyKind::Minibatch {
-        return rank_batches::predict(whole, parts, config, before);
+        return rank_batches::predict(whole, parts, config, (before, threads(&config.train)));
     }
     let shape = Shape::of_part(whole, config.model.hops());
     predict_with(&shape, config, parts.len() as u64, Phase::Training, |runs| {
@@ -121,15 +121,15 @@ pub fn predict_parts(
 }
 
 /// Predicts the peak memory of this process if it trains `config` on `shard`, which it has already, as one of several
-/// ranks. Blocks.
-pub fn predict_part(shard: &Shard, config: &Config) -> Result<Option<Prediction>> {
+/// ranks, with `threads` threads. Blocks.
+pub fn predict_part(shard: &Shard, config: &Config, threads: usize) -> Result<Option<Prediction>> {
     if !is_counting() {
         return Ok(None);
     }
     let before = rss().unwrap_or(0);
     let whole = shard.partition();
     if config.train.strategy == StrategyKind::Minibatch {
-        return rank_batches::predict(whole, &[shard.into()], config, before);
+        return rank_batches::predict(whole, &[shard.into()], config, (before, threads));
     }
     let shape = Shape::of_part(whole, config.model.hops());
     predict_with(&shape, config, 1, Phase::Training, |runs| {
@@ -161,6 +161,12 @@ fn predict_with(
     };
     let runs = DryRuns::new(shape, config, nodes, phase)?;
     Ok(Some(Prediction { bytes: peak(&runs), weights: all_weights, is_bound: false, remedy }))
+}
+
+/// Returns the bytes of an input row if sampled batches of a run on ranks may need more than `train.batch_memory`.
+pub(crate) fn may_exceed_batch_memory(whole: &PartitionInfo, config: &Config) -> Option<usize> {
+    let is_sampled = config.train.strategy == StrategyKind::Minibatch;
+    is_sampled.then(|| rank_batches::may_exceed_memory(whole, config)).flatten()
 }
 
 /// Refuses a run that needs more memory than is free, unless forced. `copies`: number of such processes on this host.

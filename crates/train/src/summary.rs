@@ -123,6 +123,8 @@ pub struct BatchTotals {
     pub compute_seconds: f64,
     /// Exposed sampling time: seconds in which the training thread waited for a batch or sampled one itself.
     pub wait_seconds: f64,
+    /// The same of the rank that waited longest.
+    pub longest_wait_seconds: f64,
 }
 
 impl BatchTotals {
@@ -144,7 +146,11 @@ impl BatchTotals {
             &mut self.compute_seconds,
             &mut self.wait_seconds,
         ];
+        let own = *seconds[3];
         mean_seconds(comm, Control::BatchSeconds, seconds)?;
+        for message in comm.all_gather(Control::LongestWait.tag(), Message::of(&[own]))? {
+            self.longest_wait_seconds = self.longest_wait_seconds.max(message.expect::<f64>(1)?[0]);
+        }
         Ok(self)
     }
 }
@@ -319,7 +325,9 @@ impl Summary {
             self.wait_seconds = totals.wait_seconds;
             self.compute_seconds -= totals.wait_seconds;
         }
-        Summary { batches, ..self }
+        let with_longest =
+            |totals: BatchTotals| BatchTotals { longest_wait_seconds: totals.wait_seconds, ..totals };
+        Summary { batches: batches.map(with_longest), ..self }
     }
 }
 

@@ -16,6 +16,8 @@ pub enum Control {
     DataOpened,
     /// Whether ranks have enough memory.
     Admission,
+    /// Whether the memory for batches suffices.
+    BatchMemory,
     /// The checkpoint that a run continues from, before the run is changed.
     ResumeFiles,
     /// All ranks have checked their data and their memory.
@@ -50,6 +52,8 @@ pub enum Control {
     BatchCounts,
     /// Times of sampled batches.
     BatchSeconds,
+    /// Waits for sampled batches.
+    LongestWait,
     /// Counts of fetched rows.
     FetchCounts,
     /// Times of fetching.

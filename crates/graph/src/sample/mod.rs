@@ -200,10 +200,9 @@ impl Sample {
 
     /// Returns the bytes of memory of the sample.
     pub fn bytes(&self) -> usize {
-        let hop = |hop: &Hop| {
-            size_of_val(&hop.indptr[..]) + size_of_val(&hop.indices[..]) + size_of_val(&hop.loops[..])
-        };
-        3 * size_of_val(&self.rows[..]) + self.hops.iter().map(hop).sum::<usize>()
+        let hop = |hop: &Hop| 8 * hop.indptr.capacity() + 4 * (hop.indices.capacity() + hop.loops.capacity());
+        // Rows, ids and degrees.
+        4 * 3 * self.rows.capacity() + self.hops.iter().map(hop).sum::<usize>()
     }
 
     /// Returns the number of sampled edges of all hops.

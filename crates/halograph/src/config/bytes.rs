@@ -3,7 +3,7 @@
 use toml::Value;
 
 /// What a size looks like, for messages.
-pub const FORMAT: &str = "a whole number of bytes, or one with a unit such as 512MiB, 2GiB or 64MB";
+pub const FORMAT: &str = "a number of bytes, or one with a unit such as 512MiB, 1.5GiB or 64MB";
 
 /// Binary units, small to large.
 const BINARY: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -18,9 +18,15 @@ pub fn parse(given: &Value) -> Option<i64> {
 }
 
 fn parse_text(text: &str) -> Option<i64> {
-    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
-    let number: i64 = number.parse().ok()?;
-    number.checked_mul(factor(&unit.trim().to_ascii_lowercase())?)
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let factor = factor(&unit.trim().to_ascii_lowercase())?;
+    if let Ok(number) = number.parse::<i64>() {
+        return number.checked_mul(factor);
+    }
+    let bytes = number.parse::<f64>().ok()? * factor as f64;
+    // Fractions of a byte are of no use.
+    (factor > 1 && bytes < i64::MAX as f64).then_some(bytes as i64)
 }
 
 /// Returns the bytes of a unit in lower case. A letter alone is binary, as in the limits of `ulimit` and Slurm.
@@ -68,6 +74,8 @@ mod tests {
             ("64MB", 64_000_000),
             ("3M", 3 << 20),
             ("1G", 1 << 30),
+            ("1.5GiB", 3 << 29),
+            ("0.5kb", 500),
             ("2gib", 2 << 30),
             ("2GB", 2_000_000_000),
             (" 1T ", 1 << 40),
@@ -80,9 +88,22 @@ mod tests {
 
     #[test]
     fn anything_else_is_no_size() {
-        for text in
-            ["", "MiB", "-1MiB", "+1", "1.5GiB", "1X", "1ki", "1MiBs", "1PiB", "1é", "9999999TiB", "much"]
-        {
+        for text in [
+            "",
+            "MiB",
+            "-1MiB",
+            "+1",
+            "1.5",
+            ".GiB",
+            "1.5.0GiB",
+            "1X",
+            "1ki",
+            "1MiBs",
+            "1PiB",
+            "1é",
+            "9999999TiB",
+            "much",
+        ] {
             assert_eq!(bytes(text), None, "{text}");
         }
         for value in [Value::Integer(-1), Value::Float(1e9), Value::Boolean(true)] {

@@ -40,6 +40,7 @@ pub(super) fn admit(
     let (predicted, layout) = predict(data, assignment, config)?;
     predicted.map_or(Ok(()), |predicted| admission::admit(&predicted, 1, force))?;
     admission::check_weights(data.manifest(), config)?;
+    launch::check_batch_memory(data.source(), config, assignment)?;
     Ok(Admission { predicted: predicted.map(|predicted| predicted.bytes), layout })
 }
 

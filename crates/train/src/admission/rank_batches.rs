@@ -3,7 +3,6 @@
 //! A rank cannot sample the parts of the others before the run starts, so the size of a batch is estimated: as if the drawn
 //! neighbours were distributed evenly over all vertices. Real graphs have hubs, so that a batch has fewer distinct rows.
 
-use halograph_graph::error::Error as InputError;
 use halograph_graph::partition::PartitionInfo;
 use halograph_graph::sample::Fanout;
 
@@ -17,7 +16,7 @@ use super::{
 use crate::config::{Config, StrategyKind};
 use crate::error::Result;
 use crate::memory::available;
-use crate::pool::threads_among;
+use crate::strategy::minibatch::ranks::{MOST_COMING, ROW_COPIES, SAMPLE_COPIES};
 
 /// Bytes per vertex of the whole graph: places of fetched and of kept rows, and when rows are needed next.
 const VERTEX: u64 = 10;
@@ -25,26 +24,23 @@ const VERTEX: u64 = 10;
 const SEED: u64 = 12;
 /// Seeds of the rank with most of them, relative to the mean.
 const IMBALANCE: f64 = 1.1;
-/// The estimate of a batch is at most about this many times too large.
-const OVERESTIMATE: u64 = 4;
-/// Copies of a macrobatch: see the plan of macrobatches.
-const COPIES: u64 = 3;
-/// Most coming macrobatches that are sampled ahead.
-const COMING: u64 = 9;
 
-/// Predicts the peak memory of a process that has `before` bytes now and trains these parts, one rank each. Blocks.
+/// Predicts the peak memory of a process that has `before` bytes now and trains these parts, one rank each, with `threads`
+/// threads. Blocks.
 pub(super) fn predict(
     whole: &PartitionInfo,
     parts: &[PartSize],
     config: &Config,
-    before: u64,
+    (before, threads): (u64, usize),
 ) -> Result<Option<Prediction>> {
     let shape = Shape::of_part(whole, config.model.hops());
     let batch = BatchEstimate::of(whole, &shape, config);
-    check_batch_memory(&batch, config)?;
     let facts = if parts.len() > 1 { FACTS * whole.dataset.nodes } else { 0 };
     let fixed: u64 = parts.iter().map(|part| fixed_bytes(part, whole, &shape, &batch, config)).sum();
-    let fixed = before + PROCESS + facts + fixed;
+    // Sampling threads, and as many that compute.
+    let node_bytes = (SAMPLER_NODE * whole.dataset.nodes as f64) as u64;
+    let threads = (parts.len() * threads) as u64 * (node_bytes + 2 * THREAD);
+    let fixed = before + PROCESS + facts + fixed + threads;
     let number = bound::number_bytes(config).into();
     let features: u64 = parts.iter().map(|part| part.owned * shape.feature_bytes(number)).sum();
     let mut step = config.clone();
@@ -86,30 +82,18 @@ fn fixed_bytes(
     let inputs = whole.dataset.features as usize;
     let is_static = config.model.messages(inputs, whole.dataset.classes as usize)[0].is_static;
     let aggregate = if is_static { owned * shape.features as u64 * number } else { 0 };
-    let threads = threads_among(&config.train, whole.parts as usize) as u64;
-    // Sampling threads, and as many that compute.
-    let sampling = threads * ((SAMPLER_NODE * nodes as f64) as u64 + 2 * THREAD);
     let seeds = SEED * whole.training;
-    structure + aggregate + sampling + VERTEX * nodes + seeds + batch.memory(part, whole, config)
+    structure + aggregate + VERTEX * nodes + seeds + batch.memory(part, whole, config)
 }
 
-/// Refuses less memory for batches than even a much smaller batch than estimated needs without remote rows. The rest is
-/// checked when a batch has been sampled.
-fn check_batch_memory(batch: &BatchEstimate, config: &Config) -> Result<(), InputError> {
-    let needed = COPIES * batch.sample / OVERESTIMATE;
-    if config.train.batch_memory >= needed {
-        return Ok(());
-    }
-    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
-    let given = config.train.batch_memory;
-    let problem = format!(
-        "{given} bytes: a batch of this run needs about {} MiB on a rank",
-        mib(needed * OVERESTIMATE)
-    );
-    Err(InputError::input("train.batch_memory", problem).help(format!(
-        "give --batch-memory {}MiB or more, or a smaller --batch-size or --fanout",
-        mib(needed * OVERESTIMATE)
-    )))
+/// Returns the bytes of an input row if batches of a run may need more than `train.batch_memory`: if batches that are as
+/// large as estimated do. Then a batch should be sampled to find out.
+pub(super) fn may_exceed_memory(whole: &PartitionInfo, config: &Config) -> Option<usize> {
+    let batch = BatchEstimate::of(whole, &Shape::of_part(whole, config.model.hops()), config);
+    // Vectors have room for up to twice as many entries.
+    let one = SAMPLE_COPIES * 2 * batch.sample + ROW_COPIES * batch.rows;
+    let together = config.train.macrobatch.unwrap_or(1).min(batch.batches);
+    (together.saturating_mul(one) > config.train.batch_memory).then_some(batch.row_bytes as usize)
 }
 
 /// A batch of one rank, as a graph of its own.
@@ -171,7 +155,7 @@ impl BatchEstimate {
         let together = config.train.macrobatch.unwrap_or(u64::MAX).min(self.batches);
         let rows = together.saturating_mul(self.rows).min(remote);
         let samples = together.saturating_mul(self.sample);
-        let all = remote + COPIES * rows + COMING.saturating_mul(samples);
+        let all = remote + ROW_COPIES * rows + (SAMPLE_COPIES + MOST_COMING).saturating_mul(samples);
         config.train.batch_memory.min(all)
     }
 }

@@ -91,7 +91,9 @@ impl Member<'_> {
             let source = RankSource::new(config, &model, &data, &graph, &link)?;
             std::thread::scope(|scope| {
                 let mut strategy = RankMinibatch::new(&config.train, &data, &source, (&link, &meter), scope)?;
-                let outcome = train(&mut strategy, model)?;
+                // Without a notice, the loaders of the other ranks would complete a macrobatch first, and so would this one.
+                let outcome =
+                    train(&mut strategy, model).inspect_err(|error| comm.fail(&error.to_string()))?;
                 Ok::<_, Error>((outcome, Some(strategy.totals()?)))
             })?
         } else {
@@ -168,7 +170,7 @@ fn vertex_strategy<'s, T: Real>(
     match config.strategy {
         StrategyKind::Pipelined => Box::new(Pipelined::new(shard, config)),
         StrategyKind::Single | StrategyKind::Partition => Box::new(Partition(shard)),
-        StrategyKind::Minibatch => unreachable!("its ranks own seeds"),
+        StrategyKind::Minibatch => unreachable!("RankMinibatch is created with the thread of its loader"),
     }
 }
 

@@ -30,7 +30,8 @@ use halograph_graph::progress::Silent;
 use self::member::{Member, Role};
 pub use self::part::{RankPart, all_succeed};
 pub(crate) use self::shards::TrainedShards;
-use crate::config::{PartitionKind, StrategyKind, TrainConfig};
+use crate::admission;
+use crate::config::{Config, PartitionKind, StrategyKind, TrainConfig};
 use crate::data;
 use crate::error::{Error, Result};
 use crate::event::{Event, Observer};
@@ -160,12 +161,7 @@ fn train_on_threads(source: DataSource, order: Order, leader: Leader) -> Result<
         let leader = (comm.rank() == 0).then(|| leader.lock().ok()?.take()).flatten();
         let member = Member { comm, order, threads, transport: THREADS };
         in_pool(threads, || {
-            let part = comm.rank() as u32;
-            let shard = match (&layout, source) {
-                (Some(layout), _) => layout.cut(part)?,
-                (None, DataSource::Shards(path)) => Shard::open(path, part)?,
-                (None, DataSource::Dataset(_)) => unreachable!("a dataset has a layout"),
-            };
+            let shard = open_part(&layout, source, comm)?;
             part::check_equal(comm, &order.header.config, &shard)?;
             match leader {
                 Some(leader) => member.train(&shard, Role::Lead(Box::new(leader))),
@@ -174,6 +170,42 @@ fn train_on_threads(source: DataSource, order: Order, leader: Leader) -> Result<
         })
     });
     Ok(all(results)?.into_iter().flatten().next().expect("rank 0 returns a summary"))
+}
+
+/// Refuses less memory for sampled batches than they need on ranks of this process, if it may be too little; changes no file.
+/// `assignment`: the part of each node of a dataset. Blocks.
+pub fn check_batch_memory(
+    source: DataSource,
+    config: &Config,
+    assignment: Option<&Assignment>,
+) -> Result<()> {
+    let layout = match (source, assignment) {
+        (DataSource::Dataset(dataset), Some(assignment)) => Some(Layout::of(dataset, assignment)?),
+        _ => None,
+    };
+    let whole = match (&layout, source) {
+        (Some(layout), _) => layout.partition.clone(),
+        (None, DataSource::Shards(path)) => Shard::describe(path, 0)?.partition,
+        (None, DataSource::Dataset(_)) => return Ok(()),
+    };
+    if admission::may_exceed_batch_memory(&whole, config).is_none() {
+        return Ok(());
+    }
+    let results = comm::threads::run(config.train.ranks, &options(&config.train), |comm| {
+        let shard = open_part(&layout, source, comm)?;
+        part::check_batch_memory(&shard, config, comm)
+    });
+    all(results).map(drop)
+}
+
+/// Opens the part of a rank of this process.
+fn open_part(layout: &Option<Layout>, source: DataSource, comm: &Comm) -> Result<Shard> {
+    let part = comm.rank() as u32;
+    Ok(match (layout, source) {
+        (Some(layout), _) => layout.cut(part)?,
+        (None, DataSource::Shards(path)) => Shard::open(path, part)?,
+        (None, DataSource::Dataset(_)) => unreachable!("a dataset has a layout"),
+    })
 }
 
 /// Trains as one of the ranks that a launcher started. Rank 0 returns a summary. Collective; blocks.

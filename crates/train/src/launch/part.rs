@@ -9,6 +9,7 @@ use crate::admission;
 use crate::config::{Config, TrainConfig};
 use crate::error::Result;
 use crate::pool::{in_pool, threads_among};
+use crate::strategy::minibatch::ranks;
 use crate::tags::{Control, Setup};
 
 /// The part of the graph that a rank trains, with the number of its threads.
@@ -42,7 +43,9 @@ impl RankPart {
                 }
             };
             check_equal(comm, config, &shard)?;
-            all_succeed(comm, Control::Admission, admit(&shard, config, ranks_here, force))?;
+            let admitted = admit(&shard, config, (ranks_here, threads), force);
+            all_succeed(comm, Control::Admission, admitted)?;
+            all_succeed(comm, Control::BatchMemory, check_batch_memory(&shard, config, comm))?;
             Ok(RankPart { shard, threads })
         })
     }
@@ -67,11 +70,19 @@ fn check_same_kind(comm: &Comm, source: DataSource) -> Result<()> {
 
 /// Refuses a part that needs more memory than is free, unless `force`. The other ranks of this host are assumed to need as
 /// much.
-fn admit(shard: &Shard, config: &Config, ranks_here: usize, force: bool) -> Result<()> {
-    if let Some(predicted) = admission::predict_part(shard, config)? {
+fn admit(shard: &Shard, config: &Config, (ranks_here, threads): (usize, usize), force: bool) -> Result<()> {
+    if let Some(predicted) = admission::predict_part(shard, config, threads)? {
         admission::admit(&predicted, ranks_here as u64, force)?;
     }
     admission::check_weights(&shard.partition().dataset, config)
+}
+
+/// Refuses less memory for sampled batches than they need. Samples one only if that may be. Collective; blocks.
+pub(super) fn check_batch_memory(shard: &Shard, config: &Config, comm: &Comm) -> Result<()> {
+    match admission::may_exceed_batch_memory(shard.partition(), config) {
+        Some(row_bytes) => ranks::check_batch_memory(config, shard, row_bytes, comm),
+        None => Ok(()),
+    }
 }
 
 /// Returns the `result` of this rank if all ranks succeeded. Otherwise the first rank that failed returns its error, and the

@@ -93,7 +93,7 @@ fn fetches(runs: &[RunData]) -> String {
     }
     format!(
         "<p>Fetched from other ranks, per epoch:</p><div class=\"wide\"><table><thead><tr>\
-         <th class=\"left\">run</th><th>batches per macrobatch</th><th>relays</th><th>remote rows</th>\
+         <th class=\"left\">run</th><th>batches per macrobatch</th><th>all-to-alls</th><th>remote rows</th>\
          <th>share kept</th><th>fetched</th><th>sampling and fetching</th></tr></thead><tbody>\n{rows}</tbody></table></div>\n"
     )
 }

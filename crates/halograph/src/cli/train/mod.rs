@@ -50,8 +50,8 @@ pub struct Args {
     out: Option<PathBuf>,
     /// Continue the run in --out, if there is one
     ///
-    /// The results are the same as without the interruption. The number of epochs, the patience, the threads, the timeout
-    /// and the checkpoint interval may change.
+    /// The results are the same as without the interruption. The number of epochs, --patience, --threads, --deadline,
+    /// --checkpoint-seconds, --macrobatch, --batch-memory and --row-cache may change.
     #[arg(long, requires = "out", help_heading = OUTPUT)]
     resume: bool,
     /// Replace an existing run, and an existing --trace file

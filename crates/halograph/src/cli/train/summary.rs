@@ -189,7 +189,7 @@ fn fetching(totals: &BatchTotals, fetches: &FetchTotals) -> String {
         _ => String::new(),
     };
     format!(
-        "{head}; {} relays and {} remote rows per epoch{kept}; {} per epoch in the background",
+        "{head}; {} all-to-alls and {} remote rows per epoch{kept}; {} per epoch in the background",
         mean(fetches.relays),
         mean(fetches.remote_rows),
         seconds((totals.sampling_seconds + fetches.fetching_seconds) / epochs),
@@ -222,6 +222,7 @@ mod tests {
             gather_seconds: 10.08,
             compute_seconds: 61.344,
             wait_seconds: 0.0864,
+            longest_wait_seconds: 0.0864,
         }
     }
 
@@ -246,8 +247,8 @@ mod tests {
             fetching_seconds: 1.056,
             ..FetchTotals::default()
         };
-        let text = "macrobatches of 12 batches; 72 relays and 1,000,000 remote rows per epoch, 75 % of them kept from \
-                    earlier ones (732.42 MiB not fetched); 6.00 s per epoch in the background";
+        let text = "macrobatches of 12 batches; 72 all-to-alls and 1,000,000 remote rows per epoch, 75 % of them kept from \
+                    earlier ones (732.42 MiB not fetched); 6.0 s per epoch in the background";
         assert_eq!(fetching(&totals(), &fetches), text);
         let all = FetchTotals { fetched_rows: 2_000_000, ..fetches };
         assert!(!fetching(&totals(), &all).contains("kept"));

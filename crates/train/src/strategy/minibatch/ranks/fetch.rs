@@ -9,7 +9,6 @@ use super::cache::KeptRows;
 use super::relay::Batches;
 use super::rows::FetchedRows;
 use super::source::RankSource;
-use crate::config::RowCache;
 use crate::error::Result;
 
 /// Slots of the messages.
@@ -37,21 +36,15 @@ pub(super) struct FetchCounts {
 }
 
 impl<'s, T: Real> Fetcher<'s, T> {
-    /// Creates a fetcher that keeps no rows. Allocates.
-    pub(super) fn new(source: &'s RankSource<'s, T>) -> Self {
-        let nodes = source.numbers.nodes();
-        let kept = KeptRows::new(RowCache::None, nodes, 0, source.rows.row_bytes());
+    /// Creates a fetcher that keeps rows in `kept`. Allocates.
+    pub(super) fn new(source: &'s RankSource<'s, T>, kept: KeptRows) -> Self {
+        let nodes = source.graph.numbers.nodes();
         Fetcher { source, kept, remote: RowSet::new(nodes), places: vec![0; nodes] }
-    }
-
-    /// Keeps fetched rows in `kept`.
-    pub(super) fn keep(&mut self, kept: KeptRows) {
-        self.kept = kept;
     }
 
     /// Returns the distinct vertices of samples that other ranks own, ascending.
     pub(super) fn remote(&mut self, samples: &[Sample]) -> Vec<u32> {
-        let (numbers, own) = (&self.source.numbers, self.source.rank());
+        let (numbers, own) = (&self.source.graph.numbers, self.source.graph.rank());
         let all = samples.iter().flat_map(Sample::rows);
         all.filter(|&&number| !numbers.owns(own, number)).for_each(|&number| {
             self.remote.insert(number);
@@ -70,10 +63,10 @@ impl<'s, T: Real> Fetcher<'s, T> {
         coming: impl DoubleEndedIterator<Item = &'v [u32]> + ExactSizeIterator,
         rows: &mut FetchedRows,
     ) -> Result<FetchCounts> {
-        let (source, size) = (self.source, self.source.rows.row_bytes());
+        let (graph, size) = (&self.source.graph, self.source.rows.row_bytes());
         rows.bytes.resize(remote.len() * size, 0);
         rows.facts.resize(remote.len(), (0, 0));
-        let mut requests = vec![Vec::new(); source.comm.size()];
+        let mut requests = vec![Vec::new(); graph.comm.size()];
         let mut missing = Vec::new();
         for (at, &number) in remote.iter().enumerate() {
             match self.kept.get(number) {
@@ -82,8 +75,8 @@ impl<'s, T: Real> Fetcher<'s, T> {
                     rows.facts[at] = facts;
                 }
                 None => {
-                    let owner = source.numbers.owner(number);
-                    requests[owner].push(source.numbers.row(owner, number));
+                    let owner = graph.numbers.owner(number);
+                    requests[owner].push(graph.numbers.row(owner, number));
                     missing.push(at);
                 }
             }
@@ -92,10 +85,10 @@ impl<'s, T: Real> Fetcher<'s, T> {
         let counts: Vec<usize> = requests.iter().map(Vec::len).collect();
         let requests = requests.iter().map(|rows| Message::of(rows)).collect();
         let mut replies = Vec::new();
-        for request in source.exchange(tag.slot(REQUEST), requests)? {
+        for request in graph.exchange(tag.slot(REQUEST), requests)? {
             replies.push(self.reply(request.as_slice()?));
         }
-        let replies = source.exchange(tag.slot(REPLY), replies)?;
+        let replies = graph.exchange(tag.slot(REPLY), replies)?;
         let mut places = missing.iter();
         for (reply, count) in replies.iter().zip(counts) {
             let (facts, bytes) = reply.expect::<u8>(count * (FACTS + size))?.split_at(count * FACTS);
@@ -129,8 +122,8 @@ impl<'s, T: Real> Fetcher<'s, T> {
         rows: &FetchedRows,
     ) -> Vec<Vec<u32>> {
         remote.iter().zip(0..).for_each(|(&number, at)| self.places[number as usize] = at);
-        let (source, own, places) = (self.source, self.source.rank(), &self.places);
-        let (numbers, first) = (&source.numbers, source.rows.count() as u32);
+        let (source, own, places) = (self.source, self.source.graph.rank(), &self.places);
+        let (numbers, first) = (&source.graph.numbers, source.rows.count() as u32);
         let of_sample = |sample: &mut Sample| {
             sample.describe(|number| match numbers.owns(own, number) {
                 true => source.rows.facts(numbers.row(own, number)),

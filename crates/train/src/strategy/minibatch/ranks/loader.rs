@@ -5,6 +5,7 @@
 //! message that is never sent.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Scope;
@@ -15,7 +16,7 @@ use halograph_graph::sample::Sample;
 use halograph_kernels::Real;
 
 use super::super::position;
-use super::budget::Plan;
+use super::budget::MacrobatchPlan;
 use super::fetch::{FetchCounts, Fetcher};
 use super::relay::{BatchSeeds, Batches, Relay};
 use super::rows::FetchedRows;
@@ -69,13 +70,13 @@ struct Sampled {
 type Spare = Arc<Mutex<Vec<FetchedRows>>>;
 
 /// Macrobatches of coming steps, in order.
-pub(super) struct Loader {
+pub(super) struct MacrobatchLoader {
     prepared: Receiver<Result<Macrobatch>>,
     current: Option<Macrobatch>,
     spare: Spare,
 }
 
-impl Loader {
+impl MacrobatchLoader {
     /// Starts the thread, in `scope`, at a step.
     pub(super) fn start<'scope, 's: 'scope, T: Real>(
         scope: &'scope Scope<'scope, '_>,
@@ -88,7 +89,7 @@ impl Loader {
         let spare = Spare::default();
         let preparation = Preparation { next: (epoch, step), spare: spare.clone(), ..preparation };
         scope.spawn(move || preparation.run(threads, &sender));
-        Loader { prepared, current: None, spare }
+        MacrobatchLoader { prepared, current: None, spare }
     }
 
     /// Returns the batch of a step, with the rows fetched for it and what preparing its macrobatch took, if it is the first
@@ -115,15 +116,15 @@ impl Loader {
 }
 
 fn ended() -> Error {
-    Error::Threads { threads: 1, cause: "the thread that samples batches has ended".into() }
+    Error::Threads { threads: 1, cause: "the thread that samples batches has failed".into() }
 }
 
 /// Prepares macrobatches.
 pub(super) struct Preparation<'s, T: Real> {
     source: &'s RankSource<'s, T>,
-    relay: Relay<'s, T>,
+    relay: Relay<'s>,
     fetcher: Fetcher<'s, T>,
-    plan: Plan,
+    plan: MacrobatchPlan,
     /// Epoch and step of the first batch that is not sampled.
     next: (u64, u64),
     /// A shuffled epoch.
@@ -135,9 +136,9 @@ pub(super) struct Preparation<'s, T: Real> {
 impl<'s, T: Real> Preparation<'s, T> {
     pub(super) fn new(
         source: &'s RankSource<'s, T>,
-        relay: Relay<'s, T>,
+        relay: Relay<'s>,
         fetcher: Fetcher<'s, T>,
-        plan: Plan,
+        plan: MacrobatchPlan,
     ) -> Self {
         let (next, shuffled) = ((1, 0), (0, Vec::new()));
         let spare = Spare::default();
@@ -153,7 +154,8 @@ impl<'s, T: Real> Preparation<'s, T> {
             return;
         }
         loop {
-            let prepared = self.prepare();
+            // A panic of this thread is an error of the rank, not of the thread that waits for it.
+            let prepared = catch_unwind(AssertUnwindSafe(|| self.prepare())).unwrap_or_else(|_| Err(ended()));
             let is_last = !matches!(prepared, Ok(Some(_)));
             let Some(prepared) = prepared.transpose() else { return };
             if out.send(prepared).is_err() || is_last {
@@ -181,15 +183,16 @@ impl<'s, T: Real> Preparation<'s, T> {
             return Ok(None);
         }
         let started = Instant::now();
-        let _span = self.source.comm.span_on(Track::Sample(0), SAMPLE, position(SAMPLING, epoch, first));
+        let _span =
+            self.source.graph.comm.span_on(Track::Sample(0), SAMPLE, position(SAMPLING, epoch, first));
         if self.shuffled.0 != epoch {
-            self.shuffled = (epoch, self.source.seeds.shuffled(epoch));
+            self.shuffled = (epoch, self.source.graph.seeds.shuffled(epoch));
         }
         // Macrobatches begin at multiples of their size, also in a run that was resumed between them.
-        let (size, batches) = (self.plan.macrobatch, self.source.seeds.batches());
+        let (size, batches) = (self.plan.macrobatch, self.source.graph.seeds.batches());
         let end = ((first / size + 1) * size).min(batches);
         self.next = if end < batches { (epoch, end) } else { (epoch + 1, 0) };
-        let batches = self.source.batches(&self.shuffled.1, epoch, first, end - first);
+        let batches = self.source.graph.batches(&self.shuffled.1, epoch, first, end - first);
         let (samples, relays) = self.relay.sample(&batches)?;
         let remote = self.fetcher.remote(&samples);
         Ok(Some(Sampled { batches, samples, remote, relays, seconds: started.elapsed().as_secs_f64() }))
@@ -200,15 +203,20 @@ impl<'s, T: Real> Preparation<'s, T> {
         let Sampled { batches, mut samples, remote, relays, seconds: sampling_seconds } = sampled;
         let started = Instant::now();
         let at = position(SAMPLING, batches.epoch, batches.first);
-        let _span = self.source.comm.span_on(Track::Sample(0), FETCH, at);
+        let _span = self.source.graph.comm.span_on(Track::Sample(0), FETCH, at);
         let mut rows = lock(&self.spare).pop().unwrap_or_default();
         let coming = self.sampled.iter().map(|sampled| &sampled.remote[..]);
-        let fetched = self.fetcher.fetch(&batches, &remote, coming, &mut rows)?;
+        // Without a sampled hop, all rows are seeds, which are owned.
+        let hops = self.source.graph.spec.fanouts.len();
+        let fetched = match hops {
+            0 => FetchCounts::default(),
+            _ => self.fetcher.fetch(&batches, &remote, coming, &mut rows)?,
+        };
         let inputs = self.fetcher.describe(&mut samples, &remote, &rows);
         let parts = batches.batches.into_iter().zip(samples).zip(inputs);
         let parts = parts.map(|((seeds, sample), inputs)| RankBatch { seeds, sample, inputs });
         let counts = LoadCounts {
-            relays: relays + 2,
+            relays: if hops > 0 { relays + 2 } else { 0 },
             sampling_seconds,
             fetching_seconds: started.elapsed().as_secs_f64(),
             fetched,

@@ -24,19 +24,23 @@ mod tests;
 use std::thread::Scope;
 use std::time::Instant;
 
+use halograph_comm::Comm;
+use halograph_graph::partition::Shard;
 use halograph_kernels::{Real, buffer};
 use halograph_nn::Model;
 
-use self::budget::Plan;
+use self::budget::MacrobatchPlan;
+pub(crate) use self::budget::{MOST_COMING, ROW_COPIES, SAMPLE_COPIES};
 use self::cache::KeptRows;
 use self::fetch::Fetcher;
-use self::loader::{Loader, Preparation, RankBatch};
+use self::loader::{MacrobatchLoader, Preparation, RankBatch};
 use self::relay::Relay;
+use self::source::RankGraph;
 pub use self::source::RankSource;
 use super::{position, stage_blocks};
 use crate::boundary::{Fresh, Peers, RankLink};
-use crate::config::TrainConfig;
-use crate::data::ShardData;
+use crate::config::{Config, TrainConfig};
+use crate::data::{ShardData, sampled_graph, training_rows};
 use crate::error::Result;
 use crate::evaluation;
 use crate::event::Scores;
@@ -46,6 +50,19 @@ use crate::stage::{ModelInput, StageRunner};
 use crate::strategy::{Step, StepOutcome, Strategy};
 use crate::summary::{BatchTotals, FetchTotals};
 use crate::traffic::StepMeter;
+
+/// Checks that `train.batch_memory` suffices for the batches of a run, whose input rows have about `row_bytes`. Collective;
+/// blocks.
+pub(crate) fn check_batch_memory(
+    config: &Config,
+    shard: &Shard,
+    row_bytes: usize,
+    comm: &Comm,
+) -> Result<()> {
+    let graph = sampled_graph(shard, config.data.inductive);
+    let graph = RankGraph::new(config, shard, &graph, training_rows(shard), comm)?;
+    MacrobatchPlan::new(&config.train, &graph, &Relay::new(&graph), row_bytes).map(drop)
+}
 
 /// Training on sampled mini-batches of a shard.
 pub struct RankMinibatch<'scope, 'env, 's, T: Real> {
@@ -58,7 +75,7 @@ pub struct RankMinibatch<'scope, 'env, 's, T: Real> {
     /// Until the first step.
     preparation: Option<Preparation<'s, T>>,
     /// From the first step.
-    loader: Option<Loader>,
+    loader: Option<MacrobatchLoader>,
     totals: BatchTotals,
     fetches: FetchTotals,
 }
@@ -72,12 +89,12 @@ impl<'scope, 'env, 's: 'scope, T: Real> RankMinibatch<'scope, 'env, 's, T> {
         (link, meter): (&'s RankLink, &'s StepMeter),
         scope: &'scope Scope<'scope, 'env>,
     ) -> Result<Self> {
-        let relay = Relay::new(source);
-        let mut fetcher = Fetcher::new(source);
-        let plan = Plan::new(train, source, &relay, &mut fetcher)?;
-        let row_bytes = source.rows.row_bytes();
-        fetcher.keep(KeptRows::new(train.row_cache, source.numbers.nodes(), plan.kept_rows, row_bytes));
-        let totals = BatchTotals { per_epoch: source.seeds.batches(), ..BatchTotals::default() };
+        let (relay, row_bytes) = (Relay::new(&source.graph), source.rows.row_bytes());
+        let plan = MacrobatchPlan::new(train, &source.graph, &relay, row_bytes)?;
+        let nodes = source.graph.numbers.nodes();
+        let kept = KeptRows::new(train.row_cache, nodes, plan.kept_rows, row_bytes);
+        let fetcher = Fetcher::new(source, kept);
+        let totals = BatchTotals { per_epoch: source.graph.seeds.batches(), ..BatchTotals::default() };
         let fetches = FetchTotals {
             macrobatch: plan.macrobatch,
             row_bytes: row_bytes as u64,
@@ -133,7 +150,7 @@ impl<'scope, 'env, 's: 'scope, T: Real> RankMinibatch<'scope, 'env, 's, T> {
 
 impl<'scope, 's: 'scope, T: Real> Strategy<T> for RankMinibatch<'scope, '_, 's, T> {
     fn steps(&self) -> u64 {
-        self.source.seeds.batches()
+        self.source.graph.seeds.batches()
     }
 
     fn step(
@@ -147,7 +164,7 @@ impl<'scope, 's: 'scope, T: Real> Strategy<T> for RankMinibatch<'scope, '_, 's, 
         peers.enter(0, "batch");
         if let Some(preparation) = self.preparation.take() {
             let at = (step.epoch, step.step);
-            self.loader = Some(Loader::start(self.scope, preparation, self.threads, at));
+            self.loader = Some(MacrobatchLoader::start(self.scope, preparation, self.threads, at));
         }
         let loader = self.loader.as_mut().expect("started at the first step");
         let started = Instant::now();

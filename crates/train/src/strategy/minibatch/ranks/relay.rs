@@ -11,11 +11,10 @@ use std::sync::{Mutex, PoisonError};
 
 use halograph_comm::{Message, Purpose, Tag};
 use halograph_graph::sample::{Assembler, OwnedSampler, Sample};
-use halograph_kernels::Real;
 use halograph_kernels::keyed::Key;
 use rayon::prelude::*;
 
-use super::source::RankSource;
+use super::source::RankGraph;
 use crate::error::Result;
 
 /// Slots of the messages of a hop.
@@ -52,8 +51,8 @@ impl Batches {
 }
 
 /// Samples batches together with the other ranks.
-pub(super) struct Relay<'s, T: Real> {
-    source: &'s RankSource<'s, T>,
+pub(super) struct Relay<'s> {
+    graph: &'s RankGraph<'s>,
     workers: Mutex<Vec<Worker<'s>>>,
 }
 
@@ -65,29 +64,28 @@ struct Worker<'s> {
     rows: Vec<u32>,
 }
 
-impl<'s, T: Real> Relay<'s, T> {
-    pub(super) fn new(source: &'s RankSource<'s, T>) -> Self {
-        Relay { source, workers: Mutex::default() }
+impl<'s> Relay<'s> {
+    pub(super) fn new(graph: &'s RankGraph<'s>) -> Self {
+        Relay { graph, workers: Mutex::default() }
     }
 
     /// Samples `batches`. Rows of the samples are numbers of vertices, without ids and degrees. Collective; blocks. Returns
     /// the samples and the number of all-to-alls.
     pub(super) fn sample(&self, batches: &Batches) -> Result<(Vec<Sample>, u64)> {
-        let source = self.source;
-        let seeds = batches.batches.iter().map(|batch| source.numbers_of(&batch.rows));
+        let graph = self.graph;
+        let seeds = batches.batches.iter().map(|batch| graph.numbers_of(&batch.rows));
         let mut samples: Vec<Sample> = seeds.map(Sample::of_seeds).collect();
         let mut relays = 0;
-        for hop in 0..source.spec.fanouts.len() {
+        for hop in 0..graph.spec.fanouts.len() {
             let mut replies = Vec::new();
             if hop > 0 {
                 let tag = batches.tag(Purpose::Sampling).layer(hop as u16);
                 let requests = self.requests(&samples).iter().map(|rows| Message::of(rows)).collect();
-                let asked = source.exchange(tag.slot(REQUEST), requests)?;
-                let mut drawn = Vec::with_capacity(asked.len());
-                for request in &asked {
-                    drawn.push(Message::of(&self.reply(batches, hop, request.as_slice()?)));
-                }
-                replies = source.exchange(tag.slot(REPLY), drawn)?;
+                let asked = graph.exchange(tag.slot(REQUEST), requests)?;
+                let draw =
+                    |request: &Message| Ok(Message::of(&self.reply(batches, hop, request.as_slice()?)));
+                let drawn = asked.par_iter().map(draw).collect::<Result<_>>()?;
+                replies = graph.exchange(tag.slot(REPLY), drawn)?;
                 relays += 2;
             }
             self.assemble(batches, hop, &mut samples, &replies)?;
@@ -97,9 +95,9 @@ impl<'s, T: Real> Relay<'s, T> {
 
     /// Returns for each other rank the rows whose neighbours are needed: for each batch their count, then the rows.
     fn requests(&self, samples: &[Sample]) -> Vec<Vec<u32>> {
-        let (numbers, own) = (&self.source.numbers, self.source.rank());
+        let (numbers, own) = (&self.graph.numbers, self.graph.rank());
         let of_batch = |sample: &Sample| {
-            let mut rows = vec![Vec::new(); self.source.comm.size()];
+            let mut rows = vec![Vec::new(); self.graph.comm.size()];
             for &number in sample.rows().iter().filter(|&&number| !numbers.owns(own, number)) {
                 let owner = numbers.owner(number);
                 rows[owner].push(numbers.row(owner, number));
@@ -109,10 +107,10 @@ impl<'s, T: Real> Relay<'s, T> {
         let batches: Vec<Vec<Vec<u32>>> = samples.par_iter().map(of_batch).collect();
         let of_rank = |rank: usize| {
             let rows = batches.iter().map(|batch| &batch[rank]);
-            rows.flat_map(|rows| std::iter::once(rows.len() as u32).chain(rows.iter().copied())).collect()
+            rows.flat_map(|rows| std::iter::once(count(rows.len())).chain(rows.iter().copied())).collect()
         };
         let none = |rank: usize| if rank == own { Vec::new() } else { of_rank(rank) };
-        (0..self.source.comm.size()).map(none).collect()
+        (0..self.graph.comm.size()).map(none).collect()
     }
 
     /// Draws the neighbours of requested rows: for each batch the length of its part, then for each row their count and
@@ -132,10 +130,10 @@ impl<'s, T: Real> Relay<'s, T> {
                     let start = lists.len();
                     lists.push(0);
                     worker.sampler.draw(rows, at, &mut lists);
-                    lists[start] = (lists.len() - start - 1) as u32;
+                    lists[start] = count(lists.len() - start - 1);
                 }
             });
-            lists[0] = (lists.len() - 1) as u32;
+            lists[0] = count(lists.len() - 1);
             lists
         };
         let parts: Vec<Vec<u32>> =
@@ -162,7 +160,7 @@ impl<'s, T: Real> Relay<'s, T> {
                 rest = after;
             }
         }
-        let (numbers, own) = (&self.source.numbers, self.source.rank());
+        let (numbers, own) = (&self.graph.numbers, self.graph.rank());
         let tasks = samples.par_iter_mut().zip(&batches.batches).zip(of_batches);
         tasks.for_each(|((sample, batch), mut lists)| {
             self.with_worker(|Worker { sampler, assembler, rows }| {
@@ -192,12 +190,17 @@ impl<'s, T: Real> Relay<'s, T> {
         let lock = || self.workers.lock().unwrap_or_else(PoisonError::into_inner);
         let spare = lock().pop();
         let mut worker = spare.unwrap_or_else(|| Worker {
-            sampler: OwnedSampler::new(&self.source.neighbors, &self.source.spec, &self.source.row_numbers),
-            assembler: Assembler::new(self.source.numbers.nodes()),
+            sampler: OwnedSampler::new(&self.graph.neighbors, &self.graph.spec, &self.graph.row_numbers),
+            assembler: Assembler::new(self.graph.numbers.nodes()),
             rows: Vec::new(),
         });
         let result = work(&mut worker);
         lock().push(worker);
         result
     }
+}
+
+/// Encodes a number of rows or neighbours.
+fn count(number: usize) -> u32 {
+    u32::try_from(number).expect("lists of a batch have fewer than 2^32 entries")
 }

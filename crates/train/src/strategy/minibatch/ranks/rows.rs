@@ -18,7 +18,7 @@ const NOWHERE: u32 = u32::MAX;
 /// The input rows of the vertices that a rank owns, with their dataset ids and degrees.
 ///
 /// Between ranks, a row is a run of bytes: its features, if they are read, and its aggregate, if that is cached.
-pub(super) struct OwnedRows<'s, T: Real> {
+pub(super) struct InputRows<'s, T: Real> {
     /// `None`: the model reads their aggregate only.
     features: Option<Input<T>>,
     /// The first stage's aggregate of the features, if it is cached.
@@ -39,7 +39,7 @@ pub(super) struct FetchedRows {
     pub facts: Vec<(u32, u32)>,
 }
 
-impl<'s, T: Real> OwnedRows<'s, T> {
+impl<'s, T: Real> InputRows<'s, T> {
     /// Takes the rows of `data`, which was prepared, for `model`.
     pub(super) fn new(
         model: &Model<T>,
@@ -60,7 +60,7 @@ impl<'s, T: Real> OwnedRows<'s, T> {
         assert!(aggregate.is_some() || !with_aggregate, "an aggregate was prepared");
         let count = features.rows();
         let features = model.stages[0].reads_features_of(with_aggregate).then_some(features);
-        OwnedRows { features, aggregate, count, places, graph }
+        InputRows { features, aggregate, count, places, graph }
     }
 
     /// Returns the number of owned rows in the training graph.
@@ -115,7 +115,7 @@ impl<'s, T: Real> OwnedRows<'s, T> {
         });
     }
 
-    /// Gathers input rows: places below [`OwnedRows::count`] are owned rows, the others are counted on into `fetched`.
+    /// Gathers input rows: places below [`InputRows::count`] are owned rows, the others are counted on into `fetched`.
     pub(super) fn gather(&self, places: &[u32], fetched: &[u8]) -> ModelInput<T> {
         let (offset, stride) = self.sizes();
         let from = |offset: usize| Strided { bytes: fetched, stride, offset };

@@ -171,11 +171,11 @@ fn prepared(data: &Dataset, config: &Config, assignment: &Assignment, how: Prepa
         let graph = data.sampled_graph();
         let source = RankSource::new(config, &model, &data, &graph, &link)?;
         let row_bytes = source.rows.row_bytes();
-        let mut fetcher = Fetcher::new(&source);
-        fetcher.keep(KeptRows::new(how.cache, source.numbers.nodes(), how.kept_rows, row_bytes));
-        let plan =
-            Plan { macrobatch: how.macrobatch.min(BATCHES), coming: how.coming, kept_rows: how.kept_rows };
-        let mut preparation = Preparation::new(&source, Relay::new(&source), fetcher, plan);
+        let kept = KeptRows::new(how.cache, source.graph.numbers.nodes(), how.kept_rows, row_bytes);
+        let fetcher = Fetcher::new(&source, kept);
+        let macrobatch = how.macrobatch.min(BATCHES);
+        let plan = MacrobatchPlan { macrobatch, coming: how.coming, kept_rows: how.kept_rows };
+        let mut preparation = Preparation::new(&source, Relay::new(&source.graph), fetcher, plan);
         let before = comm.sent();
         let mut found = Prepared { row_bytes, ..Prepared::default() };
         while let Some(Macrobatch { batches, rows, counts, .. }) = preparation.prepare()? {
