@@ -3,9 +3,11 @@
 import argparse
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,14 +36,19 @@ def say(text):
     print(text, file=sys.stderr, flush=True)
 
 
-def execute(command, limit, env=None, captured=True):
-    """Runs a command and returns its output. Kills it with its children after `limit` seconds, or if this script ends."""
+def execute(command, limit, env=None, captured=True, grace=0):
+    """Runs a command and returns its output. Kills it with its children after `limit` seconds, or if this script ends;
+    first sends SIGTERM and waits for `grace` seconds, unless 0."""
     pipe = subprocess.PIPE if captured else sys.stderr
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, errors="replace",
                           cwd=ROOT, env=env, start_new_session=True) as process:
         try:
             output, errors = process.communicate(timeout=limit)
         except BaseException as stop:
+            with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                if grace:
+                    os.killpg(process.pid, signal.SIGTERM)
+                    process.communicate(timeout=grace)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             if isinstance(stop, subprocess.TimeoutExpired):
@@ -59,6 +66,29 @@ def reason(errors):
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
     telling = [line for line in lines if "error" in line.lower()]
     return (telling or lines or ["no message"])[-1][:160]
+
+
+def cpu_seconds():
+    """Returns CPU seconds since boot: all busy ones, with steal time, and those of our children."""
+    user, nice, system, _, _, irq, softirq, steal = map(int, Path("/proc/stat").read_text().split()[1:9])
+    own = resource.getrusage(resource.RUSAGE_CHILDREN)
+    busy = (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+    return busy, own.ru_utime + own.ru_stime
+
+
+class Load:
+    """Measures the load of this machine by others from now on. Children count as others until they have been waited for."""
+
+    def __init__(self):
+        (self.busy, self.own), self.begin = cpu_seconds(), time.monotonic()
+
+    def seconds(self):
+        return time.monotonic() - self.begin
+
+    def others(self):
+        """Returns the fraction of the CPU time of the machine that other processes used."""
+        busy, own = cpu_seconds()
+        return min(max(((busy - self.busy) - (own - self.own)) / (self.seconds() * os.cpu_count()), 0.0), 1.0)
 
 
 def prepare_graphs(args, graphs, features=()):

@@ -1,4 +1,4 @@
-"""What dgl_epochs and pyg_epochs share: arguments, the dataset directory, timed epochs, the line of JSON.
+"""What the scripts of the peers share: arguments, the dataset directory, timed epochs, the line of JSON.
 
 | key of the line | meaning |
 |---|---|

@@ -59,10 +59,11 @@ fn check(comm: &Comm) -> Result<()> {
         checks::groups::all(comm)?;
         overtaking(comm)?;
     }
+    checks::delayed(comm)?;
     let spans = comm.take_spans();
     assert!(comm.size() == 1 || !spans.is_empty());
     assert!(spans.iter().all(|span| span.start <= span.end));
-    Ok(())
+    checks::delayed_at_close(comm)
 }
 
 /// Checks that a short urgent message arrives before a long background message that was sent earlier. Only between

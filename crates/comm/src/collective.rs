@@ -7,12 +7,30 @@ use crate::comm::Comm;
 use crate::error::Result;
 use crate::message::Message;
 use crate::tag::{Key, Kind, Tag};
+use crate::transport::Priority;
 
 impl Comm {
     /// Sends `messages[q]` to every rank q and returns the messages of all ranks to this one, in the order of ranks.
     /// Blocks until they have arrived. Collective.
     pub fn all_to_all(&self, tag: Tag, messages: Vec<Message>) -> Result<Vec<Message>> {
-        self.exchange(self.group().key(Kind::User, tag), messages)
+        self.all_to_all_with(tag, Priority::Urgent, messages)
+    }
+
+    /// As [`Comm::all_to_all`], with the given priority. Blocks; collective.
+    ///
+    /// A background all-to-all is for a thread that prepares later work: the time for which it blocks is neither part
+    /// of [`Comm::waited`] nor recorded on [`Track::Wait`](crate::Track::Wait).
+    pub fn all_to_all_with(
+        &self,
+        tag: Tag,
+        priority: Priority,
+        messages: Vec<Message>,
+    ) -> Result<Vec<Message>> {
+        let kind = match priority {
+            Priority::Urgent => Kind::User,
+            Priority::Background => Kind::Background,
+        };
+        self.exchange(self.group().key(kind, tag), priority, messages)
     }
 
     /// Sends `message` to all ranks and returns the messages of all ranks, in the order of ranks. Blocks until they
@@ -42,23 +60,23 @@ impl Comm {
 
     /// As [`Comm::all_gather`], with a key instead of a tag.
     pub(crate) fn gather(&self, key: Key, message: Message) -> Result<Vec<Message>> {
-        self.exchange(key, vec![message; self.size()])
+        self.exchange(key, Priority::Urgent, vec![message; self.size()])
     }
 
-    /// As [`Comm::all_to_all`], with a key instead of a tag.
-    fn exchange(&self, key: Key, messages: Vec<Message>) -> Result<Vec<Message>> {
+    /// As [`Comm::all_to_all_with`], with a key instead of a tag.
+    fn exchange(&self, key: Key, priority: Priority, messages: Vec<Message>) -> Result<Vec<Message>> {
         assert_eq!(messages.len(), self.size(), "one message per rank");
         let mut own = None;
         for (to, message) in messages.into_iter().enumerate() {
             if to == self.rank() {
                 own = Some(message);
             } else {
-                self.send_as(to, key, message)?;
+                self.send_key(to, key, priority, message)?;
             }
         }
         let receive = |from| {
             let own = if from == self.rank() { own.take() } else { None };
-            own.map_or_else(|| self.receive_as(from, key).wait(), Ok)
+            own.map_or_else(|| Ok(self.receive_as(from, key).wait_with(priority)?.0), Ok)
         };
         (0..self.size()).map(receive).collect()
     }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::group::Group;
+use crate::inbox::State;
 use crate::message::Message;
 use crate::options::Options;
 use crate::position::Position;
@@ -148,7 +149,8 @@ impl Comm {
         self.send_key(to, key, Priority::Urgent, message)
     }
 
-    fn send_key(&self, to: usize, key: Key, priority: Priority, message: Message) -> Result<()> {
+    /// Sends a message with a key instead of a tag. Never blocks.
+    pub(crate) fn send_key(&self, to: usize, key: Key, priority: Priority, message: Message) -> Result<()> {
         let to = self.group.world_rank(to);
         match self.shared().inbox.failure() {
             Some(failure) => Err(failure),
@@ -197,17 +199,23 @@ impl Comm {
         self.shared().set_deadline(deadline);
     }
 
+    /// Changes [`Options::delay`]. Must be the same on every rank.
+    pub fn set_delay(&self, delay: Duration) {
+        self.shared().inbox.set_delay(delay);
+    }
+
     /// Returns the counters of the messages that this rank has sent, in all groups.
     pub fn sent(&self) -> Counters {
         self.shared().sent.now()
     }
 
-    /// Returns the total time that the threads of this rank have been blocked in waits.
+    /// Returns the total time that the threads of this rank have been blocked in waits, except those of a background
+    /// [`Comm::all_to_all_with`].
     pub fn waited(&self) -> Duration {
         self.shared().waited()
     }
 
-    /// Enables tracing: records spans of sends, receives and waits, and those of [`Comm::span`].
+    /// Enables tracing: records spans of sends, receives and waits, and those of [`Comm::span`] and [`Comm::span_on`].
     pub fn trace(&self) {
         self.shared().recorder.enable();
     }
@@ -217,6 +225,12 @@ impl Comm {
         let recorder = &self.shared().recorder;
         let start = recorder.now().map(|now| (now, self.shared().position()));
         SpanGuard::new(recorder, name, start)
+    }
+
+    /// Records a span as [`Comm::span`], on any track and at any position, e.g. of a thread that samples mini-batches ahead
+    /// of the training thread.
+    pub fn span_on(&self, track: Track, name: &'static str, position: Position) -> SpanGuard<'_> {
+        self.shared().recorder.span_on(track, name, position)
     }
 
     /// Removes and returns the spans recorded so far. Times are of rank 0's clock after a
@@ -292,8 +306,18 @@ impl ReceiveRequest {
 
     /// Blocks until the message has arrived; returns it and its time of arrival.
     pub fn wait_timed(self) -> Result<(Message, Instant)> {
+        self.wait_with(Priority::Urgent)
+    }
+
+    /// As [`ReceiveRequest::wait_timed`]. Background waits are neither counted nor traced: they delay no training step,
+    /// and in a trace they would overlap the waits of the training thread.
+    pub(crate) fn wait_with(self, priority: Priority) -> Result<(Message, Instant)> {
         let ReceiveRequest { shared, from, key, since } = self;
-        let next = shared.wait(key.tag, |state| state.next(from, key))?;
+        let ready = |state: &mut State| state.next(from, key);
+        let next = match priority {
+            Priority::Urgent => shared.wait(key.tag, ready),
+            Priority::Background => shared.inbox.wait(key.tag, ready),
+        }?;
         let arrived = next.map_err(|_| shared.sender_left(from, key.tag))?;
         let name = || format!("{} from {from}", key.tag);
         shared.recorder.add(Track::Receive, key.tag.position(), since, arrived.at, name);

@@ -73,5 +73,11 @@ mod tests {
         assert_eq!((now.bytes(Purpose::Features), now.payload_messages()), (100, 2));
         assert_eq!(now.since(&before).bytes(Purpose::Control), 0);
         assert_eq!(now.since(&before).messages(Purpose::Features), 2);
+        for purpose in Purpose::ALL {
+            let before = counters.now();
+            counters.add(purpose, 1);
+            let counted = counters.now().since(&before).payload_messages();
+            assert_eq!(counted == 1, purpose != Purpose::Control, "{}", purpose.name());
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Messages that have arrived at a rank, and the known state of the other ranks.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,14 @@ use crate::wakeup::Wakeup;
 pub(crate) struct Arrived {
     pub message: Message,
     pub at: Instant,
+}
+
+/// A message that has arrived and is withheld until it is due.
+struct Delayed {
+    due: Instant,
+    from: usize,
+    key: Key,
+    message: Message,
 }
 
 /// Known state of another rank.
@@ -37,9 +46,13 @@ impl Peer {
         self.position = KnownPosition::from_heartbeat(text).or(self.position.take());
     }
 
-    /// Updates the position by the tag of a message. In a fast run, many epochs pass between two heartbeats.
-    fn message(&mut self, tag: Tag) {
-        // Control messages are not part of a step. Background messages may arrive after those of later steps.
+    /// Updates the position by the key of a message. In a fast run, many epochs pass between two heartbeats.
+    fn message(&mut self, Key { kind, tag, .. }: Key) {
+        // Work in the background may be ahead of the step. Control messages are not part of a step. Other messages of
+        // background priority may arrive after those of later steps.
+        if kind == Kind::Background {
+            return;
+        }
         let position = tag.position();
         let is_old = self.position.as_ref().is_some_and(|known| known.is_after(position));
         if tag.purpose != Purpose::Control && !is_old {
@@ -69,6 +82,10 @@ pub(crate) struct SenderLeft;
 pub(crate) struct State {
     /// Messages that have arrived and were not taken, by sender and key.
     queues: HashMap<(usize, Key), VecDeque<Arrived>>,
+    /// Artificial delay of messages.
+    delay: Duration,
+    /// Messages that are withheld, in the order of their arrival, which is that of their due times.
+    delayed: VecDeque<Delayed>,
     /// Known state of every rank.
     peers: Vec<Peer>,
     /// The first failure of any rank.
@@ -81,7 +98,26 @@ impl State {
     /// Returns the next message of `from` with `key`, if it has arrived or can no longer arrive.
     pub(crate) fn next(&mut self, from: usize, key: Key) -> Option<Result<Arrived, SenderLeft>> {
         let taken = self.take(from, key).map(Ok);
-        taken.or_else(|| self.peers[from].has_left.then_some(Err(SenderLeft)))
+        taken.or_else(|| self.is_done(from).then_some(Err(SenderLeft)))
+    }
+
+    /// Returns whether rank `from` has left and none of its messages is withheld.
+    fn is_done(&self, from: usize) -> bool {
+        self.peers[from].has_left && !self.delayed.iter().any(|delayed| delayed.from == from)
+    }
+
+    /// Stores a message of rank `from`. Heartbeats and notices update the state instead.
+    fn accept(&mut self, from: usize, key: Key, message: Message, at: Instant) {
+        match key.kind {
+            Kind::Heartbeat => self.peers[from].heartbeat(&notice::text(&message)),
+            Kind::Leave => self.peers[from].has_left = true,
+            Kind::Notice => self.failure_is_remote |= self.fail(notice::decode(from, &message)),
+            _ => {
+                self.peers[from].message(key);
+                let arrived = Arrived { message: message.arrived(from, key), at };
+                self.queues.entry((from, key)).or_default().push_back(arrived);
+            }
+        }
     }
 
     /// Removes the first message of a queue.
@@ -108,6 +144,8 @@ impl State {
 pub(crate) struct Inbox {
     state: Mutex<State>,
     changed: Condvar,
+    /// Whether messages are withheld. Lets the progress thread find out without the lock.
+    has_delayed: AtomicBool,
     /// Wakes the progress thread of the rank.
     pub wakeup: Wakeup,
 }
@@ -117,8 +155,20 @@ impl Inbox {
     pub(crate) fn new(ranks: usize) -> Self {
         let now = Instant::now();
         let peers = (0..ranks).map(|_| Peer::new(now)).collect();
-        let state = State { queues: HashMap::new(), peers, failure: None, failure_is_remote: false };
-        Inbox { state: Mutex::new(state), changed: Condvar::new(), wakeup: Wakeup::default() }
+        let state = State {
+            queues: HashMap::new(),
+            delay: Duration::ZERO,
+            delayed: VecDeque::new(),
+            peers,
+            failure: None,
+            failure_is_remote: false,
+        };
+        Inbox {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            has_delayed: false.into(),
+            wakeup: Wakeup::default(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -130,21 +180,78 @@ impl Inbox {
         self.state().peers.len()
     }
 
-    /// Stores a message of rank `from` and wakes waiting threads. Heartbeats and notices update the state instead.
+    /// Sets the artificial delay of messages. Messages that are withheld stay so, and later ones do not overtake them.
+    pub(crate) fn set_delay(&self, delay: Duration) {
+        self.state().delay = delay;
+    }
+
+    /// Stores a message of rank `from` and wakes waiting threads, or withholds it for the artificial delay. Heartbeats
+    /// and notices update the state instead.
     pub(crate) fn deliver(&self, from: usize, key: Key, message: Message) {
-        let at = Instant::now();
-        let mut state = self.state();
-        state.peers[from].last_arrival = at;
-        match key.kind {
-            Kind::Heartbeat => state.peers[from].heartbeat(&notice::text(&message)),
-            Kind::Leave => state.peers[from].has_left = true,
-            Kind::Notice => state.failure_is_remote |= state.fail(notice::decode(from, &message)),
-            _ => {
-                state.peers[from].message(key.tag);
-                let arrived = Arrived { message: message.arrived(from, key), at };
-                state.queues.entry((from, key)).or_default().push_back(arrived);
-            }
+        let state = self.state();
+        let is_delayed = !state.delay.is_zero() || !state.delayed.is_empty();
+        if is_delayed && key.tag.purpose != Purpose::Control {
+            self.withhold(state, from, key, message);
+        } else {
+            self.store(state, from, key, message);
         }
+    }
+
+    /// As [`Inbox::deliver`], without delay: for messages of this rank to itself.
+    pub(crate) fn deliver_at_once(&self, from: usize, key: Key, message: Message) {
+        self.store(self.state(), from, key, message);
+    }
+
+    /// Withholds a message until it is due.
+    fn withhold(&self, mut state: MutexGuard<State>, from: usize, key: Key, message: Message) {
+        let now = Instant::now();
+        state.peers[from].last_arrival = now;
+        // After the delay was reduced, messages must not overtake earlier ones.
+        let earliest = state.delayed.back().map_or(now, |last| last.due);
+        let due = (now + state.delay).max(earliest);
+        state.delayed.push_back(Delayed { due, from, key, message });
+        self.has_delayed.store(true, Ordering::Relaxed);
+        let is_first = state.delayed.len() == 1;
+        drop(state);
+        if is_first {
+            // The progress thread sleeps until the first message is due.
+            self.wakeup.notify();
+        }
+    }
+
+    /// Stores the withheld messages that are due and wakes waiting threads. Returns whether there were any.
+    pub(crate) fn deliver_due(&self) -> bool {
+        if !self.has_delayed.load(Ordering::Relaxed) {
+            return false;
+        }
+        let mut state = self.state();
+        let now = Instant::now();
+        let due = state.delayed.partition_point(|delayed| delayed.due <= now);
+        for Delayed { from, key, message, .. } in state.delayed.drain(..due).collect::<Vec<_>>() {
+            state.accept(from, key, message, now);
+        }
+        self.has_delayed.store(!state.delayed.is_empty(), Ordering::Relaxed);
+        drop(state);
+        if due > 0 {
+            self.changed.notify_all();
+        }
+        due > 0
+    }
+
+    /// Returns the time until the next withheld message is due.
+    pub(crate) fn until_due(&self) -> Duration {
+        if !self.has_delayed.load(Ordering::Relaxed) {
+            return Duration::MAX;
+        }
+        let now = Instant::now();
+        self.state().delayed.front().map_or(Duration::MAX, |first| first.due.saturating_duration_since(now))
+    }
+
+    /// Stores a message and wakes waiting threads.
+    fn store(&self, mut state: MutexGuard<State>, from: usize, key: Key, message: Message) {
+        let at = Instant::now();
+        state.peers[from].last_arrival = at;
+        state.accept(from, key, message, at);
         drop(state);
         if key.kind != Kind::Heartbeat {
             self.changed.notify_all();
@@ -186,9 +293,9 @@ impl Inbox {
         }
     }
 
-    /// Blocks until all ranks except `me` have left or any rank has failed.
+    /// Blocks until all ranks except `me` have left and no message is withheld, or any rank has failed.
     pub(crate) fn wait_for_leave(&self, me: usize, tag: Tag) -> Result<()> {
-        let all = |s: &mut State| s.peers.iter().enumerate().all(|(rank, peer)| rank == me || peer.has_left);
+        let all = |s: &mut State| (0..s.peers.len()).all(|rank| rank == me || s.is_done(rank));
         self.wait(tag, |state| all(state).then_some(()))
     }
 
@@ -272,6 +379,49 @@ mod tests {
             .map(|(from, key)| number(&inbox.next(from, key).unwrap().unwrap()));
         assert_eq!(order, [30, 10, 20, 11]);
         assert!(inbox.next(1, a).is_none() && inbox.next(2, b).is_none() && inbox.state().queues.is_empty());
+    }
+
+    #[test]
+    fn delayed_messages_keep_their_order_when_the_delay_changes() {
+        const DELAY: Duration = Duration::from_millis(20);
+        let inbox = Inbox::new(2);
+        let key = user(TAG);
+        let next = || inbox.next(1, key).map(|next| number(&next.unwrap()));
+        assert_eq!(inbox.until_due(), Duration::MAX);
+        for (value, delay) in [(0u64, DELAY), (1, DELAY / 2), (2, Duration::ZERO)] {
+            inbox.set_delay(delay);
+            inbox.deliver(1, key, Message::of(&[value]));
+        }
+        inbox.deliver_at_once(0, key, Message::of(&[9u64]));
+        assert_eq!(inbox.next(0, key).map(|next| number(&next.unwrap())), Some(9));
+        let mut order = Vec::new();
+        while order.len() < 3 {
+            inbox.deliver_due();
+            order.extend(next());
+            std::thread::sleep(inbox.until_due().min(DELAY));
+        }
+        assert_eq!(order, [0, 1, 2]);
+        assert_eq!(inbox.until_due(), Duration::MAX);
+        // Nothing is withheld any more.
+        inbox.deliver(1, key, Message::of(&[3u64]));
+        assert_eq!(next(), Some(3));
+    }
+
+    #[test]
+    fn a_rank_that_leaves_does_not_overtake_its_delayed_messages() {
+        let inbox = Inbox::new(2);
+        inbox.set_delay(Duration::from_millis(20));
+        inbox.deliver(1, user(TAG), Message::empty());
+        inbox.deliver(1, Key::control(Kind::Leave), Message::empty());
+        let next = || inbox.next(1, user(TAG)).map(|next| next.map(drop));
+        assert_eq!(next(), None);
+        // It may end its process now.
+        assert_eq!(inbox.position_of(1), None);
+        while !inbox.deliver_due() {
+            std::thread::sleep(inbox.until_due());
+        }
+        assert_eq!(inbox.wait_for_leave(0, TAG), Ok(()));
+        assert_eq!((next(), next()), (Some(Ok(())), Some(Err(SenderLeft))));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Timeout, heartbeat interval and piece size. Must be the same on every rank.
+/// Timeout, heartbeat interval, piece size and artificial delay. Must be the same on every rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// Timeout: a rank is lost if no message or heartbeat of it arrives for this long.
@@ -12,11 +12,20 @@ pub struct Options {
     /// Maximum bytes that are sent between processes in one piece. Longer messages are split, so that heartbeats need
     /// not wait for them. Sending a few pieces must take much less time than the deadline.
     pub piece: usize,
+    /// Artificial delay, for tests and benchmarks: every message between two ranks, except those of
+    /// [`Purpose::Control`](crate::Purpose::Control), becomes available to its receiver this long after its arrival.
+    /// Neither results nor the order of messages depend on it.
+    pub delay: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { deadline: Duration::from_secs(30), heartbeat: Duration::from_secs(1), piece: 4 << 20 }
+        Options {
+            deadline: Duration::from_secs(30),
+            heartbeat: Duration::from_secs(1),
+            piece: 4 << 20,
+            delay: Duration::ZERO,
+        }
     }
 }
 

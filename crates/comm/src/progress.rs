@@ -68,7 +68,8 @@ impl Progress {
             }
             if !progressed {
                 let until_heartbeat = self.next_heartbeat.saturating_duration_since(Instant::now());
-                let timeout = self.transport.max_sleep().min(until_heartbeat);
+                let timeout =
+                    self.transport.max_sleep().min(until_heartbeat).min(self.shared.inbox.until_due());
                 self.shared.inbox.wakeup.sleep(if commands.stall { STALL_SLEEP } else { timeout });
             }
         }
@@ -80,6 +81,7 @@ impl Progress {
             Ok(progressed) => progressed,
             Err(error) => self.fail_transport(error),
         };
+        progressed |= self.shared.inbox.deliver_due();
         progressed |= self.shared.advance_reductions();
         // The announcement must be the last message: wait until background messages were sent.
         let is_done = !self.shared.is_reducing() && !self.transport.pending(false);

@@ -75,7 +75,7 @@ pub(crate) struct Shared {
     position: Mutex<Position>,
     commands: Mutex<Commands>,
     reductions: Mutex<Vec<Box<dyn Reduction>>>,
-    /// Nanoseconds that threads of this rank have been blocked in waits.
+    /// Nanoseconds that threads of this rank have been blocked in [`Shared::wait`].
     waited: AtomicU64,
 }
 
@@ -91,6 +91,7 @@ fn has_ended(process: Pid) -> bool {
 impl Shared {
     /// Returns the state of a rank whose transport was opened, and the transport.
     pub(crate) fn open(link: Link, options: Options) -> (Arc<Self>, Box<dyn Transport>) {
+        link.inbox.set_delay(options.delay);
         let shared = Shared {
             rank: link.rank,
             size: link.inbox.ranks(),
@@ -185,7 +186,7 @@ impl Shared {
     /// Sends and counts a message. Never blocks. A message to this rank itself is delivered and not counted.
     pub(crate) fn send_with(&self, to: usize, key: Key, priority: Priority, message: Message) {
         if to == self.rank {
-            return self.inbox.deliver(to, key, message);
+            return self.inbox.deliver_at_once(to, key, message);
         }
         self.sent.add(key.tag.purpose, message.bytes());
         let since = self.recorder.now().filter(|_| key.tag.purpose != Purpose::Control);
@@ -213,7 +214,7 @@ impl Shared {
         answer
     }
 
-    /// Returns the total time that threads of this rank have been blocked in waits.
+    /// Returns the total time that threads of this rank have been blocked in [`Shared::wait`].
     pub(crate) fn waited(&self) -> Duration {
         Duration::from_nanos(self.waited.load(Ordering::Relaxed))
     }

@@ -15,6 +15,8 @@ pub enum Purpose {
     Weights,
     /// Sums for norms, losses and counts.
     Statistics,
+    /// Requests for sampled neighbours, and their replies.
+    Sampling,
     /// All messages of evaluation.
     Evaluation,
     /// Messages sent once per run, before training.
@@ -25,11 +27,12 @@ pub enum Purpose {
 
 impl Purpose {
     /// All purposes, in the order of their discriminants.
-    pub const ALL: [Purpose; 7] = [
+    pub const ALL: [Purpose; 8] = [
         Purpose::Features,
         Purpose::Gradients,
         Purpose::Weights,
         Purpose::Statistics,
+        Purpose::Sampling,
         Purpose::Evaluation,
         Purpose::Setup,
         Purpose::Control,
@@ -42,6 +45,7 @@ impl Purpose {
             Purpose::Gradients => "gradients",
             Purpose::Weights => "weights",
             Purpose::Statistics => "statistics",
+            Purpose::Sampling => "sampling",
             Purpose::Evaluation => "evaluation",
             Purpose::Setup => "setup",
             Purpose::Control => "control",
@@ -144,6 +148,8 @@ impl fmt::Display for Tag {
 pub(crate) enum Kind {
     /// Sent by users, or by collectives other than all-reduce.
     User,
+    /// Sent by a collective in the background of the rank's work.
+    Background,
     /// A chunk of an all-reduce, sent to the rank that sums it.
     Addend,
     /// A chunk of the sum of an all-reduce.
@@ -167,8 +173,9 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 11] = [
+    const ALL: [Kind; 12] = [
         Kind::User,
+        Kind::Background,
         Kind::Addend,
         Kind::Sum,
         Kind::Heartbeat,
@@ -241,7 +248,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(Tag::from_u128(7 << 104), None);
+        assert_eq!(Tag::from_u128((Purpose::ALL.len() as u128) << 104), None);
         assert_eq!(Key::from_words([u64::MAX; 2]), None);
     }
 

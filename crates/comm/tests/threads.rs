@@ -3,9 +3,11 @@
 mod checks;
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use halograph_comm::{Comm, Error, Message, Options, Position, Purpose, Tag, Track, handshake, threads};
+use halograph_comm::{
+    Comm, Error, Message, Options, Position, Priority, Purpose, Tag, Track, handshake, threads,
+};
 use proptest::prelude::*;
 
 const TAG: Tag = Tag::new(Purpose::Features);
@@ -33,6 +35,45 @@ fn all_checks_pass_on_1_to_8_ranks() {
 #[test]
 fn subgroups_work_on_1_to_8_ranks() {
     (1..=8).for_each(|ranks| drop(succeed(ranks, checks::groups::all)));
+}
+
+#[test]
+fn delayed_messages_arrive_later_with_the_same_results() {
+    for ranks in [1, 2, 5] {
+        succeed(ranks, checks::delayed);
+        succeed(ranks, checks::delayed_at_close);
+    }
+}
+
+#[test]
+fn messages_are_delayed_from_the_start() {
+    const DELAY: Duration = Duration::from_millis(20);
+    let options = Options { delay: DELAY, ..Options::default() };
+    let results = threads::run(2, &options, |comm| {
+        let start = Instant::now();
+        comm.barrier(Tag::new(Purpose::Control))?;
+        comm.all_reduce(TAG, &mut [1.0f32])?;
+        Ok::<_, Error>(start.elapsed())
+    });
+    for result in results {
+        let elapsed = result.unwrap();
+        // Addends, then sums.
+        assert!(elapsed >= 2 * DELAY, "{elapsed:?}");
+    }
+}
+
+#[test]
+fn a_failure_does_not_wait_for_delayed_messages() {
+    let options = Options { delay: Duration::from_secs(3600), ..Options::default() };
+    let results = threads::run(2, &options, |comm| {
+        comm.send(1 - comm.rank(), TAG, Message::empty())?;
+        match comm.rank() {
+            0 => Err(Error::Start { cause: "disk full".into() }),
+            _ => comm.receive(0, TAG).wait().map(drop),
+        }
+    });
+    let error = results.into_iter().next_back().expect("two ranks").unwrap_err();
+    assert!(matches!(error, Error::Failed { rank: 0, .. }), "{error}");
 }
 
 #[test]
@@ -305,6 +346,7 @@ fn spans_are_recorded_only_while_tracing() {
         assert!(comm.take_spans().is_empty());
         comm.trace();
         drop(comm.span("forward"));
+        drop(comm.span_on(Track::Sample(3), "batch", Position::new("sampling").epoch(4).step(2)));
         exchange()?;
         Ok(comm.take_spans())
     });
@@ -312,6 +354,9 @@ fn spans_are_recorded_only_while_tracing() {
         let named =
             |track, name: &str| spans.iter().filter(|s| s.track == track && s.name.starts_with(name)).count();
         assert_eq!(named(Track::Compute, "forward"), 1);
+        assert_eq!(named(Track::Sample(3), "batch"), 1);
+        let sampled = spans.iter().find(|span| span.name == "batch").expect("counted above");
+        assert_eq!((sampled.position.epoch, sampled.position.step), (4, 2));
         assert_eq!(named(Track::Send, "features (epoch 0, layer 1) to"), 1);
         assert_eq!(named(Track::Receive, "features (epoch 0, layer 1) from"), 1);
         assert!(spans.iter().all(|s| s.start <= s.end));
@@ -328,6 +373,24 @@ fn wait_time_is_counted() {
         Ok(comm.waited())
     });
     assert!(waited[0] > Duration::from_millis(10), "{waited:?}");
+}
+
+#[test]
+fn background_waits_are_neither_counted_nor_traced() {
+    let measured = succeed(2, |comm| {
+        comm.trace();
+        let before = comm.waited();
+        if comm.rank() == 1 {
+            thread::sleep(Duration::from_millis(50));
+        }
+        comm.all_to_all_with(TAG, Priority::Background, vec![Message::of(&[1u8]); 2])?;
+        Ok((comm.waited() - before, comm.take_spans()))
+    });
+    for (waited, spans) in measured {
+        let on = |track| spans.iter().filter(|span| span.track == track).count();
+        assert_eq!(waited, Duration::ZERO);
+        assert_eq!([Track::Wait, Track::Send, Track::Receive].map(on), [0, 1, 1]);
+    }
 }
 
 #[test]

@@ -141,6 +141,12 @@ fn refuses_what_train_refuses() {
         ("bench g --model gan", "gan"),
         ("bench g --epochs 0", "--epochs"),
         ("bench g --lr 0.1", "--lr"),
+        ("bench g --macrobatch 2", "--macrobatch"),
+        ("bench g --strategy partition", "strategy partition: bench measures one process"),
+        (
+            "bench g --strategy minibatch --set train.ranks=2",
+            "minibatch on 2 ranks: bench measures one process",
+        ),
         ("bench g --set train.weight_decay_for.conv=1", "convs.0.lin_l.bias"),
     ] {
         let message = refused(folder.path(), line);

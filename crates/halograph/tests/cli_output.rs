@@ -161,6 +161,7 @@ fn man_pages_are_written() {
     }
     let train = fs::read_to_string(path.join("share/man1/halograph-train.1")).unwrap();
     assert!(train.contains("hidden") && train.starts_with('.'));
+    assert!(train.contains("macrobatch") && train.contains("row\\-cache"), "{train}");
     // Again: pages are replaced.
     ok(path, "man -o share/man1");
 }
@@ -171,12 +172,18 @@ fn short_help_is_shorter_and_both_have_headings() {
     let (short, long) = (ok(here, "train -h"), ok(here, "train --help"));
     assert!(short.len() < long.len(), "{} and {} bytes", short.len(), long.len());
     for help in [&short, &long] {
-        for heading in
-            ["Model", "Optimisation", "Strategy and ranks", "Strategy pipelined (PipeGCN)", "Output"]
-        {
+        for heading in [
+            "Model",
+            "Optimisation",
+            "Strategy and ranks",
+            "Strategy pipelined (PipeGCN)",
+            "Strategy minibatch",
+            "Output",
+        ] {
             assert!(help.lines().any(|line| line == format!("{heading}:")), "{heading} in {help}");
         }
         assert!(help.contains("--hidden") && help.contains("Examples:"));
+        assert!(help.contains("--batch-memory") && help.contains("[default: 512MiB]"), "{help}");
     }
 }
 

@@ -8,11 +8,12 @@ use halograph::config::Setting;
 use halograph::graph::build::EdgeOptions;
 use halograph::graph::dataset::{DatasetArrays, FeatureArray, GraphArrays, Labels};
 use halograph::graph::generate::{self, Spec};
-use halograph::graph::partition::{Layout, Origin, folder};
+use halograph::graph::partition::{Balance, Layout, Origin, folder};
 use halograph::graph::progress::Silent;
 use halograph::graph::{Dataset, Error as InputError};
 use halograph::job::{Job, JobOptions, NoObserver, Note, OutOption, World, open_trained};
 use halograph::nn::Matrix;
+use halograph::train::config::StrategyKind;
 use halograph::train::event::{Ending, Event, Observer};
 use halograph::train::{Prediction, Summary, launch};
 use halograph::{Error, Result};
@@ -368,6 +369,37 @@ fn shards_train_like_the_dataset() {
     assert!(refused(open(&three)).contains("2 parts for 3 ranks"));
     let single = JobOptions::new(shards).set("train.strategy", "single").in_memory();
     assert!(refused(open(&single)).contains("train.strategy"));
+}
+
+#[test]
+fn mini_batches_are_for_shards_and_ranks() {
+    let (temp, dataset) = (tempfile::tempdir().unwrap(), rings());
+    let minibatch = |options: JobOptions| options.set("train.strategy", "minibatch").in_memory();
+    for parts in [1, 2] {
+        let shards = temp.path().join(parts.to_string());
+        write_shards(&dataset, parts, &shards);
+        let job = open(&minibatch(JobOptions::new(shards))).unwrap();
+        assert_eq!(job.config().train.strategy, StrategyKind::Minibatch);
+        assert_eq!(job.config().train.ranks, parts);
+    }
+    let options = minibatch(quick(JobOptions::new(dataset), 2)).set("train.macrobatch", 8);
+    let job = open(&options.set("train.batch_memory", "64MiB")).unwrap();
+    let train = &job.config().train;
+    assert_eq!((train.ranks, train.macrobatch, train.batch_memory), (2, Some(8), 64 << 20));
+    assert_eq!(job.notes(), []);
+}
+
+#[test]
+fn only_mini_batches_balance_training_nodes_and_edges() {
+    let mut train = halograph::config::resolve(&[]).unwrap().train;
+    train.ranks = 2;
+    for (strategy, balanced) in
+        [(StrategyKind::Partition, false), (StrategyKind::Pipelined, false), (StrategyKind::Minibatch, true)]
+    {
+        train.strategy = strategy;
+        let balance = Balance { edges: balanced, train: balanced };
+        assert_eq!(launch::partition_spec(&train).balance, balance, "{strategy:?}");
+    }
 }
 
 fn notes(options: JobOptions) -> Vec<Note> {

@@ -59,7 +59,27 @@ fn bad_settings_are_refused_with_flag_value_and_remedy() {
         ),
         (
             "--strategy minibatch --batch-size=-1".into(),
-            vec!["--batch-size: train.batch_size: -1: must be a whole number"],
+            vec!["--batch-size: train.batch_size: -1: must be a whole number, at least 1"],
+        ),
+        (
+            format!("{MINIBATCH} --ranks 2 --macrobatch 0"),
+            vec!["--macrobatch: train.macrobatch: 0: must be at least 1"],
+        ),
+        (
+            format!("{MINIBATCH} --ranks 2 --macrobatch=-1"),
+            vec!["--macrobatch: train.macrobatch: -1: must be a whole number, at least 1"],
+        ),
+        (
+            format!("{MINIBATCH} --ranks 2 --batch-memory 12XB"),
+            vec!["--batch-memory: train.batch_memory: \"12XB\": must be", "512MiB"],
+        ),
+        (
+            format!("{MINIBATCH} --ranks 2 --batch-memory 0GiB"),
+            vec!["--batch-memory: train.batch_memory: 0: must be at least 1 byte"],
+        ),
+        (
+            format!("{MINIBATCH} --ranks 2 --row-cache all"),
+            vec!["--row-cache", "'all'", "none, lru, degree, future"],
         ),
         (
             format!("{MINIBATCH} --fanout 0"),
@@ -119,8 +139,11 @@ fn bad_settings_are_refused_with_flag_value_and_remedy() {
             vec!["--fanout: train.fanout: strategy partition does not sample", "choose --strategy minibatch"],
         ),
         (
-            format!("{MINIBATCH} --ranks 2"),
-            vec!["--ranks: train.ranks: 2: must be 1 with train.strategy = \"minibatch\""],
+            "--strategy single --ranks 2".into(),
+            vec![
+                "--ranks: train.ranks: 2: must be 1 with train.strategy = \"single\"",
+                "choose strategy partition, pipelined or minibatch",
+            ],
         ),
     ];
     for (flags, words) in cases {
@@ -133,15 +156,14 @@ fn bad_settings_are_refused_with_flag_value_and_remedy() {
 }
 
 #[test]
-fn shards_are_not_for_mini_batches() {
+fn mini_batches_of_shards_need_one_rank_per_part() {
     let folder = small();
     let path = folder.path();
     ok(path, "partition g -k 2 --method random -o s -q");
-    for flags in ["", "--ranks 2", "--ranks 1"] {
-        let message = refused(path, &format!("train s {QUICK} --strategy minibatch {flags}"));
-        let problem = "--strategy: train.strategy = \"minibatch\", but s is in 2 parts";
-        assert!(message.contains(problem), "{message}");
-        assert!(message.contains("train on the dataset that was partitioned"), "{message}");
+    for ranks in [1, 3] {
+        let message = refused(path, &format!("train s {QUICK} --strategy minibatch --ranks {ranks}"));
+        assert!(message.contains(&format!("s: 2 parts for {ranks} rank")), "{message}");
+        assert!(message.contains("use --ranks 2"), "{message}");
         assert_eq!(names(path), ["g", "s"]);
     }
 }
@@ -200,7 +222,9 @@ fn json_describes_the_batches() {
 #[test]
 fn settings_of_batches_are_noted_if_nothing_samples() {
     let folder = small();
-    for flags in ["--batch-size 32", "--sampler labor", "--cache-input-aggregate"] {
+    for flags in
+        ["--batch-size 32", "--sampler labor", "--cache-input-aggregate", "--macrobatch 2", "--row-cache lru"]
+    {
         let out = halograph(folder.path(), &format!("train g {QUICK} --overwrite {flags}"));
         let stderr = String::from_utf8_lossy(&out.stderr);
         assert!(out.status.success() && stderr.contains("strategy minibatch"), "{flags}: {stderr}");

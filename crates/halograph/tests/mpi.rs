@@ -255,6 +255,7 @@ fn every_model_is_bit_identical_on_mpi_and_threads() {
 fn commands_under_a_launcher_are_bit_identical_to_threads() {
     let Some(place) = place() else { return };
     place.assert_as_on_threads(1, &format!("g {QUICK}"));
+    place.assert_as_on_threads(2, &format!("g {QUICK} --strategy minibatch --batch-size 16 --macrobatch 3"));
     let flags = "--staleness 2 --warmup-epochs 1 --smooth gf --cooldown-epochs 1 --measure-staleness";
     place.assert_as_on_threads(3, &format!("g --model gat {QUICK} --strategy pipelined {flags}"));
 }
@@ -272,6 +273,40 @@ fn pipelined_is_bit_identical_on_mpi_and_threads() {
             }
         });
     place.assert_jobs_as_on_threads(3, &jobs);
+}
+
+#[test]
+fn minibatch_is_bit_identical_on_mpi_and_threads() {
+    let Some(place) = place() else { return };
+    place.ok("partition g -k 2 -o shards -q");
+    let cases = [
+        (2, "g", "sage", "train.macrobatch=2"),
+        (2, "shards", "gcn", "train.cache_input_aggregate=true train.sampler=labor model.input_dropout=0"),
+        (3, "g", "gat", "train.sampler=labor train.row_cache=lru"),
+        (3, "g", "gin", "train.macrobatch=1 train.row_cache=none data.inductive=true train.precision=f64"),
+    ];
+    for ranks in [2, 3] {
+        let job = |&(_, data, model, settings): &(usize, &'static str, &str, &str)| TestJob {
+            run: format!("{model}-{ranks}"),
+            data,
+            settings: format!(
+                "{QUICK_SETTINGS} model.kind={model} train.strategy=minibatch train.batch_size=16 train.fanout=4,3 {settings}"
+            ),
+        };
+        let jobs: Vec<TestJob> = cases.iter().filter(|case| case.0 == ranks).map(job).collect();
+        place.assert_jobs_as_on_threads(ranks, &jobs);
+    }
+}
+
+#[test]
+fn messages_of_launched_ranks_can_be_delayed() {
+    let Some(place) = place() else { return };
+    place.ok(&format!("train g --out threads --ranks 2 {QUICK}"));
+    let done = place.ranks_ok(2, &format!("g --out delayed --send-delay 20000 {QUICK} --json"));
+    place.same("delayed", "threads");
+    // The sum of the losses takes two messages, one after the other.
+    let summary: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert!(summary["epoch_seconds_median"].as_f64().unwrap() >= 2.0 * 0.02, "{}", done.stdout);
 }
 
 #[test]
@@ -313,6 +348,10 @@ fn bad_arguments_are_reported_once() {
         ("3 H train g --strategy single --out r", "must be 1 with train.strategy"),
         ("3 H train nowhere --out r", "nowhere"),
         ("3 H train g --hidden 1000000 --out r", "training needs at least"),
+        (
+            "2 H train g --strategy minibatch --macrobatch 0 --out r",
+            "train.macrobatch: 0: must be at least 1",
+        ),
         // Before the ranks join.
         ("3 H train g --bogus --out r", "unexpected argument '--bogus'"),
         ("3 H train g --set nonsense --out r", "\"nonsense\" is not key=value"),
@@ -488,7 +527,12 @@ fn a_killed_or_stopped_rank_ends_the_job_and_the_run_resumes() {
     let stale = "--strategy pipelined --staleness 2 --smooth gf --warmup-epochs 2";
     place.ok(&format!("train g {LONG} --ranks 3 --out fresh"));
     place.ok(&format!("train g {LONG} --ranks 3 {stale} --out stale"));
+    // Fewer epochs, of several steps.
+    let batches = "--strategy minibatch --batch-size 16 --fanout 4,3 --macrobatch 4 --epochs 80";
+    place.ok(&format!("train g {LONG} --ranks 3 {batches} --out batches"));
     let cases = [
+        ("-KILL", 2, "exited without reporting", batches, "batches"),
+        ("-STOP", 1, "sent nothing for", batches, "batches"),
         ("-KILL", 1, "exited without reporting", stale, "stale"),
         ("-STOP", 2, "sent nothing for", stale, "stale"),
         ("-KILL", 0, "exited without reporting", "", "fresh"),

@@ -189,6 +189,25 @@ fn an_existing_run_is_replaced_only_with_overwrite() {
 }
 
 #[test]
+fn an_artificial_delay_of_messages_changes_no_result() {
+    let folder = small();
+    let path = folder.path();
+    let train = |flags: &str| json(&ok(path, &format!("train g --json --ranks 2 {QUICK} {flags}")));
+    train("--out plain");
+    let summary = train("--out delayed --send-delay 500");
+    assert_eq!(losses(&path.join("delayed")), losses(&path.join("plain")));
+    // The sum of the losses takes two messages, one after the other.
+    let seconds = summary["epoch_seconds"].as_array().expect("one number per epoch");
+    assert!(seconds.iter().all(|seconds| seconds.as_f64().unwrap() >= 2.0 * 500e-6), "{seconds:?}");
+    let config = |run: &str| {
+        let text = fs::read_to_string(path.join(run).join("run.json")).unwrap();
+        serde_json::from_str::<Value>(&text).unwrap()["config"].clone()
+    };
+    assert!(config("plain").is_object() && config("delayed") == config("plain"));
+    assert!(!ok(path, "train --help").contains("send-delay"), "only for benchmarks");
+}
+
+#[test]
 fn another_format_version_is_refused() {
     let folder = small();
     let (path, file) = (folder.path(), folder.path().join("r/run.json"));

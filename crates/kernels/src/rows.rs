@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use bytemuck::Pod;
 use rayon::prelude::*;
 
 use crate::Real;
@@ -33,6 +34,49 @@ pub fn gather<E: Copy + Send + Sync>(x: &[E], width: usize, rows: &[u32], out: &
                 (0..width).step_by(line).for_each(|c| prefetch(x, ahead as usize * width + c));
             }
             out.copy_from_slice(&x[row as usize * width..][..width]);
+        }
+    });
+}
+
+/// Rows of bytes, `stride` apart; what is read of each begins at `offset`.
+#[derive(Debug, Clone, Copy)]
+pub struct Strided<'a> {
+    /// All rows.
+    pub bytes: &'a [u8],
+    /// Bytes of a row.
+    pub stride: usize,
+    /// First byte that is read of a row.
+    pub offset: usize,
+}
+
+/// Gathers rows of `width` numbers from two places: `out[i]` is row `rows[i]` of `x` or, counted on from the last row of
+/// `x`, of `more`.
+pub fn gather_from_two<E: Pod + Send + Sync>(
+    x: &[E],
+    more: Strided,
+    width: usize,
+    rows: &[u32],
+    out: &mut [E],
+) {
+    assert_eq!(out.len(), rows.len() * width, "length of the output");
+    if width == 0 {
+        return;
+    }
+    let _work =
+        work::begin("gather rows", || Cost::stream(size_of_val(out) + size_of_val(rows), size_of_val(out)));
+    let (count, size) = (x.len() / width, width * size_of::<E>());
+    let row = |row: u32| match (row as usize).checked_sub(count) {
+        None => bytemuck::cast_slice(&x[row as usize * width..][..width]),
+        Some(row) => &more.bytes[row * more.stride + more.offset..][..size],
+    };
+    let chunks = out.par_chunks_mut(TASK_ROWS * width).zip(rows.par_chunks(TASK_ROWS));
+    chunks.for_each(|(out, rows)| {
+        for (i, out) in out.chunks_exact_mut(width).enumerate() {
+            if let Some(&ahead) = rows.get(i + PREFETCH_DISTANCE) {
+                let ahead: &[u8] = row(ahead);
+                (0..size).step_by(64).for_each(|at| prefetch(ahead, at));
+            }
+            bytemuck::cast_slice_mut(out).copy_from_slice(row(rows[i]));
         }
     });
 }

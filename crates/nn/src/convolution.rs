@@ -30,6 +30,11 @@ pub trait Convolution {
     /// See [`Layer::aggregates_input`].
     fn aggregates_input(&self) -> bool;
 
+    /// See [`Layer::finish_reads_input`].
+    fn finish_reads_input(&self) -> bool {
+        true
+    }
+
     /// Returns the edge weights over `block`.
     fn propagation(&self, block: &Block) -> Propagation<Self::Scalar>;
 
@@ -118,6 +123,10 @@ impl<T: Real, C: Convolution<Scalar = T>> Layer<T> for C {
 
     fn aggregates_input(&self) -> bool {
         Convolution::aggregates_input(self)
+    }
+
+    fn finish_reads_input(&self) -> bool {
+        Convolution::finish_reads_input(self)
     }
 
     fn prepare(&self, input: Input<T>, pass: &Pass<T>, cache: &mut Self::Cache) -> Input<T> {

@@ -89,6 +89,7 @@ erase! {
     getters {
         fn message_width() -> usize;
         fn aggregates_input() -> bool;
+        fn finish_reads_input() -> bool;
         fn params() -> Vec<&Param<T>>;
         fn buffers() -> Vec<&Param<T>>;
     }

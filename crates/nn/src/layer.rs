@@ -89,6 +89,12 @@ pub trait Layer<T: Real> {
     /// constant input is then computed only once.
     fn aggregates_input(&self) -> bool;
 
+    /// Returns whether the output of a row depends on its input other than through the aggregate. If not, and the aggregate
+    /// is known, the input is not needed.
+    fn finish_reads_input(&self) -> bool {
+        true
+    }
+
     /// Returns the messages of owned rows, given their input, to which dropout was applied.
     fn prepare(&self, input: Input<T>, pass: &Pass<T>, cache: &mut Self::Cache) -> Input<T>;
 

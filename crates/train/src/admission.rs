@@ -6,6 +6,7 @@
 //!    buffer is recorded; its size is linear in the number of nodes. Replaying the buffers in their real sizes, through
 //!    the rules of the pool, gives the peak. So the prediction stays true when layers change what they keep.
 //! 3. Strategy `minibatch` (`batches`): dry runs of the shape of a sampled batch, and of an evaluation of the whole graph.
+//!    On ranks the size of a batch is estimated (`rank_batches`).
 //! 4. Edges, and for parts of a graph halo rows, are counted.
 //!
 //! The prediction is a function of the data and the configuration, up to the memory that the process already has.
@@ -13,6 +14,7 @@
 mod batches;
 mod bound;
 mod dry_run;
+mod rank_batches;
 mod shape;
 
 use halograph_graph::Dataset;
@@ -108,6 +110,9 @@ pub fn predict_parts(
         return Ok(None);
     }
     let before = rss().unwrap_or(0);
+    if config.train.strategy == StrategyKind::Minibatch {
+        return rank_batches::predict(whole, parts, config, (before, threads(&config.train)));
+    }
     let shape = Shape::of_part(whole, config.model.hops());
     predict_with(&shape, config, parts.len() as u64, Phase::Training, |runs| {
         let all: u64 = parts.iter().map(|part| part_bytes(runs, part, whole, &shape, config)).sum();
@@ -116,13 +121,16 @@ pub fn predict_parts(
 }
 
 /// Predicts the peak memory of this process if it trains `config` on `shard`, which it has already, as one of several
-/// ranks. Blocks.
-pub fn predict_part(shard: &Shard, config: &Config) -> Result<Option<Prediction>> {
+/// ranks, with `threads` threads. Blocks.
+pub fn predict_part(shard: &Shard, config: &Config, threads: usize) -> Result<Option<Prediction>> {
     if !is_counting() {
         return Ok(None);
     }
     let before = rss().unwrap_or(0);
     let whole = shard.partition();
+    if config.train.strategy == StrategyKind::Minibatch {
+        return rank_batches::predict(whole, &[shard.into()], config, (before, threads));
+    }
     let shape = Shape::of_part(whole, config.model.hops());
     predict_with(&shape, config, 1, Phase::Training, |runs| {
         before + PROCESS + part_bytes(runs, &shard.into(), whole, &shape, config)
@@ -153,6 +161,12 @@ fn predict_with(
     };
     let runs = DryRuns::new(shape, config, nodes, phase)?;
     Ok(Some(Prediction { bytes: peak(&runs), weights: all_weights, is_bound: false, remedy }))
+}
+
+/// Returns the bytes of an input row if sampled batches of a run on ranks may need more than `train.batch_memory`.
+pub(crate) fn may_exceed_batch_memory(whole: &PartitionInfo, config: &Config) -> Option<usize> {
+    let is_sampled = config.train.strategy == StrategyKind::Minibatch;
+    is_sampled.then(|| rank_batches::may_exceed_memory(whole, config)).flatten()
 }
 
 /// Refuses a run that needs more memory than is free, unless forced. `copies`: number of such processes on this host.
@@ -194,7 +208,7 @@ fn remedy(strategy: StrategyKind) -> &'static str {
     match strategy {
         StrategyKind::Single => "train on more hosts, or with train.strategy = minibatch",
         StrategyKind::Partition | StrategyKind::Pipelined => "train on more hosts",
-        StrategyKind::Minibatch => "a smaller train.batch_size or train.fanout",
+        StrategyKind::Minibatch => "a smaller train.batch_size, train.fanout or train.batch_memory",
     }
 }
 

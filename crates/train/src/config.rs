@@ -19,6 +19,7 @@ const DEFAULT_STALENESS: u64 = 1;
 const DEFAULT_WARMUP_EPOCHS: u64 = 20;
 const DEFAULT_GAMMA: f64 = 0.95;
 const DEFAULT_BATCH_SIZE: u64 = 1024;
+const DEFAULT_BATCH_MEMORY: u64 = 512 << 20;
 /// Fanouts of the first hops, and of all further ones.
 const DEFAULT_FANOUTS: [i64; 3] = [15, 10, 5];
 
@@ -111,7 +112,8 @@ pub enum StrategyKind {
     Partition,
     /// As `partition`, but halo rows are some epochs stale, so that communication overlaps with whole epochs (PipeGCN).
     Pipelined,
-    /// One process; many optimiser steps per epoch, each on a sampled mini-batch of training nodes.
+    /// Many optimiser steps per epoch, each on a sampled mini-batch of training nodes. On several ranks, each computes the
+    /// seed nodes that it owns.
     Minibatch,
 }
 
@@ -126,9 +128,9 @@ impl StrategyKind {
         }
     }
 
-    /// Returns whether the strategy runs on several ranks.
-    pub fn is_for_ranks(self) -> bool {
-        matches!(self, StrategyKind::Partition | StrategyKind::Pipelined)
+    /// Returns whether the strategy may run on several ranks.
+    pub fn allows_ranks(self) -> bool {
+        self != StrategyKind::Single
     }
 }
 
@@ -145,6 +147,21 @@ pub enum Smooth {
     /// Both.
     #[default]
     Gf,
+}
+
+/// Which feature rows fetched from other ranks are cached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RowCache {
+    /// None.
+    None,
+    /// The most recently used.
+    Lru,
+    /// Those of the nodes with the highest in-degree.
+    Degree,
+    /// Those that coming batches need soonest.
+    #[default]
+    Future,
 }
 
 /// How nodes are assigned to ranks.
@@ -203,7 +220,7 @@ pub struct TrainConfig {
     /// Whether every epoch measures the relative error of stale rows, and waits for fresh ones to do so (pipelined).
     #[serde(default)]
     pub measure_staleness: bool,
-    /// Training nodes per optimiser step (minibatch).
+    /// Training nodes per optimiser step, of all ranks together (minibatch).
     // Runs from before `minibatch` existed have none of these keys.
     #[serde(default = "default_batch_size")]
     pub batch_size: u64,
@@ -218,6 +235,17 @@ pub struct TrainConfig {
     /// (minibatch).
     #[serde(default)]
     pub cache_input_aggregate: bool,
+    /// Consecutive batches that are sampled and fetched in one exchange; `None`: as many as `batch_memory` allows
+    /// (minibatch on several ranks).
+    // Runs from before `minibatch` ran on several ranks have none of these keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub macrobatch: Option<u64>,
+    /// Bytes per rank for batches sampled and fetched ahead, and for cached remote rows (minibatch on several ranks).
+    #[serde(default = "default_batch_memory")]
+    pub batch_memory: u64,
+    /// Which remote feature rows are cached (minibatch on several ranks).
+    #[serde(default)]
+    pub row_cache: RowCache,
     /// Timeout: the run fails if a rank is silent for this many seconds.
     pub deadline: f64,
     /// Number of epochs.
@@ -278,6 +306,22 @@ fn default_batch_size() -> u64 {
     DEFAULT_BATCH_SIZE
 }
 
+fn default_batch_memory() -> u64 {
+    DEFAULT_BATCH_MEMORY
+}
+
+impl TrainConfig {
+    /// Returns whether a dataset is partitioned and trained by ranks that own a part each, also if there is only one part.
+    /// Shards are always trained that way.
+    pub fn uses_parts(&self) -> bool {
+        match self.strategy {
+            StrategyKind::Single => false,
+            StrategyKind::Partition | StrategyKind::Pipelined => true,
+            StrategyKind::Minibatch => self.ranks > 1,
+        }
+    }
+}
+
 impl Config {
     /// Returns the defaults for a kind of model.
     pub fn new(kind: Kind) -> Self {
@@ -300,6 +344,9 @@ impl Config {
                 fanout: Vec::new(),
                 sampler: SamplerKind::default(),
                 cache_input_aggregate: false,
+                macrobatch: None,
+                batch_memory: DEFAULT_BATCH_MEMORY,
+                row_cache: RowCache::default(),
                 deadline: 30.0,
                 epochs: 100,
                 optimizer: OptimizerKind::Adam,
@@ -332,11 +379,11 @@ impl Config {
             require(value > 0, key, value, "at least 1")?;
         }
         require((1..=MAX_RANKS).contains(&train.ranks), "ranks", train.ranks, "from 1 to 4096")?;
-        if !train.strategy.is_for_ranks() {
+        if !train.strategy.allows_ranks() {
             let want = format!("1 with train.strategy = \"{}\"", train.strategy.name());
             let found = require(train.ranks == 1, "ranks", train.ranks, &want);
             found.map_err(|error| {
-                error.help("leave out the ranks, or choose strategy partition or pipelined")
+                error.help("leave out the ranks, or choose strategy partition, pipelined or minibatch")
             })?;
         }
         self.check_batches()?;
@@ -368,6 +415,8 @@ impl Config {
     fn check_batches(&self) -> Result<()> {
         let (train, hops) = (&self.train, self.model.hops());
         require(train.batch_size > 0, "batch_size", train.batch_size, "at least 1")?;
+        require(train.macrobatch != Some(0), "macrobatch", 0, "at least 1")?;
+        require(train.batch_memory > 0, "batch_memory", train.batch_memory, "at least 1 byte")?;
         if let Some(&fanout) = train.fanout.iter().find(|&&fanout| fanout == 0 || fanout < -1) {
             require(false, "fanout", fanout, "at least 1, or -1 for all neighbours, for every hop")?;
         }
@@ -462,6 +511,7 @@ impl Config {
         let (kind, train) = (self.model.kind, &self.train);
         let pipelined = train.ranks > 1 && train.strategy == StrategyKind::Pipelined;
         let stale = pipelined && train.staleness > 0;
+        let sampled = train.strategy == StrategyKind::Minibatch;
         let (is_met, requires) = match key {
             "model.heads" | "model.output_heads" | "model.attention_dropout" => {
                 (kind == Kind::Gat, "model gat")
@@ -484,10 +534,13 @@ impl Config {
                 (train.schedule == ScheduleKind::Step, "schedule step")
             }
             "train.batch_size" | "train.fanout" | "train.sampler" | "train.cache_input_aggregate" => {
-                (train.strategy == StrategyKind::Minibatch, "strategy minibatch")
+                (sampled, "strategy minibatch")
+            }
+            "train.macrobatch" | "train.batch_memory" | "train.row_cache" => {
+                (sampled && train.ranks > 1, "strategy minibatch on several ranks")
             }
             "train.schedule_unit" => (
-                train.strategy == StrategyKind::Minibatch && train.schedule != ScheduleKind::Constant,
+                sampled && train.schedule != ScheduleKind::Constant,
                 "strategy minibatch with schedule cosine or step",
             ),
             _ => (true, ""),
@@ -508,3 +561,6 @@ fn default_fanouts() -> impl Iterator<Item = i64> {
 fn require(holds: bool, key: &str, value: impl std::fmt::Display, want: &str) -> Result<()> {
     if holds { Ok(()) } else { Err(Error::input(format!("train.{key}"), format!("{value}: must be {want}"))) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use halograph_comm::{self as comm, Comm, Message};
 use halograph_graph::dataset::Metric;
+use halograph_graph::sample::Sample;
 use halograph_nn::model::Kind;
 use serde::Serialize;
 
 use crate::config::{StrategyKind, TrainConfig};
 use crate::event::{Best, Ending, EpochRecord};
 use crate::memory;
+use crate::tags::Control;
 
 /// The result of a trainer.
 pub(crate) struct Outcome {
@@ -78,7 +81,7 @@ pub struct Summary {
     pub cpu_seconds: Option<f64>,
     /// Compute seconds of the slowest rank divided by the mean.
     pub balance: f64,
-    /// Payload bytes sent per epoch by all ranks.
+    /// Payload bytes sent per epoch by all ranks: those of the last epoch or, of sampled batches, the mean over epochs.
     pub bytes_per_epoch: u64,
     /// The same by purpose; in addition the bytes of the whole run for `evaluation` and `setup`, which are not in the sum.
     pub bytes_by_tag: BTreeMap<String, u64>,
@@ -93,9 +96,13 @@ pub struct Summary {
     /// Sampled batches, of strategies that have them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batches: Option<BatchTotals>,
+    /// Rows that ranks fetched of each other for sampled batches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fetches: Option<FetchTotals>,
 }
 
-/// All sampled batches that this process trained on.
+/// All sampled batches that this process, or all ranks, trained on. Nodes and edges are summed over ranks; seconds are the
+/// mean over ranks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct BatchTotals {
     /// Batches of an epoch.
@@ -106,7 +113,9 @@ pub struct BatchTotals {
     pub sampled_edges: u64,
     /// Input nodes: distinct nodes of a batch, summed over batches.
     pub input_nodes: u64,
-    /// Seconds of sampling, summed over threads.
+    /// Computed nodes: destinations of all layers of a batch, summed over batches.
+    pub computed_nodes: u64,
+    /// Seconds of sampling: on one process summed over threads, on ranks with the waits for other ranks.
     pub sampling_seconds: f64,
     /// Seconds of gathering input rows.
     pub gather_seconds: f64,
@@ -114,6 +123,97 @@ pub struct BatchTotals {
     pub compute_seconds: f64,
     /// Exposed sampling time: seconds in which the training thread waited for a batch or sampled one itself.
     pub wait_seconds: f64,
+    /// The same of the rank that waited longest.
+    pub longest_wait_seconds: f64,
+}
+
+impl BatchTotals {
+    /// Adds the counts of one batch.
+    pub(crate) fn add(&mut self, sample: &Sample) {
+        self.batches += 1;
+        self.sampled_edges += sample.edges() as u64;
+        self.input_nodes += sample.rows().len() as u64;
+        self.computed_nodes += sample.destinations() as u64;
+    }
+
+    /// Returns the totals of all ranks. Collective; blocks.
+    pub(crate) fn of_all_ranks(mut self, comm: &Comm) -> comm::Result<Self> {
+        let counts = [&mut self.sampled_edges, &mut self.input_nodes, &mut self.computed_nodes];
+        sum_counts(comm, Control::BatchCounts, counts)?;
+        let seconds = [
+            &mut self.sampling_seconds,
+            &mut self.gather_seconds,
+            &mut self.compute_seconds,
+            &mut self.wait_seconds,
+        ];
+        let own = *seconds[3];
+        mean_seconds(comm, Control::BatchSeconds, seconds)?;
+        for message in comm.all_gather(Control::LongestWait.tag(), Message::of(&[own]))? {
+            self.longest_wait_seconds = self.longest_wait_seconds.max(message.expect::<f64>(1)?[0]);
+        }
+        Ok(self)
+    }
+}
+
+/// Rows that ranks fetched of each other for sampled batches. Rows are summed over ranks; seconds are the mean over ranks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct FetchTotals {
+    /// Batches of a macrobatch.
+    pub macrobatch: u64,
+    /// All-to-alls for sampling and fetching, of each rank.
+    pub relays: u64,
+    /// Remote input rows: distinct ones of a macrobatch, summed over macrobatches.
+    pub remote_rows: u64,
+    /// Those of them that were fetched; the others were kept from earlier macrobatches.
+    pub fetched_rows: u64,
+    /// Bytes of a row.
+    pub row_bytes: u64,
+    /// Most rows that a rank keeps.
+    pub kept_rows: u64,
+    /// Macrobatches sampled ahead of the next one, to know which rows will be needed.
+    pub coming: u64,
+    /// Seconds of fetching, with the waits for other ranks.
+    pub fetching_seconds: f64,
+}
+
+impl FetchTotals {
+    /// Returns the share of remote rows that had been kept; `None` without remote rows.
+    pub fn hit_rate(&self) -> Option<f64> {
+        (self.remote_rows > 0).then(|| 1.0 - self.fetched_rows as f64 / self.remote_rows as f64)
+    }
+
+    /// Returns the bytes that were not fetched because the rows had been kept.
+    pub fn saved_bytes(&self) -> u64 {
+        (self.remote_rows - self.fetched_rows) * self.row_bytes
+    }
+
+    /// Returns the totals of all ranks. Collective; blocks.
+    pub(crate) fn of_all_ranks(mut self, comm: &Comm) -> comm::Result<Self> {
+        sum_counts(comm, Control::FetchCounts, [&mut self.remote_rows, &mut self.fetched_rows])?;
+        mean_seconds(comm, Control::FetchSeconds, [&mut self.fetching_seconds])?;
+        Ok(self)
+    }
+}
+
+/// Replaces counts by their sums over ranks. Collective; blocks.
+fn sum_counts<const N: usize>(comm: &Comm, tag: Control, counts: [&mut u64; N]) -> comm::Result<()> {
+    let own = counts.each_ref().map(|count| **count);
+    let all = comm.all_gather(tag.tag(), Message::of(&own))?;
+    for (i, count) in counts.into_iter().enumerate() {
+        *count = 0;
+        for message in &all {
+            *count += message.expect::<u64>(N)?[i];
+        }
+    }
+    Ok(())
+}
+
+/// Replaces seconds by their means over ranks. Collective; blocks.
+fn mean_seconds<const N: usize>(comm: &Comm, tag: Control, seconds: [&mut f64; N]) -> comm::Result<()> {
+    let mut sums = seconds.each_ref().map(|seconds| **seconds);
+    comm.all_reduce(tag.tag(), &mut sums)?;
+    seconds.into_iter().zip(sums).for_each(|(seconds, sum)| *seconds = sum / comm.size() as f64);
+    Ok(())
 }
 
 /// The part of the graph of one rank.
@@ -209,16 +309,25 @@ impl Summary {
             cpu_seconds: traffic.cpu_seconds,
             parts: traffic.parts,
             batches: None,
+            fetches: None,
         }
     }
 
-    /// Adds what is known of sampled batches.
+    /// Adds what is known of the sampled batches of all ranks.
+    pub(crate) fn with_fetches(self, totals: Option<(BatchTotals, FetchTotals)>) -> Self {
+        let (batches, fetches) = totals.unzip();
+        Summary { batches, fetches, ..self }
+    }
+
+    /// Adds what is known of the sampled batches of one process.
     pub(crate) fn with_batches(mut self, batches: Option<BatchTotals>) -> Self {
         if let Some(totals) = batches {
             self.wait_seconds = totals.wait_seconds;
             self.compute_seconds -= totals.wait_seconds;
         }
-        Summary { batches, ..self }
+        let with_longest =
+            |totals: BatchTotals| BatchTotals { longest_wait_seconds: totals.wait_seconds, ..totals };
+        Summary { batches: batches.map(with_longest), ..self }
     }
 }
 

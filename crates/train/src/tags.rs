@@ -16,6 +16,8 @@ pub enum Control {
     DataOpened,
     /// Whether ranks have enough memory.
     Admission,
+    /// Whether the memory for batches suffices.
+    BatchMemory,
     /// The checkpoint that a run continues from, before the run is changed.
     ResumeFiles,
     /// All ranks have checked their data and their memory.
@@ -46,6 +48,16 @@ pub enum Control {
     ComputeSeconds,
     /// Sizes of the parts of the graph.
     PartSizes,
+    /// Counts of sampled batches.
+    BatchCounts,
+    /// Times of sampled batches.
+    BatchSeconds,
+    /// Waits for sampled batches.
+    LongestWait,
+    /// Counts of fetched rows.
+    FetchCounts,
+    /// Times of fetching.
+    FetchSeconds,
     /// Spans of a trace.
     Trace,
 }
@@ -73,6 +85,12 @@ pub(crate) enum Setup {
     StageHalo = Setup::GraphHalo as u8 + GRAPHS,
     /// Features for a static aggregate, one slot per graph.
     StaticAggregate = Setup::StageHalo as u8 + GRAPHS,
+    /// Numbers of owned vertices.
+    OwnedCounts = Setup::StaticAggregate as u8 + GRAPHS,
+    /// Dataset ids of training vertices.
+    TrainingIds,
+    /// Bytes of a batch.
+    BatchBytes,
 }
 
 /// Graphs of an inductive run.

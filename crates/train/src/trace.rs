@@ -32,6 +32,9 @@ const WITHOUT_LAYER: [&str; 7] = ["start", "checkpoint", "setup", "control", "ga
 
 /// Phase of spans on the tracks of sampling threads.
 pub(crate) const SAMPLING: &str = "sampling";
+/// Names of the spans of a rank that samples several batches, and fetches their rows.
+pub(crate) const SAMPLE: &str = "sample";
+pub(crate) const FETCH: &str = "fetch";
 
 /// Identifies the run that a trace was recorded from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -25,6 +25,9 @@ struct Totals {
     epoch_start: Option<Counters>,
     /// Sent in the current or last epoch.
     epoch: Counters,
+    /// Counters at the start of the first step, and the number of steps since.
+    run_start: Option<Counters>,
+    steps: u64,
     seconds: Duration,
     waited: Duration,
     hidden: Duration,
@@ -51,17 +54,25 @@ impl StepMeter {
     /// Starts measuring step `step` of `epoch`.
     pub(crate) fn start<'m>(&'m self, link: &'m RankLink, epoch: u64, step: u64) -> Result<MeasuredStep<'m>> {
         self.fault.map_or(Ok(()), |fault| fault.strike(&link.comm, epoch))?;
-        let epoch_start = &mut self.totals.borrow_mut().epoch_start;
-        if step == 0 || epoch_start.is_none() {
-            *epoch_start = Some(link.comm.sent());
+        let totals = &mut *self.totals.borrow_mut();
+        let sent = link.comm.sent();
+        if step == 0 || totals.epoch_start.is_none() {
+            totals.epoch_start = Some(sent);
         }
-        let (waited, hidden, cpu) = (link.comm.waited(), link.hidden(), cpu_time());
+        totals.run_start.get_or_insert(sent);
+        totals.steps += 1;
+        let (waited, hidden, cpu) = (link.waited(), link.hidden(), cpu_time());
         Ok(MeasuredStep { meter: self, link, start: Instant::now(), waited, hidden, cpu })
     }
 
-    /// Returns the traffic of all ranks together. Collective; blocks.
-    pub(crate) fn gather(&self, comm: &Comm) -> Result<Traffic> {
+    /// Returns the traffic of all ranks together. `steps`: number of steps of an epoch, if messages for an epoch may be sent
+    /// in the one before; then what is counted per epoch is the mean over epochs, otherwise it is that of the last one.
+    /// Collective; blocks.
+    pub(crate) fn gather(&self, comm: &Comm, steps: Option<u64>) -> Result<Traffic> {
         let own = self.totals.borrow();
+        let in_run = comm.sent().since(&own.run_start.unwrap_or_default());
+        let share = steps.map(|steps| steps as f64 / own.steps.max(1) as f64);
+        let (in_epoch, share) = share.map_or((&own.epoch, 1.0), |share| (&in_run, share));
         let ranks = comm.size() as f64;
         let waited = own.waited.as_secs_f64();
         let computed = own.seconds.as_secs_f64() - waited;
@@ -69,15 +80,17 @@ impl StepMeter {
         by_rank[comm.rank()] = computed;
         let resident = memory::peak_rss().unwrap_or(0) as f64;
         let [hidden, cpu] = [own.hidden, own.cpu].map(|time| time.as_secs_f64());
-        let mut numbers = vec![waited, hidden, own.epoch.payload_messages() as f64, resident, cpu];
-        for sent in [&own.epoch, &comm.sent()] {
-            numbers.extend(Purpose::ALL.map(|purpose| sent.bytes(purpose) as f64));
+        let once = |p: Purpose| matches!(p, Purpose::Evaluation | Purpose::Setup | Purpose::Control);
+        let recurring = Purpose::ALL.into_iter().filter(|&p| !once(p));
+        let messages = share * recurring.map(|p| in_epoch.messages(p)).sum::<u64>() as f64;
+        let mut numbers = vec![waited, hidden, messages, resident, cpu];
+        for (sent, share) in [(in_epoch, share), (&comm.sent(), 1.0)] {
+            numbers.extend(Purpose::ALL.map(|purpose| share * sent.bytes(purpose) as f64));
         }
         comm.all_reduce(Control::Traffic.tag(), &mut numbers)?;
         comm.all_reduce(Control::ComputeSeconds.tag(), &mut by_rank)?;
         let compute = by_rank.iter().sum::<f64>() / ranks;
         let (epoch, total) = numbers[5..].split_at(Purpose::ALL.len());
-        let once = |p: Purpose| matches!(p, Purpose::Evaluation | Purpose::Setup);
         let counted = Purpose::ALL.into_iter().filter(|&p| p != Purpose::Control);
         let bytes = |p: Purpose| if once(p) { total } else { epoch }[p as usize] as u64;
         Ok(Traffic {
@@ -102,7 +115,7 @@ impl Drop for MeasuredStep<'_> {
         let mut totals = self.meter.totals.borrow_mut();
         totals.seconds += self.start.elapsed();
         totals.epoch = self.link.comm.sent().since(&totals.epoch_start.unwrap_or_default());
-        totals.waited += self.link.comm.waited() - self.waited;
+        totals.waited += self.link.waited() - self.waited;
         totals.hidden += self.link.hidden() - self.hidden;
         totals.cpu += cpu_time().saturating_sub(self.cpu);
     }

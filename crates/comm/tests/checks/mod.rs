@@ -1,5 +1,7 @@
 //! Checks of a transport, run by all ranks of a communicator together.
 
+use std::time::{Duration, Instant};
+
 use halograph_comm::{Comm, Message, Priority, Purpose, Result, Tag};
 use halograph_kernels::Real;
 use halograph_kernels::buffer::Buffer;
@@ -9,11 +11,15 @@ pub mod groups;
 const FEATURES: Tag = Tag::new(Purpose::Features);
 const WEIGHTS: Tag = Tag::new(Purpose::Weights);
 const CONTROL: Tag = Tag::new(Purpose::Control);
+/// Artificial delay of messages.
+const DELAY: Duration = Duration::from_millis(20);
 
 /// Runs all checks, on any number of ranks.
 pub fn all(comm: &Comm) -> Result<()> {
     exchange(comm, 11)?;
     exchange(comm, 1000)?;
+    // Messages of another priority need a tag of their own.
+    exchange_with(comm, FEATURES.layer(12), Priority::Background, 1000)?;
     tags_in_any_order(comm)?;
     equal_tags_in_order(comm)?;
     background_messages(comm)?;
@@ -33,6 +39,11 @@ fn number<T: Real>(rank: usize, i: usize) -> T {
 
 /// Checks all-to-all with messages of different lengths, some of them empty.
 pub fn exchange(comm: &Comm, max_len: usize) -> Result<()> {
+    exchange_with(comm, FEATURES, Priority::Urgent, max_len)
+}
+
+/// Checks all-to-all as [`exchange`], with any tag and priority.
+fn exchange_with(comm: &Comm, tag: Tag, priority: Priority, max_len: usize) -> Result<()> {
     let len = |from: usize, to: usize| (from * 7 + to * 3) % max_len;
     let numbers = |from: usize, to: usize| -> Vec<u32> {
         (0..len(from, to)).map(|i| (from * 1000 + to * 10 + i) as u32).collect()
@@ -40,7 +51,7 @@ pub fn exchange(comm: &Comm, max_len: usize) -> Result<()> {
     let me = comm.rank();
     let messages = (0..comm.size()).map(|to| Message::of(&numbers(me, to))).collect();
     let before = comm.sent();
-    let arrived = comm.all_to_all(FEATURES, messages)?;
+    let arrived = comm.all_to_all_with(tag, priority, messages)?;
     let sent = comm.sent().since(&before);
     assert_eq!(arrived.len(), comm.size());
     for (from, message) in arrived.iter().enumerate() {
@@ -205,4 +216,52 @@ pub fn flags(comm: &Comm) -> Result<()> {
     let none = comm.start_all_reduce(WEIGHTS, Buffer::from(&[1f64][..]));
     assert_eq!(none.wait_with_flags()?.1, 0);
     Ok(())
+}
+
+/// Sets the artificial delay on all ranks. A barrier on either side keeps messages out that other ranks would treat
+/// differently.
+fn set_delay(comm: &Comm, delay: Duration) -> Result<()> {
+    comm.barrier(CONTROL.slot(5))?;
+    comm.set_delay(delay);
+    comm.barrier(CONTROL.slot(6))
+}
+
+/// Checks that an artificial delay postpones messages between ranks, and changes neither results nor order.
+pub fn delayed(comm: &Comm) -> Result<()> {
+    let (next, previous) = neighbours(comm);
+    set_delay(comm, DELAY)?;
+    for layer in 20..23 {
+        let (tag, start) = (FEATURES.layer(layer), Instant::now());
+        let token =
+            if comm.rank() == 0 { Message::of(&[7u8]) } else { comm.receive(previous, tag).wait()? };
+        comm.send(next, tag, token)?;
+        if comm.rank() == 0 {
+            assert_eq!(comm.receive(previous, tag).wait()?.as_slice::<u8>()?, &[7]);
+            // A message of a rank to itself is not delayed.
+            let hops = if comm.size() == 1 { 0 } else { comm.size() as u32 };
+            assert!(start.elapsed() >= DELAY * hops, "{:?} for {hops} messages", start.elapsed());
+        }
+    }
+    exchange(comm, 1000)?;
+    tags_in_any_order(comm)?;
+    equal_tags_in_order(comm)?;
+    background_messages(comm)?;
+    sum::<f32>(comm, 1001)?;
+    sum::<f64>(comm, 7)?;
+    several_sums(comm)?;
+    flags(comm)?;
+    set_delay(comm, Duration::ZERO)
+}
+
+/// Checks that messages are received although their sender closes its communicator while they are delayed. The caller
+/// must close the communicator; one delayed message of every rank is not received.
+pub fn delayed_at_close(comm: &Comm) -> Result<()> {
+    let (next, previous) = neighbours(comm);
+    set_delay(comm, DELAY)?;
+    let tag = FEATURES.layer(30);
+    if comm.rank() > 0 {
+        assert_eq!(comm.receive(previous, tag).wait()?.as_slice::<u64>()?, &[previous as u64]);
+    }
+    comm.send(next, tag, Message::of(&[comm.rank() as u64]))?;
+    comm.send(next, tag.slot(1), Message::empty())
 }

@@ -69,9 +69,11 @@ fn note(dataset: &Dataset, spec: &PartitionSpec, file: FileRecord) -> Note {
 
 /// Returns the common stem of both file names.
 fn stem(spec: &PartitionSpec) -> String {
-    let Origin { method, objective, .. } = Origin::from(spec);
+    let Origin { method, objective, balance, .. } = Origin::from(spec);
     let objective = objective.map_or(String::new(), |objective| format!("-{objective}"));
-    format!("partition-{method}{objective}-{}", spec.parts)
+    // All methods balance nodes.
+    let balance: String = balance[1..].iter().map(|name| format!("-{name}")).collect();
+    format!("partition-{method}{objective}{balance}-{}", spec.parts)
 }
 
 /// Returns the assignment stored beside `dataset` for exactly this spec, if there is one.

@@ -33,6 +33,8 @@
 
 mod draw;
 mod neighbors;
+mod numbering;
+mod ranks;
 #[cfg(test)]
 mod tests;
 
@@ -41,6 +43,9 @@ use serde::{Deserialize, Serialize};
 
 use self::draw::Draw;
 pub use self::neighbors::Neighbors;
+use self::numbering::Numbering;
+pub use self::numbering::RowSet;
+pub use self::ranks::{Assembler, OwnedSampler, RankNumbers};
 use crate::block::Block;
 
 /// How in-neighbours are drawn.
@@ -86,21 +91,14 @@ pub struct SampleSpec {
 pub struct Sampler<'g> {
     neighbors: &'g Neighbors<'g>,
     spec: &'g SampleSpec,
-    /// Rows that are in the sample.
-    seen: Bits,
-    /// Rows that the current hop added.
-    fresh: Bits,
-    /// Position in the sample of each row that is in it.
-    position: Vec<u32>,
+    numbering: Numbering,
     draw: Draw,
 }
 
 impl<'g> Sampler<'g> {
     /// Creates a sampler. Allocates.
     pub fn new(neighbors: &'g Neighbors<'g>, spec: &'g SampleSpec) -> Self {
-        let nodes = neighbors.nodes();
-        let (seen, fresh) = (Bits::new(nodes), Bits::new(nodes));
-        Sampler { neighbors, spec, seen, fresh, position: vec![0; nodes], draw: Draw::default() }
+        Sampler { neighbors, spec, numbering: Numbering::new(neighbors.nodes()), draw: Draw::default() }
     }
 
     /// Draws the sample of distinct `seeds` (row numbers) into `sample`, whose memory is reused. `key` names seed, epoch
@@ -110,16 +108,13 @@ impl<'g> Sampler<'g> {
     /// If a seed is listed twice or is not a row.
     pub fn sample(&mut self, key: Key, seeds: &[u32], sample: &mut Sample) {
         sample.clear();
-        for &row in seeds {
-            assert!(self.seen.insert(row), "seed {row} is listed twice");
-            self.position[row as usize] = sample.rows.len() as u32;
-            sample.rows.push(row);
-        }
+        self.numbering.start(seeds);
+        sample.rows.extend_from_slice(seeds);
         sample.hops.resize_with(self.spec.fanouts.len(), Hop::default);
         for (hop, fanout) in self.spec.fanouts.iter().enumerate() {
             self.hop(key.with(hop as u64), *fanout, sample, hop);
         }
-        sample.rows.iter().for_each(|&row| self.seen.remove(row));
+        self.numbering.clear(&sample.rows);
         sample.ids.extend(sample.rows.iter().map(|&row| self.neighbors.id(row)));
         sample.degrees.extend(sample.rows.iter().map(|&row| self.neighbors.degree(row) as u32));
     }
@@ -141,18 +136,7 @@ impl<'g> Sampler<'g> {
             }
             edges.indptr.push(edges.indices.len() as u64);
         }
-        for &row in &edges.indices {
-            if self.seen.insert(row) {
-                self.fresh.insert(row);
-            }
-        }
-        let position = &mut self.position;
-        self.fresh.drain(|row| {
-            position[row as usize] = rows.len() as u32;
-            rows.push(row);
-        });
-        edges.indices.iter_mut().for_each(|row| *row = position[*row as usize]);
-        edges.sources = rows.len();
+        self.numbering.add_hop(rows, edges);
     }
 }
 
@@ -209,6 +193,18 @@ impl Sample {
         self.hops.len()
     }
 
+    /// Returns the number of rows that are computed: the destinations of all hops.
+    pub fn destinations(&self) -> usize {
+        self.hops.iter().map(|hop| hop.indptr.len() - 1).sum()
+    }
+
+    /// Returns the bytes of memory of the sample.
+    pub fn bytes(&self) -> usize {
+        let hop = |hop: &Hop| 8 * hop.indptr.capacity() + 4 * (hop.indices.capacity() + hop.loops.capacity());
+        // Rows, ids and degrees.
+        4 * 3 * self.rows.capacity() + self.hops.iter().map(hop).sum::<usize>()
+    }
+
     /// Returns the number of sampled edges of all hops.
     pub fn edges(&self) -> usize {
         self.hops.iter().map(|hop| hop.indices.len()).sum()
@@ -218,40 +214,5 @@ impl Sample {
     pub fn block(&self, hop: usize) -> Block<'_> {
         let Hop { indptr, indices, loops, sources, .. } = &self.hops[hop];
         Block::sampled(indptr, indices, &self.degrees[..*sources], &self.ids[..*sources], loops)
-    }
-}
-
-/// A set of row numbers.
-#[derive(Debug)]
-struct Bits(Vec<u64>);
-
-impl Bits {
-    fn new(rows: usize) -> Self {
-        Bits(vec![0; rows.div_ceil(64)])
-    }
-
-    /// Adds a row; returns whether it is new.
-    #[inline]
-    fn insert(&mut self, row: u32) -> bool {
-        let (word, bit) = (&mut self.0[row as usize / 64], 1 << (row % 64));
-        let is_new = *word & bit == 0;
-        *word |= bit;
-        is_new
-    }
-
-    #[inline]
-    fn remove(&mut self, row: u32) {
-        self.0[row as usize / 64] &= !(1 << (row % 64));
-    }
-
-    /// Removes all rows, and calls `each` with them in ascending order.
-    fn drain(&mut self, mut each: impl FnMut(u32)) {
-        for (i, word) in self.0.iter_mut().enumerate().filter(|(_, word)| **word != 0) {
-            let mut rest = std::mem::take(word);
-            while rest != 0 {
-                each(i as u32 * 64 + rest.trailing_zeros());
-                rest &= rest - 1;
-            }
-        }
     }
 }

@@ -15,17 +15,18 @@ pub struct Neighbors<'g> {
 }
 
 impl<'g> Neighbors<'g> {
-    /// Lists the neighbours of `block`, whose rows are all sources and destinations. Copies the edges unless they are in
-    /// the right order already, which they are if rows are stored by ascending dataset id.
+    /// Lists the neighbours of the destinations of `block`, which are its first rows: all rows, or those that a rank owns.
+    /// Copies the edges unless they are in the right order already, which they are if rows are stored by ascending dataset
+    /// id.
     ///
     /// # Panics
-    /// If the block has a halo, or a source that is no destination.
+    /// If the block has a separate halo.
     pub fn of(block: &'g Block<'g>) -> Self {
         assert!(block.halo().is_none(), "neighbours in a halo have no rows to sample from");
-        assert_eq!(block.destinations(), 0..block.sources(), "every row has its edges");
+        assert_eq!(block.destinations().start, 0, "the first rows have their edges");
         let (indptr, edges) = block.rows();
         let id = |row: &u32| block.id(*row as usize);
-        let is_sorted = (0..block.sources())
+        let is_sorted = (0..block.destinations().end)
             .into_par_iter()
             .all(|r| edges[indptr[r] as usize..indptr[r + 1] as usize].is_sorted_by_key(id));
         let mut indices = Cow::Borrowed(edges);

@@ -1,3 +1,5 @@
+mod ranks;
+
 use halograph_kernels::keyed::Key;
 use proptest::prelude::*;
 

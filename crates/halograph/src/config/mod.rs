@@ -4,6 +4,7 @@
 //! flags. Each [`Setting`] remembers where it was set, so that an error can name the place, the key, the value and the
 //! valid values.
 
+mod bytes;
 mod choices;
 mod setting;
 
@@ -20,6 +21,22 @@ use crate::note::Note;
 
 /// The default model.
 pub const DEFAULT_KIND: Kind = Kind::Sage;
+/// Keys that may be unset: a configuration has none of them by default.
+pub const OPTIONAL: [&str; 1] = ["train.macrobatch"];
+/// The key of a size, which may have a unit.
+const SIZE: &str = "train.batch_memory";
+/// Whole numbers that must not be 0.
+const POSITIVE: [&str; 9] = [
+    "model.layers",
+    "model.hidden",
+    "model.heads",
+    "train.ranks",
+    "train.epochs",
+    "train.eval_every",
+    "train.step_epochs",
+    "train.batch_size",
+    "train.macrobatch",
+];
 /// The only table with free keys: prefixes of parameter names.
 const FREE: [&str; 2] = ["train", "weight_decay_for"];
 
@@ -66,6 +83,12 @@ pub fn differences(one: &Config, other: &Config) -> Result<Vec<String>> {
     keys.sort();
     keys.dedup();
     Ok(keys)
+}
+
+/// Formats the value of a dotted key as [`text`], but a size with its unit.
+pub fn text_of(key: &str, value: &Value) -> String {
+    let size = value.as_integer().filter(|_| key == SIZE).and_then(|bytes| u64::try_from(bytes).ok());
+    size.map_or_else(|| text(value), bytes::text)
 }
 
 /// Formats a value; strings without quotes, lists without brackets.
@@ -145,8 +168,16 @@ fn apply(table: &mut Table, setting: &Setting) -> Result<()> {
         inner.insert(last.clone(), value);
         return Ok(());
     }
-    let slot = inner.get_mut(last).ok_or_else(unknown)?;
-    *slot = fit(setting, slot)?;
+    let name = setting.name();
+    let slot = match inner.get_mut(last) {
+        Some(slot) => slot,
+        None if OPTIONAL.contains(&name.as_str()) => inner.entry(last).or_insert(Value::Integer(0)),
+        None => return Err(unknown()),
+    };
+    *slot = match name == SIZE {
+        true => bytes::parse(&setting.value).ok_or_else(|| wrong_type(setting, bytes::FORMAT))?.into(),
+        false => fit(setting, slot)?,
+    };
     Ok(())
 }
 
@@ -159,9 +190,11 @@ fn fit(setting: &Setting, old: &Value) -> Result<Value> {
         (Value::Float(_), Value::Float(_)) | (Value::Boolean(_), Value::Boolean(_)) => Ok(value.clone()),
         // A table without keys sets nothing.
         (Value::Table(_), Value::Table(given)) if given.is_empty() => Ok(old.clone()),
-        (Value::Array(_), given) => whole_numbers(given).ok_or_else(|| wrong_type(setting, expected(old))),
+        (Value::Array(_), given) => {
+            whole_numbers(given).ok_or_else(|| wrong_type(setting, expected(setting, old)))
+        }
         (Value::String(_), _) => check_choice(setting, &setting.name()).map(|()| value.clone()),
-        _ => Err(wrong_type(setting, expected(old))),
+        _ => Err(wrong_type(setting, expected(setting, old))),
     }
 }
 
@@ -176,9 +209,10 @@ fn whole_numbers(given: &Value) -> Option<Value> {
     numbers.map(|numbers| numbers.into_iter().map(Value::Integer).collect::<Vec<_>>().into())
 }
 
-fn expected(old: &Value) -> &'static str {
+fn expected(setting: &Setting, old: &Value) -> &'static str {
     match old {
         Value::Float(_) => "a number",
+        Value::Integer(_) if POSITIVE.contains(&setting.name().as_str()) => "a whole number, at least 1",
         Value::Integer(_) => "a whole number, 0 or more",
         Value::Boolean(_) => "true or false",
         Value::Array(_) => "a list of whole numbers such as 15,10,5",
@@ -206,8 +240,10 @@ fn unknown_key(known: &Table, setting: &Setting) -> Error {
     let name = setting.name();
     let mut keys = Vec::new();
     flatten_into(&mut keys, "", known);
-    // The free table may have no keys yet.
-    keys.push((FREE.join("."), Value::Boolean(true)));
+    // Keys that may not have a value yet.
+    let unset = OPTIONAL.map(String::from).into_iter().chain([FREE.join(".")]);
+    let unset: Vec<String> = unset.filter(|key| keys.iter().all(|(known, _)| known != key)).collect();
+    keys.extend(unset.into_iter().map(|key| (key, Value::Boolean(true))));
     let similarities = keys.iter().map(|(key, _)| (key_similarity(key, &name), key));
     let best = similarities.max_by(|a, b| a.0.total_cmp(&b.0));
     let error = Error::input(&setting.place, format!("unknown key {name}"));

@@ -57,9 +57,14 @@ fn unknown_keys_suggest_the_most_similar_one() {
 #[test]
 fn wrong_types_name_key_value_and_expected_type() {
     for (word, message) in [
-        ("model.hidden=wide", "--set: model.hidden: \"wide\": must be a whole number, 0 or more"),
-        ("model.hidden=-3", "--set: model.hidden: -3: must be a whole number, 0 or more"),
-        ("model.hidden=1.5", "--set: model.hidden: 1.5: must be a whole number, 0 or more"),
+        ("model.hidden=wide", "--set: model.hidden: \"wide\": must be a whole number, at least 1"),
+        ("model.hidden=-3", "--set: model.hidden: -3: must be a whole number, at least 1"),
+        ("model.hidden=1.5", "--set: model.hidden: 1.5: must be a whole number, at least 1"),
+        ("model.output_heads=-3", "--set: model.output_heads: -3: must be a whole number, 0 or more"),
+        ("train.batch_size=-1", "--set: train.batch_size: -1: must be a whole number, at least 1"),
+        ("train.macrobatch=-1", "--set: train.macrobatch: -1: must be a whole number, at least 1"),
+        ("train.macrobatch=auto", "--set: train.macrobatch: \"auto\": must be a whole number, at least 1"),
+        ("train.row_cache=3", "--set: train.row_cache: 3: must be one of none, lru, degree, future"),
         ("train.lr=fast", "--set: train.lr: \"fast\": must be a number"),
         ("data.inductive=1", "--set: data.inductive: 1: must be true or false"),
         ("model=gat", "--set: model: \"gat\": must be a table of keys"),
@@ -67,6 +72,54 @@ fn wrong_types_name_key_value_and_expected_type() {
     ] {
         assert_eq!(refused(word), message);
     }
+}
+
+/// Zeros of these keys must be refused by the configuration: other values are described by that.
+#[test]
+fn positive_keys_refuse_zero() {
+    for key in POSITIVE {
+        let message = refused(&format!("{key}=0"));
+        assert!(message.ends_with(&format!("{key}: 0: must be at least 1")), "{message}");
+    }
+}
+
+#[test]
+fn an_optional_key_is_set_and_replaced() {
+    let macrobatch = |words: &[&str]| resolve(&set(words)).unwrap().train.macrobatch;
+    assert_eq!(macrobatch(&[]), None);
+    assert_eq!(macrobatch(&["train.macrobatch=8"]), Some(8));
+    assert_eq!(macrobatch(&["train.macrobatch=8", "train.macrobatch=9"]), Some(9));
+    assert!(refused("train.macrobatches=8").ends_with("did you mean train.macrobatch?"));
+    assert!(refused("zzzzzzzz=1").contains("train.macrobatch, train.weight_decay_for"));
+    let base = resolve(&set(&["train.macrobatch=8"])).unwrap();
+    assert_eq!(overlay(&base, &set(&["train.macrobatch=2"])).unwrap().train.macrobatch, Some(2));
+    assert_eq!(differences(&Config::new(DEFAULT_KIND), &base).unwrap(), ["train.macrobatch"]);
+}
+
+#[test]
+fn a_size_has_a_unit_or_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("f.toml");
+    let from_file = |value: &str| {
+        std::fs::write(&file, format!("[train]\nbatch_memory = {value}\nmacrobatch = 4\n")).unwrap();
+        let train = resolve(&read_file(&file).unwrap()).unwrap().train;
+        (train.batch_memory, train.macrobatch)
+    };
+    assert_eq!(from_file("\"2GiB\""), (2 << 30, Some(4)));
+    assert_eq!(from_file("65536"), (65536, Some(4)));
+    let bytes =
+        |text: &str| resolve(&[Setting::new("--batch-memory", SIZE, text)]).unwrap().train.batch_memory;
+    assert_eq!([bytes("64MB"), bytes("1g"), bytes("4096")], [64_000_000, 1 << 30, 4096]);
+    assert_eq!(
+        refused("train.batch_memory=12XB"),
+        "--set: train.batch_memory: \"12XB\": must be a number of bytes, or one with a unit such as 512MiB, 1.5GiB or 64MB"
+    );
+    for word in ["train.batch_memory=1.5", "train.batch_memory=-1"] {
+        assert!(refused(word).contains("must be a number of bytes"), "{word}");
+    }
+    assert_eq!(refused("train.batch_memory=0MiB"), "--set: train.batch_memory: 0: must be at least 1 byte");
+    assert_eq!(text_of(SIZE, &Value::Integer(512 << 20)), "512MiB");
+    assert_eq!(text_of("train.batch_size", &Value::Integer(1024)), "1024");
 }
 
 #[test]

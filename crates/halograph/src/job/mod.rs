@@ -30,6 +30,7 @@ mod world;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use halograph_graph::error::Error as InputError;
 use halograph_graph::partition::Assignment;
@@ -118,6 +119,9 @@ pub struct JobOptions {
     pub force: bool,
     /// File for a trace of all ranks.
     pub trace: Option<PathBuf>,
+    /// Artificial delay of messages between ranks, for benchmarks. With a launcher, that of rank 0 counts.
+    #[doc(hidden)]
+    pub send_delay: Duration,
 }
 
 impl JobOptions {
@@ -159,6 +163,7 @@ pub struct Job {
     notes: Vec<Note>,
     world: World,
     trace: Option<PathBuf>,
+    send_delay: Duration,
     force: bool,
     role: Role,
     /// The part of a rank that a launcher started.
@@ -260,6 +265,7 @@ impl Job {
             trace: self.trace.as_deref(),
             part: self.part.as_ref(),
             force: self.force,
+            send_delay: self.send_delay,
             ..Extras::default()
         };
         match &mut self.role {
@@ -359,6 +365,15 @@ fn leading(
     part: Option<RankPart>,
     (data, lead, notes): (JobData, Lead, Vec<Note>),
 ) -> Job {
-    let (trace, force) = (options.trace.clone(), options.force);
-    Job { data, notes, world: world.clone(), trace, force, role: Role::Lead(lead), part, started: false }
+    Job {
+        data,
+        notes,
+        world: world.clone(),
+        trace: options.trace.clone(),
+        send_delay: options.send_delay,
+        force: options.force,
+        role: Role::Lead(lead),
+        part,
+        started: false,
+    }
 }

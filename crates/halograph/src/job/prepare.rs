@@ -40,6 +40,7 @@ pub(super) fn admit(
     let (predicted, layout) = predict(data, assignment, config)?;
     predicted.map_or(Ok(()), |predicted| admission::admit(&predicted, 1, force))?;
     admission::check_weights(data.manifest(), config)?;
+    launch::check_batch_memory(data.source(), config, assignment)?;
     Ok(Admission { predicted: predicted.map(|predicted| predicted.bytes), layout })
 }
 
@@ -56,7 +57,7 @@ impl Partition {
     pub fn of(data: &JobData, config: &Config, force: bool, progress: &dyn Progress) -> Result<Option<Self>> {
         data.check()?;
         let JobData::Dataset(dataset) = data else { return Ok(None) };
-        if !config.train.strategy.is_for_ranks() {
+        if !config.train.uses_parts() {
             return Ok(None);
         }
         let spec = launch::partition_spec(&config.train);

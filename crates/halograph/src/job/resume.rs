@@ -21,8 +21,16 @@ use super::{DataOption, JobData, JobOptions, Note};
 use crate::config::{self, Setting};
 
 /// Settings that a resumed run may change: completed epochs do not depend on them.
-const CHANGEABLE: [&str; 5] =
-    ["train.epochs", "train.patience", "train.threads", "train.checkpoint_seconds", "train.deadline"];
+const CHANGEABLE: [&str; 8] = [
+    "train.epochs",
+    "train.patience",
+    "train.threads",
+    "train.checkpoint_seconds",
+    "train.deadline",
+    "train.macrobatch",
+    "train.batch_memory",
+    "train.row_cache",
+];
 
 /// Resolves the run in `out` and its data. Locks the run; changes no file.
 pub(super) fn plan(

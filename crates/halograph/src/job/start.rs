@@ -158,7 +158,7 @@ fn check_settings_of_shards(settings: &[Setting], data: &JobData) -> InputResult
     for s in settings {
         let help = match (s.name().as_str(), s.value.as_str()) {
             ("train.partition", _) => "leave it out: the shards are partitioned already",
-            ("train.strategy", Some("single" | "minibatch")) => {
+            ("train.strategy", Some("single")) => {
                 "leave it out, or train on the dataset that was partitioned"
             }
             _ => continue,
@@ -174,7 +174,7 @@ fn check_settings_of_shards(settings: &[Setting], data: &JobData) -> InputResult
 pub(super) fn check_ranks(config: &Config, data: &JobData) -> InputResult<()> {
     let ranks = config.train.ranks;
     match data.parts() {
-        Some(parts) if parts as usize != ranks || !config.train.strategy.is_for_ranks() => {
+        Some(parts) if parts as usize != ranks || !config.train.strategy.allows_ranks() => {
             let problem = format!("{} for {}", count(parts, "part"), count(ranks, "rank"));
             let start = match halograph_comm::launched() {
                 true => format!("start {parts} ranks (mpirun -n {parts})"),

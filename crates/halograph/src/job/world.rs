@@ -149,6 +149,7 @@ struct Announcement {
     /// Whether the data are the built-in graph.
     is_demo: bool,
     trace: Option<PathBuf>,
+    send_delay: Duration,
 }
 
 /// Opens the job on all ranks of a launcher. Collective; blocks.
@@ -199,6 +200,7 @@ fn follow(options: &JobOptions, world: &World, comm: &Comm) -> Result<Job> {
         notes: Vec::new(),
         world: world.clone(),
         trace: announced.trace,
+        send_delay: announced.send_delay,
         force: options.force,
         role: Role::Follow { header: announced.header, directory },
         part: Some(part),
@@ -250,8 +252,13 @@ impl Announcement {
             Target::Existing(run) => data == std::path::absolute(demo_data(run.path())).ok(),
             Target::New(_) => false,
         };
-        let (header, trace) = (plan.header.clone(), options.trace.clone());
-        Ok(Announcement { header, data, is_demo: is_demo || plan.demo.is_some(), trace })
+        Ok(Announcement {
+            header: plan.header.clone(),
+            data,
+            is_demo: is_demo || plan.demo.is_some(),
+            trace: options.trace.clone(),
+            send_delay: options.send_delay,
+        })
     }
 
     /// Opens the data of rank 0 on a rank that was given none. On another host it generates the built-in graph, in temporary

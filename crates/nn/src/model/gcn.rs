@@ -58,6 +58,10 @@ impl<T: Real> Convolution for Gcn<T> {
         self.projection.aggregates_input()
     }
 
+    fn finish_reads_input(&self) -> bool {
+        false
+    }
+
     fn propagation(&self, block: &Block) -> Propagation<T> {
         Propagation::symmetric(block, T::one())
     }

@@ -101,6 +101,11 @@ impl<T: Real> Stage<T> {
         self.dropout == 0.0 && Layer::aggregates_input(&self.layer)
     }
 
+    /// Returns whether the features are read besides their static aggregate, if this is the first stage.
+    pub fn reads_features_of(&self, has_aggregate: bool) -> bool {
+        !has_aggregate || Layer::finish_reads_input(&self.layer)
+    }
+
     /// Returns whether the output of a row depends on all other rows: batch norm.
     pub fn mixes_rows(&self) -> bool {
         matches!(self.norm, Some(Norm::Batch(_)))

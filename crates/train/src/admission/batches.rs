@@ -19,11 +19,11 @@ use crate::memory::available;
 use crate::pool::threads;
 
 /// Bytes per node of a sampler: positions, variates (LABOR) and two sets.
-const SAMPLER_NODE: f64 = 8.25;
+pub(super) const SAMPLER_NODE: f64 = 8.25;
 /// Bytes per row of a sample: row, id, degree, row start.
-const SAMPLE_ROW: u64 = 20;
+pub(super) const SAMPLE_ROW: u64 = 20;
 /// Bytes per row of a transpose: row start and place, per hop.
-const TRANSPOSE_ROW: u64 = 16;
+pub(super) const TRANSPOSE_ROW: u64 = 16;
 
 /// Predicts the peak memory of a process that has `before` bytes now. Samples one batch; blocks.
 pub(super) fn predict(
@@ -36,9 +36,9 @@ pub(super) fn predict(
     let mut step = config.clone();
     (step.train.strategy, step.data.inductive) = (StrategyKind::Single, false);
     step.train.fanout = Vec::new();
-    let number = bound::number_bytes(config).into();
+    let number: u64 = bound::number_bytes(config).into();
     let seen = if config.data.inductive { whole.nodes_within(0) } else { whole.nodes };
-    let features = seen * whole.features as u64 * if whole.is_half { 2 } else { number };
+    let features = seen * whole.feature_bytes(number);
     let aggregate = match config.train.cache_input_aggregate {
         true => seen * whole.features as u64 * number,
         false => 0,

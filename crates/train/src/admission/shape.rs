@@ -75,6 +75,12 @@ impl Shape {
         }
     }
 
+    /// Returns the bytes of the features of a row in memory.
+    /// `number`: bytes of a number in the working precision.
+    pub fn feature_bytes(&self, number: u64) -> u64 {
+        self.features as u64 * if self.is_half { 2 } else { number }
+    }
+
     /// Returns how many nodes a model reads at this distance from training nodes.
     pub fn nodes_within(&self, level: usize) -> u64 {
         let share = self.within.get(level).or(self.within.last()).copied().unwrap_or(1.0);

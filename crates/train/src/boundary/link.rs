@@ -1,9 +1,9 @@
 //! The connection to the other ranks, as the stage runner and the strategies see it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use halograph_comm::{AllReduceRequest, Comm, Message, Position, Priority, Purpose, SpanGuard, Tag};
+use halograph_comm::{AllReduceRequest, Comm, Message, Position, Priority, Purpose, SpanGuard, Tag, Track};
 use halograph_kernels::Real;
 use halograph_kernels::batch_norm::Moments;
 use halograph_kernels::buffer::Buffer;
@@ -28,12 +28,14 @@ pub struct RankLink {
     pub overlap: bool,
     /// Transfer time that overlapped with computation, in nanoseconds.
     hidden: AtomicU64,
+    /// Time waited for anything but messages, in nanoseconds.
+    waited: AtomicU64,
 }
 
 impl RankLink {
     /// Creates a link over `comm`.
     pub fn new(comm: &Comm, overlap: bool) -> Self {
-        RankLink { comm: comm.clone(), overlap, hidden: AtomicU64::new(0) }
+        RankLink { comm: comm.clone(), overlap, hidden: AtomicU64::new(0), waited: AtomicU64::new(0) }
     }
 
     /// Combines the requests of all ranks. Collective; blocks.
@@ -41,6 +43,20 @@ impl RankLink {
         let all = self.comm.all_gather(Control::Requests.tag(), Message::of(&[own.to_flags()]))?;
         let combine = |flags: u8, message: &Message| Ok(flags | message.expect::<u8>(1)?[0]);
         all.iter().try_fold(0, combine).map(Requests::from_flags)
+    }
+
+    /// Runs `work`, which only waits for something other than messages, as a wait of this rank.
+    pub fn wait_for<R>(&self, name: &'static str, at: Position, work: impl FnOnce() -> R) -> R {
+        let started = Instant::now();
+        let _span = self.comm.span_on(Track::Wait, name, at);
+        let result = work();
+        self.waited.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        result
+    }
+
+    /// Returns the time that this rank has only waited.
+    pub fn waited(&self) -> Duration {
+        self.comm.waited() + Duration::from_nanos(self.waited.load(Ordering::Relaxed))
     }
 
     /// Returns the transfer time that overlapped with computation.

@@ -14,6 +14,7 @@ use halograph_graph::dataset::Subset;
 pub use features::Scaling;
 pub use rows::Rows;
 pub use shard::{ShardData, fit_scaling};
+pub(crate) use shard::{sampled_graph, training_rows};
 pub use view::{InputSource, View};
 pub use whole::{Data, check};
 

@@ -109,6 +109,21 @@ impl<'s, T: Real> ShardData<'s, T> {
         ids(self.shard, &self.train.0.rows)
     }
 
+    /// Returns the rows of the shard that are rows of the training graph, in their order there.
+    pub fn shard_rows(&self) -> &[u32] {
+        &self.train.0.rows
+    }
+
+    /// Returns the rows of the shard of the owned training rows.
+    pub fn training_rows(&self) -> Vec<u32> {
+        self.rows[0].rows.iter().map(|&at| self.train.0.rows[at as usize]).collect()
+    }
+
+    /// Returns the edges of the training graph into owned rows, from all rows of the shard: what batches are sampled from.
+    pub fn sampled_graph(&self) -> Block<'s> {
+        sampled_graph(self.shard, self.larger.is_some())
+    }
+
     /// Returns the training graph with its features, and the block of a stage that computes all its rows.
     pub fn train(&self) -> (&View<'s, T>, &StageBlock<'static>) {
         (&self.train.1, &self.train.0.block)
@@ -310,6 +325,33 @@ fn stored(shard: &Shard, rows: &[u32]) -> Vec<u32> {
         Some(stored) => rows.iter().map(|&row| stored[row as usize]).collect(),
         None => rows.to_vec(),
     }
+}
+
+/// Returns the edges of the training graph into owned rows, from all rows of the shard. Borrows the edges of the shard, unless
+/// some are outside the training graph of an inductive run.
+pub(crate) fn sampled_graph(shard: &Shard, inductive: bool) -> Block<'_> {
+    let graph = if inductive { Graph::Train } else { Graph::All };
+    let (degrees, ids) = (shard.degrees(graph).to_vec(), Some(shard.ids().to_vec()));
+    let edges = shard.edges();
+    if graph == Graph::All {
+        return Block::new(edges.indptr, edges.indices, 0..shard.owned(), degrees, ids);
+    }
+    let holds = |row: u32| graph.holds(shard.split()[row as usize]);
+    let (mut indptr, mut indices) = (vec![0], Vec::new());
+    for row in 0..shard.owned() {
+        if holds(row as u32) {
+            indices.extend(edges.row(row).iter().copied().filter(|&source| holds(source)));
+        }
+        indptr.push(indices.len() as u64);
+    }
+    Block::new(indptr, indices, 0..shard.owned(), degrees, ids)
+}
+
+/// Returns the owned rows of a shard that are trained on.
+pub(crate) fn training_rows(shard: &Shard) -> Vec<u32> {
+    let is_trained =
+        |&row: &u32| shard.split()[row as usize] == PARTS[0] as u8 && shard.label(row as usize).is_known();
+    (0..shard.owned() as u32).filter(is_trained).collect()
 }
 
 /// Returns those of `rows` that have a label and are in `part` of the split.

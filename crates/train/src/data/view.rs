@@ -53,11 +53,20 @@ impl<'d, T: Real> View<'d, T> {
         ModelInput { features: self.features.clone(), aggregate: self.aggregate.get().cloned() }
     }
 
-    /// Gathers these rows as input of a model, with the first stage's aggregate if asked for: it must have been prepared.
-    pub(crate) fn input_of(&self, rows: &[u32], with_aggregate: bool) -> Result<ModelInput<T>> {
+    /// Gathers these rows as input of `model`, with the first stage's aggregate if asked for: it must have been prepared.
+    pub(crate) fn input_of(
+        &self,
+        model: &Model<T>,
+        rows: &[u32],
+        with_aggregate: bool,
+    ) -> Result<ModelInput<T>> {
         let prepared = || self.aggregate.get().expect("an aggregate was prepared");
         let aggregate = with_aggregate.then(|| Arc::new(gathered(prepared(), rows)));
-        Ok(ModelInput { features: self.rows(Some(rows))?, aggregate })
+        let reads_features = model.stages[0].reads_features_of(with_aggregate);
+        Ok(match aggregate {
+            Some(aggregate) if !reads_features => ModelInput::of_aggregate(aggregate),
+            aggregate => ModelInput { features: self.rows(Some(rows))?, aggregate },
+        })
     }
 }
 

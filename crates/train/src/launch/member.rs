@@ -10,12 +10,13 @@ use super::{Leader, Order, THREADS};
 use crate::boundary::RankLink;
 use crate::config::{Overlap, Precision, StrategyKind, TrainConfig};
 use crate::data::{ShardData, fit_scaling};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::event::{Observer, Point};
 use crate::memory;
 use crate::run::{self, Header, RunStore};
 use crate::setup::{new_model, new_optimizer};
 use crate::strategy::Strategy;
+use crate::strategy::minibatch::ranks::{RankMinibatch, RankSource};
 use crate::strategy::partition::Partition;
 use crate::strategy::pipelined::Pipelined;
 use crate::strategy::vertex_parallel::VertexParallel;
@@ -61,12 +62,10 @@ impl Member<'_> {
         }
         let scaling = fit_scaling(shard, &link, config.data.normalize)?;
         let scaling_state = scaling.to_state();
-        let data = ShardData::load(shard, &link, config.data.inductive, scaling, model.hops())?;
+        let hops = config.nested_hops().unwrap_or(0);
+        let data = ShardData::load(shard, &link, config.data.inductive, scaling, hops)?;
         data.prepare(&link, &model)?;
         let meter = StepMeter::new(self.order.extras.fault);
-        let shard_rows = VertexParallel::new(&model, &data, &link, &meter)?;
-        let mut strategy = ranked_strategy(&config.train, shard_rows);
-        let mut trainer = Trainer::new(config, &mut *strategy, Learner { model, optimizer });
 
         let (mut run, from, observer) = match role {
             Role::Lead(leader) => {
@@ -79,12 +78,32 @@ impl Member<'_> {
             run.save_scaling(numbers)?;
         }
         let layout = &shard.partition().layout;
-        if let Some(from) = self.agree_on_start(from, layout)? {
-            trainer.restore(from)?;
-        }
-        let mut sink = RankedRunSink::new(comm, reborrow(&mut run), self.order.directory, layout)?;
-        let outcome = trainer.run(&mut sink, observer)?;
-        let mut traffic = Traffic { transport: self.transport, ..meter.gather(comm)? };
+        let train = |strategy: &mut dyn Strategy<T>, model: Model<T>| {
+            let mut trainer = Trainer::new(config, strategy, Learner { model, optimizer });
+            if let Some(from) = self.agree_on_start(from, layout)? {
+                trainer.restore(from)?;
+            }
+            let mut sink = RankedRunSink::new(comm, reborrow(&mut run), self.order.directory, layout)?;
+            trainer.run(&mut sink, observer)
+        };
+        let (outcome, batches) = if config.train.strategy == StrategyKind::Minibatch {
+            let graph = data.sampled_graph();
+            let source = RankSource::new(config, &model, &data, &graph, &link)?;
+            std::thread::scope(|scope| {
+                let mut strategy = RankMinibatch::new(&config.train, &data, &source, (&link, &meter), scope)?;
+                // Without a notice, the loaders of the other ranks would complete a macrobatch first, and so would this one.
+                let outcome =
+                    train(&mut strategy, model).inspect_err(|error| comm.fail(&error.to_string()))?;
+                Ok::<_, Error>((outcome, Some(strategy.totals()?)))
+            })?
+        } else {
+            let shard_rows = VertexParallel::new(&model, &data, &link, &meter)?;
+            (train(&mut *vertex_strategy(&config.train, shard_rows), model)?, None)
+        };
+        let mut traffic = Traffic {
+            transport: self.transport,
+            ..meter.gather(comm, batches.map(|(totals, _)| totals.per_epoch))?
+        };
         traffic.parts = gather_parts(comm, &data)?;
         if self.transport == THREADS {
             // All ranks are in one process.
@@ -93,7 +112,7 @@ impl Member<'_> {
         }
         let metric = data.metric();
         let facts = Facts { threads: self.threads, metric, outcome: &outcome, train: &config.train };
-        let summary = Summary::new(facts, traffic);
+        let summary = Summary::new(facts, traffic).with_fetches(batches);
         if let Some(run) = &mut run {
             run.finish(&serde_json::to_value(&summary).expect("numbers and names always serialise"))?;
         }
@@ -144,14 +163,14 @@ impl Member<'_> {
 }
 
 /// Creates the configured strategy for ranks that own vertices.
-fn ranked_strategy<'s, T: Real>(
+fn vertex_strategy<'s, T: Real>(
     config: &TrainConfig,
     shard: VertexParallel<'s, T>,
 ) -> Box<dyn Strategy<T> + 's> {
     match config.strategy {
         StrategyKind::Pipelined => Box::new(Pipelined::new(shard, config)),
         StrategyKind::Single | StrategyKind::Partition => Box::new(Partition(shard)),
-        StrategyKind::Minibatch => unreachable!("mini-batches run in one process"),
+        StrategyKind::Minibatch => unreachable!("RankMinibatch is created with the thread of its loader"),
     }
 }
 

@@ -23,14 +23,15 @@ use std::time::Duration;
 use halograph_comm::{self as comm, Comm, Options};
 use halograph_graph::Dataset;
 use halograph_graph::partition::{
-    Assignment, Layout, Method, Objective, PartitionSpec, Shard, assignment_for,
+    Assignment, Balance, Layout, Method, Objective, PartitionSpec, Shard, assignment_for,
 };
 use halograph_graph::progress::Silent;
 
 use self::member::{Member, Role};
 pub use self::part::{RankPart, all_succeed};
 pub(crate) use self::shards::TrainedShards;
-use crate::config::{PartitionKind, StrategyKind, TrainConfig};
+use crate::admission;
+use crate::config::{Config, PartitionKind, StrategyKind, TrainConfig};
 use crate::data;
 use crate::error::{Error, Result};
 use crate::event::{Event, Observer};
@@ -97,6 +98,9 @@ pub struct Extras<'a> {
     /// Fault to inject, for tests.
     #[doc(hidden)]
     pub fault: Option<Fault>,
+    /// Artificial delay of messages between ranks, for benchmarks. Must be the same on every rank.
+    #[doc(hidden)]
+    pub send_delay: Duration,
 }
 
 /// The run that a rank takes part in.
@@ -116,29 +120,16 @@ pub fn train(source: DataSource, leader: Leader, extras: Extras) -> Result<Summa
     let directory: Option<PathBuf> = leader.run.directory().map(|run| run.path().to_path_buf());
     header.config.check()?;
     let order = Order { header: &header, directory: directory.as_deref(), extras };
-    check_one_process(&header.config.train, leader.world, source)?;
     match (leader.world, source) {
         (Some(comm), _) => {
             let summary = train_as_rank(comm, order, source, Role::Lead(Box::new(leader)))?;
             Ok(summary.expect("rank 0 returns a summary"))
         }
-        (None, DataSource::Dataset(dataset)) if !header.config.train.strategy.is_for_ranks() => {
+        (None, DataSource::Dataset(dataset)) if !header.config.train.uses_parts() => {
             single::train(dataset, order, leader)
         }
         (None, _) => train_on_threads(source, order, leader),
     }
-}
-
-/// Refuses to train sampled batches on several ranks or on shards.
-fn check_one_process(train: &TrainConfig, world: Option<&Comm>, source: DataSource) -> Result<()> {
-    if train.strategy == StrategyKind::Minibatch
-        && (world.is_some() || matches!(source, DataSource::Shards(_)))
-    {
-        let problem = "strategy minibatch runs in one process, on a dataset";
-        let error = halograph_graph::Error::input("train.strategy", problem);
-        return Err(error.help("leave out the launcher and the shards, or choose another strategy").into());
-    }
-    Ok(())
 }
 
 /// Trains as a rank other than 0 of those that a launcher started. Collective; blocks.
@@ -165,16 +156,12 @@ fn train_on_threads(source: DataSource, order: Order, leader: Leader) -> Result<
         _ => None,
     };
     let leader = Mutex::new(Some(leader));
-    let results = comm::threads::run(train.ranks, &options(train), |comm| {
+    let options = Options { delay: order.extras.send_delay, ..options(train) };
+    let results = comm::threads::run(train.ranks, &options, |comm| {
         let leader = (comm.rank() == 0).then(|| leader.lock().ok()?.take()).flatten();
         let member = Member { comm, order, threads, transport: THREADS };
         in_pool(threads, || {
-            let part = comm.rank() as u32;
-            let shard = match (&layout, source) {
-                (Some(layout), _) => layout.cut(part)?,
-                (None, DataSource::Shards(path)) => Shard::open(path, part)?,
-                (None, DataSource::Dataset(_)) => unreachable!("a dataset has a layout"),
-            };
+            let shard = open_part(&layout, source, comm)?;
             part::check_equal(comm, &order.header.config, &shard)?;
             match leader {
                 Some(leader) => member.train(&shard, Role::Lead(Box::new(leader))),
@@ -185,9 +172,46 @@ fn train_on_threads(source: DataSource, order: Order, leader: Leader) -> Result<
     Ok(all(results)?.into_iter().flatten().next().expect("rank 0 returns a summary"))
 }
 
+/// Refuses less memory for sampled batches than they need on ranks of this process, if it may be too little; changes no file.
+/// `assignment`: the part of each node of a dataset. Blocks.
+pub fn check_batch_memory(
+    source: DataSource,
+    config: &Config,
+    assignment: Option<&Assignment>,
+) -> Result<()> {
+    let layout = match (source, assignment) {
+        (DataSource::Dataset(dataset), Some(assignment)) => Some(Layout::of(dataset, assignment)?),
+        _ => None,
+    };
+    let whole = match (&layout, source) {
+        (Some(layout), _) => layout.partition.clone(),
+        (None, DataSource::Shards(path)) => Shard::describe(path, 0)?.partition,
+        (None, DataSource::Dataset(_)) => return Ok(()),
+    };
+    if admission::may_exceed_batch_memory(&whole, config).is_none() {
+        return Ok(());
+    }
+    let results = comm::threads::run(config.train.ranks, &options(&config.train), |comm| {
+        let shard = open_part(&layout, source, comm)?;
+        part::check_batch_memory(&shard, config, comm)
+    });
+    all(results).map(drop)
+}
+
+/// Opens the part of a rank of this process.
+fn open_part(layout: &Option<Layout>, source: DataSource, comm: &Comm) -> Result<Shard> {
+    let part = comm.rank() as u32;
+    Ok(match (layout, source) {
+        (Some(layout), _) => layout.cut(part)?,
+        (None, DataSource::Shards(path)) => Shard::open(path, part)?,
+        (None, DataSource::Dataset(_)) => unreachable!("a dataset has a layout"),
+    })
+}
+
 /// Trains as one of the ranks that a launcher started. Rank 0 returns a summary. Collective; blocks.
 fn train_as_rank(comm: &Comm, order: Order, source: DataSource, role: Role) -> Result<Option<Summary>> {
-    let Extras { assignment, force, part, .. } = order.extras;
+    let Extras { assignment, force, part, send_delay, .. } = order.extras;
+    comm.set_delay(send_delay);
     let opened = match part {
         Some(_) => None,
         None => Some(RankPart::open(comm, source, &order.header.config, assignment, force)?),
@@ -231,7 +255,10 @@ pub fn partition_spec(train: &TrainConfig) -> PartitionSpec {
         PartitionKind::Stream => Method::Stream,
         PartitionKind::Random => Method::Random,
     };
-    PartitionSpec { parts: train.ranks as u32, method, balance: Default::default(), seed: 0 }
+    // A rank samples for the training nodes that it owns, and for all that read them: both must be even.
+    let sampled = train.strategy == StrategyKind::Minibatch;
+    let balance = Balance { edges: sampled, train: sampled };
+    PartitionSpec { parts: train.ranks as u32, method, balance, seed: 0 }
 }
 
 fn options(train: &TrainConfig) -> Options {

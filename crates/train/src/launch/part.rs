@@ -9,6 +9,7 @@ use crate::admission;
 use crate::config::{Config, TrainConfig};
 use crate::error::Result;
 use crate::pool::{in_pool, threads_among};
+use crate::strategy::minibatch::ranks;
 use crate::tags::{Control, Setup};
 
 /// The part of the graph that a rank trains, with the number of its threads.
@@ -33,17 +34,18 @@ impl RankPart {
         let threads = threads_among(&config.train, ranks_here);
         in_pool(threads, || {
             let part = comm.rank() as u32;
+            check_same_kind(comm, source)?;
             let shard = match source {
                 DataSource::Shards(path) => Shard::open(path, part)?,
                 DataSource::Dataset(dataset) => {
-                    // Before the partition is used: it may not even have the right number of nodes.
-                    handshake(comm, &[("dataset", dataset.manifest.fingerprint.clone())])?;
                     let assignment = shared_assignment(comm, dataset, &config.train, assignment)?;
                     Layout::of(dataset, &assignment)?.cut(part)?
                 }
             };
             check_equal(comm, config, &shard)?;
-            all_succeed(comm, Control::Admission, admit(&shard, config, ranks_here, force))?;
+            let admitted = admit(&shard, config, (ranks_here, threads), force);
+            all_succeed(comm, Control::Admission, admitted)?;
+            all_succeed(comm, Control::BatchMemory, check_batch_memory(&shard, config, comm))?;
             Ok(RankPart { shard, threads })
         })
     }
@@ -54,13 +56,33 @@ impl RankPart {
     }
 }
 
+/// Refuses a dataset on one rank and shards on another, and different datasets. Collective; blocks.
+fn check_same_kind(comm: &Comm, source: DataSource) -> Result<()> {
+    let facts = match source {
+        DataSource::Shards(_) => vec![("kind of data", "a folder of shards".to_string())],
+        // Before the partition is used: it may not even have the right number of nodes.
+        DataSource::Dataset(dataset) => {
+            vec![("kind of data", "a dataset".to_string()), ("dataset", dataset.manifest.fingerprint.clone())]
+        }
+    };
+    Ok(handshake(comm, &facts)?)
+}
+
 /// Refuses a part that needs more memory than is free, unless `force`. The other ranks of this host are assumed to need as
 /// much.
-fn admit(shard: &Shard, config: &Config, ranks_here: usize, force: bool) -> Result<()> {
-    if let Some(predicted) = admission::predict_part(shard, config)? {
+fn admit(shard: &Shard, config: &Config, (ranks_here, threads): (usize, usize), force: bool) -> Result<()> {
+    if let Some(predicted) = admission::predict_part(shard, config, threads)? {
         admission::admit(&predicted, ranks_here as u64, force)?;
     }
     admission::check_weights(&shard.partition().dataset, config)
+}
+
+/// Refuses less memory for sampled batches than they need. Samples one only if that may be. Collective; blocks.
+pub(super) fn check_batch_memory(shard: &Shard, config: &Config, comm: &Comm) -> Result<()> {
+    match admission::may_exceed_batch_memory(shard.partition(), config) {
+        Some(row_bytes) => ranks::check_batch_memory(config, shard, row_bytes, comm),
+        None => Ok(()),
+    }
 }
 
 /// Returns the `result` of this rank if all ranks succeeded. Otherwise the first rank that failed returns its error, and the

@@ -59,7 +59,43 @@ pub(super) fn batches(runs: &[RunData]) -> Option<String> {
         }
         html.push_str("</tr>\n");
     }
-    Some(html + "</tbody></table></div>\n")
+    Some(html + "</tbody></table></div>\n" + &fetches(runs))
+}
+
+/// Returns what ranks fetched of each other for batches, a row per run on several ranks; means per epoch.
+fn fetches(runs: &[RunData]) -> String {
+    let mut rows = String::new();
+    for (k, run) in runs.iter().enumerate() {
+        let (Some(batches), Some(fetches)) = (run.summary_value("batches"), run.summary_value("fetches"))
+        else {
+            continue;
+        };
+        let epochs = mean(batches, "per_epoch").filter(|&share| share > 0.0).map(|share| 1.0 / share);
+        let total = |key: &str| fetches[key].as_f64();
+        let per_epoch = |total: Option<f64>| Some(total? / epochs?);
+        let fetched = total("fetched_rows").zip(total("row_bytes")).map(|(rows, bytes)| rows * bytes);
+        let kept = total("fetched_rows").zip(total("remote_rows")).filter(|(_, remote)| *remote > 0.0);
+        let seconds = total("fetching_seconds").zip(batches["sampling_seconds"].as_f64());
+        let cells = [
+            cell(total("macrobatch"), Unit::Count),
+            cell(per_epoch(total("relays")), Unit::Count),
+            cell(per_epoch(total("remote_rows")), Unit::Count),
+            cell(kept.map(|(fetched, remote)| 1.0 - fetched / remote), Unit::Fraction),
+            cell(per_epoch(fetched), Unit::Bytes),
+            cell(per_epoch(seconds.map(|(fetching, sampling)| fetching + sampling)), Unit::Seconds),
+        ];
+        let cells: String = cells.iter().map(|cell| format!("<td>{cell}</td>")).collect();
+        let _ =
+            writeln!(rows, "<tr class=\"{}\"><th>{}</th>{cells}</tr>", series_class(k), marked_name(k, run));
+    }
+    if rows.is_empty() {
+        return rows;
+    }
+    format!(
+        "<p>Fetched from other ranks, per epoch:</p><div class=\"wide\"><table><thead><tr>\
+         <th class=\"left\">run</th><th>batches per macrobatch</th><th>all-to-alls</th><th>remote rows</th>\
+         <th>share kept</th><th>fetched</th><th>sampling and fetching</th></tr></thead><tbody>\n{rows}</tbody></table></div>\n"
+    )
 }
 
 /// Returns seconds of a batch without waiting.

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::scale::Axis;
 use super::spans::{TraceSpan, TracedBatches, TracedEpoch, Track};
 use super::text::escape;
+use crate::trace::{FETCH, SAMPLE};
 
 const WIDTH: f64 = 1080.0;
 const LEFT: f64 = 126.0;
@@ -81,7 +82,9 @@ pub(super) fn caption(traced: &TracedEpoch) -> String {
 fn kind(span: &TraceSpan, epoch: u64) -> &'static str {
     let class = match (span.track, span.phase.as_str()) {
         (Track::Wait, _) => "wait",
-        (Track::Sample, _) => "sample",
+        // A rank fetches rows of sampled batches on the same thread.
+        (Track::Sample, _) if span.name == FETCH => "features",
+        (Track::Sample, _) | (Track::Send | Track::Receive, "sampling") => "sample",
         (Track::Compute, "evaluation") => "evaluation",
         (Track::Compute, _) if span.epoch != epoch => "other",
         (_, phase) => phase,
@@ -219,7 +222,14 @@ impl Lane<'_> {
                 let batch = batch.unwrap_or_default();
                 format!("{} (epoch {}, {batch}{layer}{})", span.name, span.epoch, span.phase)
             }
-            Track::Sample => format!("sampling batch {} of epoch {}", span.step + 1, span.epoch),
+            Track::Sample => {
+                let what = match span.name.as_str() {
+                    FETCH => "fetching rows of batches from",
+                    SAMPLE => "sampling batches from",
+                    _ => "sampling batch",
+                };
+                format!("{what} {} of epoch {}", span.step + 1, span.epoch)
+            }
             Track::Wait => format!("waiting for {}", span.name),
             Track::Send => format!("sending {}", span.name),
             Track::Receive => format!("receiving {}", span.name),
@@ -291,6 +301,17 @@ mod tests {
             "{caption}"
         );
         assert!(!standalone(&self::traced()).contains(">sample</text>"));
+    }
+
+    #[test]
+    fn requests_for_neighbours_have_the_colour_of_sampling() {
+        let mut traced = traced();
+        assert!(!inline(&traced).contains("class=\"sample\""));
+        let transfers =
+            traced.spans.iter_mut().filter(|span| matches!(span.track, Track::Send | Track::Receive));
+        transfers.for_each(|span| span.phase = "sampling".into());
+        let svg = inline(&traced);
+        assert!(svg.contains("class=\"sample\"") && !svg.contains("class=\"features\""), "{svg}");
     }
 
     #[test]

@@ -59,3 +59,11 @@ pub struct ModelInput<T: Real> {
     /// The first stage's aggregate of the features, if that is the same in every step.
     pub aggregate: Option<Arc<Matrix<T>>>,
 }
+
+impl<T: Real> ModelInput<T> {
+    /// Creates the input of a model whose first stage reads no features besides their aggregate.
+    pub fn of_aggregate(aggregate: Arc<Matrix<T>>) -> Self {
+        // In place of features: of the same size, and not read.
+        ModelInput { features: aggregate.clone().into(), aggregate: Some(aggregate) }
+    }
+}

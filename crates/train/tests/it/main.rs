@@ -1,5 +1,6 @@
 //! Training as its users see it. One program, for it takes longer to link than to run.
 
+mod batches;
 mod exchange;
 mod gradients;
 mod in_memory;

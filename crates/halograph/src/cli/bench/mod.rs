@@ -77,12 +77,14 @@ fn check_scaling(args: &Args, config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Refuses strategies for several ranks: rooflines are of one process.
+/// Refuses strategies that train parts of the graph on ranks: rooflines are of one process.
 fn check_single(config: &Config) -> Result<()> {
-    if !config.train.strategy.is_for_ranks() {
+    let train = &config.train;
+    if !train.uses_parts() {
         return Ok(());
     }
-    let problem = format!("strategy {}: bench measures one process", config.train.strategy.name());
+    let ranks = if train.ranks > 1 { format!(" on {} ranks", train.ranks) } else { String::new() };
+    let problem = format!("strategy {}{ranks}: bench measures one process", train.strategy.name());
     Err(Error::input("bench", problem)
         .help("leave out ranks and strategy; for several ranks use `train --trace` and `report`"))
 }

@@ -86,15 +86,16 @@ const FLAGS: [(&str, &[Flag]); 6] = [
                 "NAME",
                 "How the work is spread over ranks",
                 "single: one process. partition: each rank owns a part of the graph and reads fresh halo rows; exact. \
-                 pipelined: as partition, with halo rows one epoch stale (PipeGCN). minibatch: one process, with many \
-                 optimiser steps per epoch on sampled neighbourhoods.",
+                 pipelined: as partition, with halo rows one epoch stale (PipeGCN). minibatch: many optimiser \
+                 steps per epoch on sampled neighbourhoods; on several ranks, each computes the seed nodes that it owns.",
             ),
             flag(
                 "ranks",
                 "train.ranks",
                 "N",
                 "Number of ranks; more than 1 implies --strategy partition",
-                "Ranks are threads of this process. Under mpirun or srun the launcher decides, and ranks are processes.",
+                "For strategies partition, pipelined and minibatch. Ranks are threads of this process. Under mpirun or srun \
+                 the launcher decides, and ranks are processes.",
             ),
             flag("threads", "train.threads", "N", "Threads per rank; 0: cores of the host / ranks on it", ""),
             flag(
@@ -159,7 +160,13 @@ const FLAGS: [(&str, &[Flag]); 6] = [
     (
         MINIBATCH,
         &[
-            flag("batch-size", "train.batch_size", "N", "Training nodes per optimiser step", ""),
+            flag(
+                "batch-size",
+                "train.batch_size",
+                "N",
+                "Training nodes per optimiser step",
+                "The seed nodes of a batch, of all ranks together.",
+            ),
             flag(
                 "fanout",
                 "train.fanout",
@@ -182,6 +189,29 @@ const FLAGS: [(&str, &[Flag]); 6] = [
                 "BOOL",
                 "Aggregate the features once, over all neighbours, instead of sampling the deepest hop",
                 "For gcn, sage and gin without input dropout. Costs memory for one more copy of the features.",
+            ),
+            flag(
+                "macrobatch",
+                "train.macrobatch",
+                "W",
+                "Batches that ranks sample and fetch in one exchange [default: as many as --batch-memory allows]",
+                "For several ranks. More batches per exchange need fewer messages and more memory.",
+            ),
+            flag(
+                "batch-memory",
+                "train.batch_memory",
+                "BYTES",
+                "Memory per rank for batches fetched ahead and for cached remote rows",
+                "For several ranks. A number of bytes, or one with a unit: KiB, MiB, GiB, TiB (or K, M, G, T) are powers of \
+                 1024, KB, MB, GB, TB powers of 1000.",
+            ),
+            flag(
+                "row-cache",
+                "train.row_cache",
+                "POLICY",
+                "Which feature rows fetched from other ranks are cached",
+                "For several ranks. none. lru: the most recently used. degree: those of the nodes with the highest \
+                 in-degree. future: those that coming batches need soonest.",
             ),
         ],
     ),
@@ -232,7 +262,7 @@ fn default_of(key: &str) -> String {
     let default = |kind: Kind| {
         let flat = config::flatten(&Config::new(kind)).unwrap_or_default();
         let value = flat.into_iter().find(|(name, _)| name == key).map(|(_, value)| value);
-        value.as_ref().map(config::text).unwrap_or_default()
+        value.map(|value| config::text_of(key, &value)).unwrap_or_default()
     };
     let usual = default(config::DEFAULT_KIND);
     let mut others: Vec<(String, Vec<&str>)> = Vec::new();
@@ -247,6 +277,8 @@ fn default_of(key: &str) -> String {
 
 /// Flags outside of the model that change the speed of an epoch.
 const SPEED: [&str; 3] = ["precision", "strategy", "threads"];
+/// Flags of strategy minibatch that have no effect in one process.
+const RANKS: [&str; 3] = ["macrobatch", "batch-memory", "row-cache"];
 
 /// Settings from a file, `--set` and flags: all flags, or only those that change the speed of an epoch.
 #[derive(clap::Args)]
@@ -280,8 +312,9 @@ impl<const ALL: bool> Flags<ALL> {
     /// Returns the flags with their headings.
     fn all() -> impl Iterator<Item = (&'static str, &'static Flag)> {
         let flags = FLAGS.iter().flat_map(|(heading, flags)| flags.iter().map(|flag| (*heading, flag)));
-        flags.filter(|(heading, flag)| {
-            ALL || [MODEL, MINIBATCH].contains(heading) || SPEED.contains(&flag.name)
+        flags.filter(|(heading, Flag { name, .. })| {
+            let is_speed = [MODEL, MINIBATCH].contains(heading) || SPEED.contains(name);
+            ALL || is_speed && !RANKS.contains(name)
         })
     }
 
@@ -319,7 +352,8 @@ mod tests {
     fn every_flag_sets_a_known_key() {
         let known = config::flatten(&Config::new(Kind::Gcn)).unwrap();
         for (_, Flag { name, key, .. }) in Flags::<true>::all() {
-            assert!(known.iter().any(|(known, _)| known == key), "--{name}: {key}");
+            let is_known = config::OPTIONAL.contains(key) || known.iter().any(|(known, _)| known == key);
+            assert!(is_known, "--{name}: {key}");
         }
     }
 
@@ -327,6 +361,8 @@ mod tests {
     fn defaults_tell_models_apart() {
         assert_eq!(default_of("train.lr"), "0.01");
         assert_eq!(default_of("model.kind"), "sage");
+        assert_eq!(default_of("train.batch_memory"), "512MiB");
+        assert_eq!(default_of("train.macrobatch"), "");
         assert_eq!(default_of("model.norm"), "layer; none for gcn, gat, gcnii");
     }
 }

@@ -7,6 +7,7 @@ mod watch;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::ArgAction;
 use halograph::comm::launched;
@@ -49,8 +50,8 @@ pub struct Args {
     out: Option<PathBuf>,
     /// Continue the run in --out, if there is one
     ///
-    /// The results are the same as without the interruption. The number of epochs, the patience, the threads, the timeout
-    /// and the checkpoint interval may change.
+    /// The results are the same as without the interruption. The number of epochs, --patience, --threads, --deadline,
+    /// --checkpoint-seconds, --macrobatch, --batch-memory and --row-cache may change.
     #[arg(long, requires = "out", help_heading = OUTPUT)]
     resume: bool,
     /// Replace an existing run, and an existing --trace file
@@ -73,6 +74,9 @@ pub struct Args {
     /// Print only notes and errors
     #[arg(short, long, help_heading = OUTPUT, action = ArgAction::SetTrue)]
     quiet: bool,
+    /// Delay every message between ranks by this much, for benchmarks
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 0, hide = true)]
+    send_delay: u32,
 }
 
 impl Args {
@@ -85,6 +89,7 @@ impl Args {
             overwrite: self.overwrite,
             force: self.force,
             trace: self.trace.clone(),
+            send_delay: Duration::from_micros(self.send_delay.into()),
         })
     }
 

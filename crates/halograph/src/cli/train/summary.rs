@@ -10,7 +10,7 @@ use halograph::train::Summary;
 use halograph::train::config::{Config, StrategyKind};
 use halograph::train::event::Ending;
 use halograph::train::run::TRACE;
-use halograph::train::summary::BatchTotals;
+use halograph::train::summary::{BatchTotals, FetchTotals};
 use halograph::words::{count, seconds};
 use indicatif::{HumanBytes, HumanCount};
 
@@ -35,6 +35,7 @@ pub fn text(job: &Job, summary: &Summary, trace: Option<&Path>) -> String {
         let config = job.config();
         lines.push(line("strategy", &sampling(config)));
         lines.push(line("batches", &batches(totals, config.train.batch_size, job.epochs_before())));
+        lines.extend(summary.fetches.iter().map(|fetches| line("fetching", &fetching(totals, fetches))));
     }
     lines.extend(summary.peak_rss_bytes.map(|bytes| line("memory", &format!("{} peak", HumanBytes(bytes)))));
     if let Some(path) = job.directory() {
@@ -118,8 +119,11 @@ fn ranks(summary: &Summary, before: u64) -> Vec<(&'static str, String)> {
     let (compute, wait) = (summary.compute_seconds, summary.wait_seconds);
     let share = 100.0 * wait / (compute + wait).max(1e-9);
     let [wait, hidden] = [wait, summary.hidden_seconds].map(|s| seconds(s / own as f64));
-    let hidden =
-        if stale { "transfers overlap with whole epochs".into() } else { format!("{hidden} overlapped") };
+    let hidden = match summary.strategy {
+        StrategyKind::Pipelined => "transfers overlap with whole epochs".into(),
+        StrategyKind::Minibatch => "rows are fetched in the background".into(),
+        StrategyKind::Single | StrategyKind::Partition => format!("{hidden} overlapped"),
+    };
     let since = if before > 0 { format!(" (since epoch {before})") } else { String::new() };
     let what = format!(
         "exposed communication {wait} per epoch ({share:.0} %), {hidden}; slowest rank {:.2}× the mean",
@@ -163,8 +167,32 @@ fn batches(totals: &BatchTotals, batch_size: u64, before: u64) -> String {
         [totals.sampling_seconds, totals.gather_seconds, totals.compute_seconds, totals.wait_seconds]
             .map(|total| seconds(mean(total)));
     format!(
-        "{head}: {edges} sampled edges, {nodes} input nodes each; sampling {sampling} of all threads, gathering {gathering}, \
+        "{head}: {edges} sampled edges, {nodes} input nodes each; sampling {sampling}, gathering {gathering}, \
          computing {computing}, waiting {waiting} per batch{since}"
+    )
+}
+
+/// Formats what ranks fetched of each other for mini-batches: means per epoch.
+fn fetching(totals: &BatchTotals, fetches: &FetchTotals) -> String {
+    let plural = if fetches.macrobatch == 1 { "" } else { "es" };
+    let head = format!("macrobatches of {} batch{plural}", fetches.macrobatch);
+    if totals.batches == 0 {
+        return head;
+    }
+    let epochs = totals.batches as f64 / totals.per_epoch.max(1) as f64;
+    let mean = |total: u64| HumanCount((total as f64 / epochs).round() as u64);
+    let kept = match fetches.hit_rate() {
+        Some(rate) if rate > 0.0 => {
+            let saved = HumanBytes((fetches.saved_bytes() as f64 / epochs) as u64);
+            format!(", {:.0} % of them kept from earlier ones ({saved} not fetched)", 100.0 * rate)
+        }
+        _ => String::new(),
+    };
+    format!(
+        "{head}; {} all-to-alls and {} remote rows per epoch{kept}; {} per epoch in the background",
+        mean(fetches.relays),
+        mean(fetches.remote_rows),
+        seconds((totals.sampling_seconds + fetches.fetching_seconds) / epochs),
     )
 }
 
@@ -189,21 +217,42 @@ mod tests {
             batches: 288,
             sampled_edges: 178_786_656,
             input_nodes: 53_611_200,
+            computed_nodes: 70_000_000,
             sampling_seconds: 10.944,
             gather_seconds: 10.08,
             compute_seconds: 61.344,
             wait_seconds: 0.0864,
+            longest_wait_seconds: 0.0864,
         }
     }
 
     #[test]
     fn batches_are_means() {
-        let text = "144 per epoch of 1,024 seed nodes: 620,787 sampled edges, 186,150 input nodes each; sampling 38.0 ms \
-                    of all threads, gathering 35.0 ms, computing 213.0 ms, waiting 300 µs per batch";
+        let text = "144 per epoch of 1,024 seed nodes: 620,787 sampled edges, 186,150 input nodes each; sampling 38.0 ms, \
+                    gathering 35.0 ms, computing 213.0 ms, waiting 300 µs per batch";
         assert_eq!(batches(&totals(), 1024, 0), text);
         assert_eq!(batches(&totals(), 1024, 7), format!("{text} (since epoch 7)"));
         let one = BatchTotals { per_epoch: 1, ..totals() };
         assert!(batches(&one, 1024, 0).starts_with("1 per epoch of all training nodes: "));
+    }
+
+    #[test]
+    fn fetches_are_means_per_epoch() {
+        let fetches = FetchTotals {
+            macrobatch: 12,
+            relays: 144,
+            remote_rows: 2_000_000,
+            fetched_rows: 500_000,
+            row_bytes: 1024,
+            fetching_seconds: 1.056,
+            ..FetchTotals::default()
+        };
+        let text = "macrobatches of 12 batches; 72 all-to-alls and 1,000,000 remote rows per epoch, 75 % of them kept from \
+                    earlier ones (732.42 MiB not fetched); 6.0 s per epoch in the background";
+        assert_eq!(fetching(&totals(), &fetches), text);
+        let all = FetchTotals { fetched_rows: 2_000_000, ..fetches };
+        assert!(!fetching(&totals(), &all).contains("kept"));
+        assert_eq!(fetching(&BatchTotals::default(), &fetches), "macrobatches of 12 batches");
     }
 
     #[test]

@@ -4,11 +4,12 @@ use std::sync::{Arc, Mutex};
 use halograph_graph::Dataset;
 use halograph_graph::build::EdgeOptions;
 use halograph_graph::dataset::{DatasetArrays, FeatureArray, GraphArrays, Labels};
+use halograph_graph::partition::{Balance, Method, PartitionSpec};
 use halograph_graph::progress::Silent;
 
 use super::*;
 use crate::job::demo::DemoGraph;
-use crate::job::{DataOption, NoObserver, OutOption};
+use crate::job::{AssignmentOption, DataOption, NoObserver, OutOption, ShardOptions, write_shards};
 
 fn dataset() -> Arc<Dataset> {
     ring(30)
@@ -126,6 +127,22 @@ fn a_refused_job_leaves_no_new_files() {
     let ranks = ranks.map(|out| quick(JobOptions::default().out(out)));
     assert_unchanged(temp.path(), &ranks, "find");
     assert!(!temp.path().join("new").exists());
+}
+
+#[test]
+fn a_dataset_on_one_rank_and_shards_on_another_are_refused() {
+    let temp = tempfile::tempdir().unwrap();
+    let spec = PartitionSpec { parts: 2, method: Method::Random, balance: Balance::default(), seed: 0 };
+    let shards = ShardOptions {
+        assignment: AssignmentOption::Computed(spec),
+        out: temp.path().join("shards"),
+        overwrite: false,
+        force: false,
+    };
+    write_shards(&dataset(), &shards, &Silent).unwrap();
+    let ranks = [JobOptions::new(dataset()), JobOptions::new(shards.out)].map(|o| quick(o.in_memory()));
+    let problem = "kind of data differs between ranks: \"a dataset\" here, \"a folder of shards\" on rank 1";
+    assert_unchanged(temp.path(), &ranks, problem);
 }
 
 #[test]

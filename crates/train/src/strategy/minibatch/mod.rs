@@ -15,6 +15,7 @@
 //! is not sampled.
 
 mod loader;
+pub mod ranks;
 mod seeds;
 
 use std::sync::Arc;
@@ -134,11 +135,11 @@ impl<'a, 's, T: Real> Minibatch<'a, 's, T> {
         let started = Instant::now();
         let span = source.span(Track::Compute, "gather", at("gather"));
         let seeds = self.data.parts[0].select(&batch.seeds);
-        let input = self.data.train.input_of(batch.sample.rows(), self.source.caches_aggregate)?;
+        let input = self.data.train.input_of(model, batch.sample.rows(), source.caches_aggregate)?;
         drop(span);
         self.totals.gather_seconds += started.elapsed().as_secs_f64();
         let (started, sampled) = (Instant::now(), self.loader.own_seconds());
-        let blocks = stage_blocks(model, batch, self.source.caches_aggregate);
+        let blocks = stage_blocks(model, &batch.sample, batch.seeds.len(), self.source.caches_aggregate);
         let mut halo = Fresh;
         let mut runner = StageRunner::new(Some(step.key), Some(batch.sample.ids()), None, &mut halo);
         runner = runner.recorded(&source.recorder, at("forward"));
@@ -172,9 +173,7 @@ impl<T: Real> Strategy<T> for Minibatch<'_, '_, T> {
         drop(span);
         let totals = &mut self.totals;
         totals.wait_seconds += started.elapsed().as_secs_f64();
-        totals.batches += 1;
-        totals.sampled_edges += batch.sample.edges() as u64;
-        totals.input_nodes += batch.sample.rows().len() as u64;
+        totals.add(&batch.sample);
         totals.sampling_seconds += batch.sampling_seconds;
         let outcome = self.compute(model, step, &batch)?;
         self.loader.recycle(batch);
@@ -200,16 +199,17 @@ fn position(phase: &'static str, epoch: u64, step: u64) -> Position {
 /// Returns the block of every stage: the last stage that reads edges has those of hop 1.
 fn stage_blocks<'b, T: Real>(
     model: &Model<T>,
-    batch: &'b Batch,
+    sample: &'b Sample,
+    seeds: usize,
     caches_aggregate: bool,
 ) -> Vec<StageBlock<'b>> {
     // Without a sampled hop, the seeds are all rows.
-    let (mut hop, mut rows) = (0, batch.seeds.len());
+    let (mut hop, mut rows) = (0, seeds);
     let mut blocks: Vec<StageBlock> = Vec::with_capacity(model.stages.len());
     for (index, stage) in model.stages.iter().enumerate().rev() {
         let is_cached = index == 0 && caches_aggregate;
         if stage.reads_edges() && !is_cached {
-            let block = batch.sample.block(hop);
+            let block = sample.block(hop);
             (hop, rows) = (hop + 1, block.sources());
             blocks.push(StageBlock::local(Arc::new(block)));
         } else {

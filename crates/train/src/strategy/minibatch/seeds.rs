@@ -1,14 +1,22 @@
 //! Which training nodes are the seeds of a batch.
 
+use halograph_comm::{Comm, Message};
 use halograph_graph::block::Block;
 use halograph_kernels::keyed::Key;
+use rayon::prelude::*;
 
 use crate::config::TrainConfig;
 use crate::data::Rows;
+use crate::error::Result;
+use crate::tags::Setup;
+
+/// Marks training nodes of other ranks.
+const ELSEWHERE: u32 = u32::MAX;
 
 /// The training nodes of a run, shuffled anew in every epoch.
 pub(super) struct Seeds {
-    /// Positions among the training rows, by ascending dataset id: the shuffle does not depend on the order of rows.
+    /// Positions among the training rows of this rank, by ascending dataset id of the training nodes of all ranks: the
+    /// shuffle does not depend on ranks or on the order of rows. Of nodes of other ranks: [`ELSEWHERE`].
     positions: Vec<u32>,
     /// Row of each position.
     rows: Vec<u32>,
@@ -20,13 +28,37 @@ impl Seeds {
     pub(super) fn new(train: &TrainConfig, rows: &Rows, block: &Block) -> Self {
         let mut positions: Vec<u32> = (0..rows.rows.len() as u32).collect();
         positions.sort_unstable_by_key(|&at| block.id(rows.rows[at as usize] as usize));
+        Seeds::of(train, positions, rows.rows.clone())
+    }
+
+    /// Lists the training nodes of all ranks. `rows`: those of this rank, as rows with these dataset `ids`. Collective;
+    /// blocks.
+    pub(super) fn on_ranks(train: &TrainConfig, rows: Vec<u32>, ids: &[u32], comm: &Comm) -> Result<Self> {
+        let own: Vec<u32> = rows.iter().map(|&row| ids[row as usize]).collect();
+        let mut all = Vec::new();
+        let messages = comm.all_gather(Setup::TrainingIds.tag(), Message::of(&own))?;
+        for (rank, message) in messages.iter().enumerate() {
+            let position = |at: u32| if rank == comm.rank() { at } else { ELSEWHERE };
+            all.extend(message.as_slice::<u32>()?.iter().zip(0..).map(|(&id, at)| (id, position(at))));
+        }
+        all.par_sort_unstable();
+        Ok(Seeds::of(train, all.into_iter().map(|(_, position)| position).collect(), rows))
+    }
+
+    fn of(train: &TrainConfig, positions: Vec<u32>, rows: Vec<u32>) -> Self {
         let batch_size = usize::try_from(train.batch_size).unwrap_or(usize::MAX);
-        Seeds { positions, rows: rows.rows.clone(), batch_size, key: Key::new(train.seed, "batches") }
+        Seeds { positions, rows, batch_size, key: Key::new(train.seed, "batches") }
     }
 
     /// Returns the number of batches of an epoch; the last one may be short.
     pub(super) fn batches(&self) -> u64 {
         self.positions.len().div_ceil(self.batch_size) as u64
+    }
+
+    /// Returns the number of seeds of a batch, of all ranks.
+    pub(super) fn size(&self, step: u64) -> u64 {
+        let first = (step as usize).saturating_mul(self.batch_size);
+        self.positions.len().saturating_sub(first).min(self.batch_size) as u64
     }
 
     /// Returns the positions of all training rows in the order of `epoch`.
@@ -39,11 +71,12 @@ impl Seeds {
         order
     }
 
-    /// Returns the positions of a batch of a shuffled epoch, ascending, and their rows.
+    /// Returns the positions of the seeds of this rank in a batch of a shuffled epoch, ascending, and their rows.
     pub(super) fn batch(&self, shuffled: &[u32], step: u64) -> (Vec<u32>, Vec<u32>) {
         let first = step as usize * self.batch_size;
         let end = first.saturating_add(self.batch_size).min(shuffled.len());
-        let mut positions = shuffled[first..end].to_vec();
+        let own = shuffled[first..end].iter().copied().filter(|&at| at != ELSEWHERE);
+        let mut positions: Vec<u32> = own.collect();
         positions.sort_unstable();
         let rows = positions.iter().map(|&at| self.rows[at as usize]).collect();
         (positions, rows)

@@ -2,6 +2,8 @@
 
 mod bits;
 mod divergence;
+mod minibatch;
+mod minibatch_faults;
 mod partition;
 mod pipelined;
 pub mod support;

@@ -111,17 +111,24 @@ pub struct Watch {
     pub epochs: Vec<EpochRecord>,
     /// Requests to stop after this epoch; 0: before the first step.
     pub stop_after: Option<u64>,
+    /// Steps of epochs with several.
+    pub steps: u64,
+    /// Requests to stop in the step after so many.
+    pub stop_after_steps: Option<u64>,
 }
 
 impl Observer for Watch {
     fn on(&mut self, event: &Event) {
-        if let Event::Epoch { record, .. } = event {
-            self.epochs.push((*record).clone());
+        match event {
+            Event::Epoch { record, .. } => self.epochs.push((*record).clone()),
+            Event::Step { .. } => self.steps += 1,
+            _ => (),
         }
     }
 
     fn interrupted(&self) -> bool {
         self.stop_after.is_some_and(|stop| self.epochs.last().map_or(0, |e| e.epoch) >= stop)
+            || self.stop_after_steps.is_some_and(|stop| self.steps >= stop)
     }
 }
 

@@ -1,0 +1,140 @@
+//! Sampling on ranks that own vertices: every rank draws the in-neighbours of its own vertices, and assembles samples of
+//! batches from lists that it and the other ranks have drawn.
+
+use halograph_kernels::keyed::Key;
+
+use super::draw::Draw;
+use super::numbering::Numbering;
+use super::{AHEAD, Hop, Neighbors, Sample, SampleSpec};
+
+/// Numbers of the vertices of all ranks: first the rows of rank 0, then those of rank 1, and so on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RankNumbers {
+    /// First number of each rank, and the end.
+    firsts: Vec<u32>,
+}
+
+impl RankNumbers {
+    /// Creates the numbers of ranks that own `counts` vertices.
+    ///
+    /// # Panics
+    /// If there are 2^32 vertices or more.
+    pub fn new(counts: &[u64]) -> Self {
+        let mut end = 0u64;
+        let ends = counts.iter().map(|count| {
+            end += count;
+            u32::try_from(end).expect("vertices have 32-bit numbers")
+        });
+        RankNumbers { firsts: std::iter::once(0).chain(ends).collect() }
+    }
+
+    /// Returns the number of vertices of all ranks.
+    pub fn nodes(&self) -> usize {
+        *self.firsts.last().expect("there is an end") as usize
+    }
+
+    /// Returns the rank that owns a vertex.
+    #[inline]
+    pub fn owner(&self, number: u32) -> usize {
+        self.firsts.partition_point(|&first| first <= number) - 1
+    }
+
+    /// Returns whether `rank` owns a vertex.
+    #[inline]
+    pub fn owns(&self, rank: usize, number: u32) -> bool {
+        (self.firsts[rank]..self.firsts[rank + 1]).contains(&number)
+    }
+
+    /// Returns the number of row `row` of `rank`.
+    #[inline]
+    pub fn number(&self, rank: usize, row: u32) -> u32 {
+        self.firsts[rank] + row
+    }
+
+    /// Returns the row of a vertex at `owner`.
+    #[inline]
+    pub fn row(&self, owner: usize, number: u32) -> u32 {
+        number - self.firsts[owner]
+    }
+}
+
+/// Draws the in-neighbours of the vertices that a rank owns.
+pub struct OwnedSampler<'g> {
+    neighbors: &'g Neighbors<'g>,
+    spec: &'g SampleSpec,
+    /// Number of each row, owned or not.
+    numbers: &'g [u32],
+    draw: Draw,
+}
+
+impl<'g> OwnedSampler<'g> {
+    /// Creates a sampler of the owned rows of `neighbors`; `numbers` are those of all its rows.
+    pub fn new(neighbors: &'g Neighbors<'g>, spec: &'g SampleSpec, numbers: &'g [u32]) -> Self {
+        assert_eq!(numbers.len(), neighbors.nodes(), "a number of every row");
+        OwnedSampler { neighbors, spec, numbers, draw: Draw::default() }
+    }
+
+    /// Starts a hop of the batch whose stream is `key` into the owned rows `rows`.
+    pub fn start(&mut self, key: Key, hop: usize, rows: &[u32]) {
+        let (kind, fanout) = (self.spec.kind, self.spec.fanouts[hop]);
+        self.draw.start(self.neighbors, kind, key.with(hop as u64), fanout, rows);
+    }
+
+    /// Appends the in-neighbours of `rows[at]`, drawn for the hop that was started, to `out`, as numbers; its own number is
+    /// the last if the row has a self-loop.
+    #[inline]
+    pub fn draw(&mut self, rows: &[u32], at: usize, out: &mut Vec<u32>) {
+        if let Some(&ahead) = rows.get(at + AHEAD) {
+            self.neighbors.prefetch(ahead);
+        }
+        let (row, first) = (rows[at], out.len());
+        self.draw.neighbors(self.neighbors, row, out);
+        if self.neighbors.has_loop(row) {
+            out.push(row);
+        }
+        out[first..].iter_mut().for_each(|row| *row = self.numbers[*row as usize]);
+    }
+}
+
+/// Assembles samples from lists of drawn neighbours. Rows of these samples are numbers of vertices.
+pub struct Assembler {
+    numbering: Numbering,
+}
+
+impl Assembler {
+    /// Creates an assembler for vertices with numbers below `nodes`. Allocates four and a quarter bytes per vertex.
+    pub fn new(nodes: usize) -> Self {
+        Assembler { numbering: Numbering::new(nodes) }
+    }
+
+    /// Assembles one hop: `list` appends the neighbours of a vertex, its own number last if it has a self-loop. Hops of
+    /// several samples may take turns.
+    pub fn add_hop(&mut self, sample: &mut Sample, mut list: impl FnMut(u32, &mut Vec<u32>)) {
+        self.numbering.start(&sample.rows);
+        let mut hop = Hop::default();
+        hop.clear();
+        for (r, &number) in sample.rows.iter().enumerate() {
+            let first = hop.indices.len();
+            list(number, &mut hop.indices);
+            if hop.indices[first..].last() == Some(&number) {
+                hop.loops.push(r as u32);
+            }
+            hop.indptr.push(hop.indices.len() as u64);
+        }
+        self.numbering.add_hop(&mut sample.rows, &mut hop);
+        sample.hops.push(hop);
+        self.numbering.clear(&sample.rows);
+    }
+}
+
+impl Sample {
+    /// Creates a sample without hops, of these seeds.
+    pub fn of_seeds(seeds: Vec<u32>) -> Self {
+        Sample { rows: seeds, ..Sample::default() }
+    }
+
+    /// Sets dataset id and degree of each row, when all hops have been assembled.
+    pub fn describe(&mut self, of: impl Fn(u32) -> (u32, u32)) {
+        (self.ids, self.degrees) = self.rows.iter().map(|&row| of(row)).unzip();
+    }
+}

@@ -1,0 +1,207 @@
+//! Mini-batches on ranks that own parts of the graph (BatchGNN): a rank computes those seeds of a batch that it owns, on a
+//! sample of their neighbourhood. Vertices of other ranks are sampled by their owners, and their input rows are fetched.
+//!
+//! ```text
+//! loader    for each macrobatch of W batches: sample them, two all-to-alls per hop after the first; fetch the distinct
+//!           remote input rows that are not kept, two all-to-alls
+//! step      wait for the batch; gather its input rows; forward; loss of the seeds; backward; sum gradients over ranks
+//! ```
+//!
+//! Which vertices are sampled does not depend on ranks or W, and nothing is stale: losses are those of one process, up to
+//! rounding. A rank without seeds in a batch takes part with an empty one. With a batch norm, a vertex that several ranks
+//! compute counts as often.
+
+mod budget;
+mod cache;
+mod fetch;
+mod loader;
+mod relay;
+mod rows;
+mod source;
+#[cfg(test)]
+mod tests;
+
+use std::thread::Scope;
+use std::time::Instant;
+
+use halograph_comm::Comm;
+use halograph_graph::partition::Shard;
+use halograph_kernels::{Real, buffer};
+use halograph_nn::Model;
+
+use self::budget::MacrobatchPlan;
+pub(crate) use self::budget::{MOST_COMING, ROW_COPIES, SAMPLE_COPIES};
+use self::cache::KeptRows;
+use self::fetch::Fetcher;
+use self::loader::{MacrobatchLoader, Preparation, RankBatch};
+use self::relay::Relay;
+use self::source::RankGraph;
+pub use self::source::RankSource;
+use super::{position, stage_blocks};
+use crate::boundary::{Fresh, Peers, RankLink};
+use crate::config::{Config, TrainConfig};
+use crate::data::{ShardData, sampled_graph, training_rows};
+use crate::error::Result;
+use crate::evaluation;
+use crate::event::Scores;
+use crate::loss::loss;
+use crate::requests::Requests;
+use crate::stage::{ModelInput, StageRunner};
+use crate::strategy::{Step, StepOutcome, Strategy};
+use crate::summary::{BatchTotals, FetchTotals};
+use crate::traffic::StepMeter;
+
+/// Checks that `train.batch_memory` suffices for the batches of a run, whose input rows have about `row_bytes`. Collective;
+/// blocks.
+pub(crate) fn check_batch_memory(
+    config: &Config,
+    shard: &Shard,
+    row_bytes: usize,
+    comm: &Comm,
+) -> Result<()> {
+    let graph = sampled_graph(shard, config.data.inductive);
+    let graph = RankGraph::new(config, shard, &graph, training_rows(shard), comm)?;
+    MacrobatchPlan::new(&config.train, &graph, &Relay::new(&graph), row_bytes).map(drop)
+}
+
+/// Training on sampled mini-batches of a shard.
+pub struct RankMinibatch<'scope, 'env, 's, T: Real> {
+    data: &'s ShardData<'s, T>,
+    source: &'s RankSource<'s, T>,
+    link: &'s RankLink,
+    meter: &'s StepMeter,
+    scope: &'scope Scope<'scope, 'env>,
+    threads: usize,
+    /// Until the first step.
+    preparation: Option<Preparation<'s, T>>,
+    /// From the first step.
+    loader: Option<MacrobatchLoader>,
+    totals: BatchTotals,
+    fetches: FetchTotals,
+}
+
+impl<'scope, 'env, 's: 'scope, T: Real> RankMinibatch<'scope, 'env, 's, T> {
+    /// Plans macrobatches within the memory of `train`. Batches are prepared on a thread of `scope`. Collective; blocks.
+    pub fn new(
+        train: &TrainConfig,
+        data: &'s ShardData<'s, T>,
+        source: &'s RankSource<'s, T>,
+        (link, meter): (&'s RankLink, &'s StepMeter),
+        scope: &'scope Scope<'scope, 'env>,
+    ) -> Result<Self> {
+        let (relay, row_bytes) = (Relay::new(&source.graph), source.rows.row_bytes());
+        let plan = MacrobatchPlan::new(train, &source.graph, &relay, row_bytes)?;
+        let nodes = source.graph.numbers.nodes();
+        let kept = KeptRows::new(train.row_cache, nodes, plan.kept_rows, row_bytes);
+        let fetcher = Fetcher::new(source, kept);
+        let totals = BatchTotals { per_epoch: source.graph.seeds.batches(), ..BatchTotals::default() };
+        let fetches = FetchTotals {
+            macrobatch: plan.macrobatch,
+            row_bytes: row_bytes as u64,
+            kept_rows: plan.kept_rows as u64,
+            coming: plan.coming as u64,
+            ..FetchTotals::default()
+        };
+        Ok(RankMinibatch {
+            data,
+            source,
+            link,
+            meter,
+            scope,
+            threads: rayon::current_num_threads(),
+            preparation: Some(Preparation::new(source, relay, fetcher, plan)),
+            loader: None,
+            totals,
+            fetches,
+        })
+    }
+
+    /// Returns the totals of all steps of all ranks so far. Collective; blocks.
+    pub fn totals(&self) -> Result<(BatchTotals, FetchTotals)> {
+        Ok((self.totals.of_all_ranks(&self.link.comm)?, self.fetches.of_all_ranks(&self.link.comm)?))
+    }
+
+    /// Runs forward, loss and backward of one batch; sums its loss and gradients over ranks. Collective; blocks.
+    fn compute(
+        &mut self,
+        model: &mut Model<T>,
+        step: &Step,
+        batch: &RankBatch,
+        input: ModelInput<T>,
+        requests: &dyn Fn() -> Requests,
+    ) -> Result<StepOutcome> {
+        let peers = Peers::training(self.link, step.epoch, step.step);
+        let seeds = self.data.rows[0].select(&batch.seeds.positions);
+        let count = batch.seeds.of_all_ranks;
+        let blocks = stage_blocks(model, &batch.sample, seeds.rows.len(), self.source.caches_aggregate);
+        let mut halo = Fresh;
+        let mut runner = StageRunner::new(Some(step.key), Some(batch.sample.ids()), Some(peers), &mut halo);
+        let (tape, logits) = runner.forward_model(model, &blocks, input)?;
+        let (own_loss, grad) = peers.timed("loss", || loss(&logits, &seeds, count));
+        drop(logits);
+        let total = peers.start_loss_sum(model.depth(), own_loss, requests());
+        let mut sums = peers.gradient_sums();
+        runner.backward_model(model, &blocks, tape, grad, |index, stage| sums.start(index, stage))?;
+        sums.finish(model)?;
+        let (loss, requests) = total.wait()?;
+        Ok(StepOutcome { loss, rows: count, requests })
+    }
+}
+
+impl<'scope, 's: 'scope, T: Real> Strategy<T> for RankMinibatch<'scope, '_, 's, T> {
+    fn steps(&self) -> u64 {
+        self.source.graph.seeds.batches()
+    }
+
+    fn step(
+        &mut self,
+        model: &mut Model<T>,
+        step: &Step,
+        requests: &dyn Fn() -> Requests,
+    ) -> Result<StepOutcome> {
+        let measured = self.meter.start(self.link, step.epoch, step.step)?;
+        let peers = Peers::training(self.link, step.epoch, step.step);
+        peers.enter(0, "batch");
+        if let Some(preparation) = self.preparation.take() {
+            let at = (step.epoch, step.step);
+            self.loader = Some(MacrobatchLoader::start(self.scope, preparation, self.threads, at));
+        }
+        let loader = self.loader.as_mut().expect("started at the first step");
+        let started = Instant::now();
+        let at = position("batch", step.epoch, step.step);
+        let (batch, rows, counts) =
+            self.link.wait_for("batch", at, move || loader.next(step.epoch, step.step))?;
+        let waited = started.elapsed().as_secs_f64();
+        peers.enter(0, "gather");
+        let input = peers.timed("gather", || self.source.rows.gather(&batch.inputs, &rows.bytes));
+        self.totals.gather_seconds += started.elapsed().as_secs_f64() - waited;
+        self.totals.wait_seconds += waited;
+        self.totals.add(&batch.sample);
+        if let Some(counts) = counts {
+            self.totals.sampling_seconds += counts.sampling_seconds;
+            self.fetches.fetching_seconds += counts.fetching_seconds;
+            self.fetches.relays += counts.relays;
+            self.fetches.remote_rows += counts.fetched.remote_rows;
+            self.fetches.fetched_rows += counts.fetched.fetched_rows;
+        }
+        let started = Instant::now();
+        let exposed = self.link.comm.waited();
+        let outcome = self.compute(model, step, &batch, input, requests)?;
+        let exposed = self.link.comm.waited() - exposed;
+        self.totals.compute_seconds += started.elapsed().saturating_sub(exposed).as_secs_f64();
+        drop(measured);
+        Ok(outcome)
+    }
+
+    fn evaluate(&mut self, model: &Model<T>, epoch: u64) -> Result<Option<Scores>> {
+        // A full-graph pass needs other sizes than batches.
+        buffer::release();
+        let scores = evaluation::scores_on_ranks(model, self.data, self.link, epoch);
+        buffer::release();
+        scores
+    }
+
+    fn agree(&mut self, requests: Requests) -> Result<Requests> {
+        self.link.agree(requests)
+    }
+}
