@@ -197,9 +197,17 @@ fn predicted_memory_of_ranks_matches_the_peak() {
     let path = folder.path();
     ok(path, "data make small -o g -q");
     ok(path, "partition g -k 2 -o s -q");
-    for (data, model) in
-        [("g", "sage"), ("g", "gat"), ("g", "gcn"), ("s", "sage"), ("s", "gcnii --layers 8"), ("g", STALE)]
-    {
+    let sampled = "sage --strategy minibatch --batch-memory 16MiB";
+    for (data, model) in [
+        ("g", "sage"),
+        ("g", "gat"),
+        ("g", "gcn"),
+        ("s", "sage"),
+        ("s", "gcnii --layers 8"),
+        ("g", STALE),
+        ("g", sampled),
+        ("s", sampled),
+    ] {
         let line =
             format!("train {data} --ranks 2 --model {model} --epochs 4 --threads 1 --json --overwrite");
         let line: Value = serde_json::from_str(&ok(path, &format!("{line} --out r"))).unwrap();

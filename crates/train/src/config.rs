@@ -383,7 +383,7 @@ impl Config {
             let want = format!("1 with train.strategy = \"{}\"", train.strategy.name());
             let found = require(train.ranks == 1, "ranks", train.ranks, &want);
             found.map_err(|error| {
-                error.help("leave out the ranks, or choose strategy partition, pipelined or minibatch")
+                error.help("train on one rank, or choose strategy partition, pipelined or minibatch")
             })?;
         }
         self.check_batches()?;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use halograph_comm::{self as comm, Comm, Message};
 use halograph_graph::dataset::Metric;
 use halograph_graph::sample::Sample;
 use halograph_nn::model::Kind;
@@ -11,7 +10,6 @@ use serde::Serialize;
 use crate::config::{StrategyKind, TrainConfig};
 use crate::event::{Best, Ending, EpochRecord};
 use crate::memory;
-use crate::tags::Control;
 
 /// The result of a trainer.
 pub(crate) struct Outcome {
@@ -135,24 +133,6 @@ impl BatchTotals {
         self.input_nodes += sample.rows().len() as u64;
         self.computed_nodes += sample.destinations() as u64;
     }
-
-    /// Returns the totals of all ranks. Collective; blocks.
-    pub(crate) fn of_all_ranks(mut self, comm: &Comm) -> comm::Result<Self> {
-        let counts = [&mut self.sampled_edges, &mut self.input_nodes, &mut self.computed_nodes];
-        sum_counts(comm, Control::BatchCounts, counts)?;
-        let seconds = [
-            &mut self.sampling_seconds,
-            &mut self.gather_seconds,
-            &mut self.compute_seconds,
-            &mut self.wait_seconds,
-        ];
-        let own = *seconds[3];
-        mean_seconds(comm, Control::BatchSeconds, seconds)?;
-        for message in comm.all_gather(Control::LongestWait.tag(), Message::of(&[own]))? {
-            self.longest_wait_seconds = self.longest_wait_seconds.max(message.expect::<f64>(1)?[0]);
-        }
-        Ok(self)
-    }
 }
 
 /// Rows that ranks fetched of each other for sampled batches. Rows are summed over ranks; seconds are the mean over ranks.
@@ -186,34 +166,6 @@ impl FetchTotals {
     pub fn saved_bytes(&self) -> u64 {
         (self.remote_rows - self.fetched_rows) * self.row_bytes
     }
-
-    /// Returns the totals of all ranks. Collective; blocks.
-    pub(crate) fn of_all_ranks(mut self, comm: &Comm) -> comm::Result<Self> {
-        sum_counts(comm, Control::FetchCounts, [&mut self.remote_rows, &mut self.fetched_rows])?;
-        mean_seconds(comm, Control::FetchSeconds, [&mut self.fetching_seconds])?;
-        Ok(self)
-    }
-}
-
-/// Replaces counts by their sums over ranks. Collective; blocks.
-fn sum_counts<const N: usize>(comm: &Comm, tag: Control, counts: [&mut u64; N]) -> comm::Result<()> {
-    let own = counts.each_ref().map(|count| **count);
-    let all = comm.all_gather(tag.tag(), Message::of(&own))?;
-    for (i, count) in counts.into_iter().enumerate() {
-        *count = 0;
-        for message in &all {
-            *count += message.expect::<u64>(N)?[i];
-        }
-    }
-    Ok(())
-}
-
-/// Replaces seconds by their means over ranks. Collective; blocks.
-fn mean_seconds<const N: usize>(comm: &Comm, tag: Control, seconds: [&mut f64; N]) -> comm::Result<()> {
-    let mut sums = seconds.each_ref().map(|seconds| **seconds);
-    comm.all_reduce(tag.tag(), &mut sums)?;
-    seconds.into_iter().zip(sums).for_each(|(seconds, sum)| *seconds = sum / comm.size() as f64);
-    Ok(())
 }
 
 /// The part of the graph of one rank.

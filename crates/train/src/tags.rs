@@ -54,10 +54,6 @@ pub enum Control {
     BatchSeconds,
     /// Waits for sampled batches.
     LongestWait,
-    /// Counts of fetched rows.
-    FetchCounts,
-    /// Times of fetching.
-    FetchSeconds,
     /// Spans of a trace.
     Trace,
 }

@@ -3,13 +3,13 @@
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
-use halograph_comm::{Comm, Counters, Purpose};
+use halograph_comm::{Comm, Counters, Message, Purpose};
 
 use crate::boundary::RankLink;
 use crate::error::Result;
 use crate::fault::Fault;
 use crate::memory;
-use crate::summary::Traffic;
+use crate::summary::{BatchTotals, FetchTotals, Traffic};
 use crate::tags::Control;
 
 /// Measures the steps of a rank.
@@ -125,4 +125,41 @@ impl Drop for MeasuredStep<'_> {
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
+
+/// Returns what all ranks did with sampled batches: counts are summed, seconds are means. Collective; blocks.
+pub(crate) fn gather_batches(
+    comm: &Comm,
+    mut batches: BatchTotals,
+    mut fetches: FetchTotals,
+) -> Result<(BatchTotals, FetchTotals)> {
+    for message in comm.all_gather(Control::LongestWait.tag(), Message::of(&[batches.wait_seconds]))? {
+        batches.longest_wait_seconds = batches.longest_wait_seconds.max(message.expect::<f64>(1)?[0]);
+    }
+    let mut seconds = [
+        &mut batches.sampling_seconds,
+        &mut batches.gather_seconds,
+        &mut batches.compute_seconds,
+        &mut batches.wait_seconds,
+        &mut fetches.fetching_seconds,
+    ];
+    let mut sums = seconds.each_ref().map(|seconds| **seconds);
+    comm.all_reduce(Control::BatchSeconds.tag(), &mut sums)?;
+    seconds.iter_mut().zip(sums).for_each(|(seconds, sum)| **seconds = sum / comm.size() as f64);
+    let counts = [
+        &mut batches.sampled_edges,
+        &mut batches.input_nodes,
+        &mut batches.computed_nodes,
+        &mut fetches.remote_rows,
+        &mut fetches.fetched_rows,
+    ];
+    let own = counts.each_ref().map(|count| **count);
+    let all = comm.all_gather(Control::BatchCounts.tag(), Message::of(&own))?;
+    for (i, count) in counts.into_iter().enumerate() {
+        *count = 0;
+        for message in &all {
+            *count += message.expect::<u64>(own.len())?[i];
+        }
+    }
+    Ok((batches, fetches))
 }

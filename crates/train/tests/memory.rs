@@ -6,7 +6,7 @@ use halograph_graph::progress::Silent;
 use halograph_graph::sample::SamplerKind;
 use halograph_nn::model::Kind;
 use halograph_train::admission::{admit, predict};
-use halograph_train::config::StrategyKind;
+use halograph_train::config::{RowCache, StrategyKind};
 use halograph_train::launch::{Extras, Leader, train};
 use halograph_train::memory::{self, Counting};
 use halograph_train::run::{DataRef, Header, Run};
@@ -74,6 +74,14 @@ fn memory_does_not_grow_with_epochs() {
                 (config.train.batch_size, config.train.fanout) = (7, vec![3, 2, 2]);
             });
         }
+    }
+    for row_cache in [RowCache::None, RowCache::Future] {
+        batches_reuse_memory(&dataset, [400, 200], SamplerKind::Neighbor, |config| {
+            (config.train.ranks, config.train.row_cache) = (2, row_cache);
+            (config.train.batch_size, config.train.fanout) = (7, vec![3, 2, 2]);
+            // Fewer rows are kept than there are.
+            (config.train.macrobatch, config.train.batch_memory) = (Some(2), 24 << 10);
+        });
     }
     // Matrices of batches are large enough to be pooled.
     let spec = Spec { nodes: 3000, edges: 30_000, features: 64, ..spec };

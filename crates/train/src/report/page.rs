@@ -87,10 +87,10 @@ const SETTINGS_TEXT: &str = "Settings without effect in a run are left out.";
 /// Explains the lanes that occur.
 fn timeline_text(runs: &[RunData]) -> String {
     let traced = || runs.iter().filter_map(|run| run.traced.as_ref());
-    let transfers = "Lower lane: transfers. Transfers below compute are overlapped.";
-    let samples = "Lane sample: threads that sample coming mini-batches.";
+    let transfers = "Lane transfer: messages. Those below compute are overlapped.";
+    let samples = "Lane sample: coming mini-batches are sampled and, on several ranks, fetched.";
     let lower = [
-        (traced().any(|traced| !traced.has_samples()), transfers),
+        (traced().any(TracedEpoch::has_transfers), transfers),
         (traced().any(TracedEpoch::has_samples), samples),
     ];
     let lower: Vec<&str> = lower.into_iter().filter_map(|(occurs, text)| occurs.then_some(text)).collect();

@@ -81,6 +81,11 @@ impl TracedEpoch {
     pub fn has_samples(&self) -> bool {
         self.spans.iter().any(|span| span.track == Track::Sample)
     }
+
+    /// Returns whether messages were sent or received.
+    pub fn has_transfers(&self) -> bool {
+        self.spans.iter().any(|span| matches!(span.track, Track::Send | Track::Receive))
+    }
 }
 
 /// The run that a trace must belong to.

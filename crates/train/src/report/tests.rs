@@ -395,7 +395,7 @@ fn runs_with_batches_show_their_sizes_times_and_settings() {
     ] {
         assert!(table.contains(text), "{text} in {table}");
     }
-    assert!(html.contains("Lane sample:") && !html.contains("Lower lane: transfers"), "lanes that occur");
+    assert!(html.contains("Lane sample:") && !html.contains("Lane transfer:"), "lanes that occur");
     let settings = ["train.batch_size", "train.fanout", "train.sampler", "train.cache_input_aggregate"];
     assert!(settings.iter().all(|name| html.contains(&format!("<dt>{name}</dt>"))), "settings of batches");
     // Beside a run on the full graph, only the run with batches has a row.

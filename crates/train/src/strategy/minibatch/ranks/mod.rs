@@ -49,7 +49,7 @@ use crate::requests::Requests;
 use crate::stage::{ModelInput, StageRunner};
 use crate::strategy::{Step, StepOutcome, Strategy};
 use crate::summary::{BatchTotals, FetchTotals};
-use crate::traffic::StepMeter;
+use crate::traffic::{StepMeter, gather_batches};
 
 /// Checks that `train.batch_memory` suffices for the batches of a run, whose input rows have about `row_bytes`. Collective;
 /// blocks.
@@ -118,7 +118,7 @@ impl<'scope, 'env, 's: 'scope, T: Real> RankMinibatch<'scope, 'env, 's, T> {
 
     /// Returns the totals of all steps of all ranks so far. Collective; blocks.
     pub fn totals(&self) -> Result<(BatchTotals, FetchTotals)> {
-        Ok((self.totals.of_all_ranks(&self.link.comm)?, self.fetches.of_all_ranks(&self.link.comm)?))
+        gather_batches(&self.link.comm, self.totals, self.fetches)
     }
 
     /// Runs forward, loss and backward of one batch; sums its loss and gradients over ranks. Collective; blocks.
