@@ -1,15 +1,17 @@
 //! Tests of `halograph train --strategy minibatch` on ranks, through the binary.
 
 mod common;
+#[path = "common/shell.rs"]
+mod shell;
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
 use common::{ok, refused};
+use shell::shell;
 
 /// Flags of a model that trains quickly, on small batches.
 const QUICK: &str =
@@ -92,14 +94,6 @@ fn shards_train_like_the_dataset_they_were_cut_from() {
         let [got, want] = [got, &want].map(|epoch| epoch["loss"].as_f64().unwrap());
         assert!((got - want).abs() <= 1e-4 * want, "loss {got} where one process has {want}");
     }
-}
-
-/// Runs a line of bash in `folder`, in which `$H` is the binary; returns exit code and standard error.
-fn shell(folder: &Path, line: &str) -> (Option<i32>, String) {
-    let mut bash = Command::new("bash");
-    let bash = bash.args(["-c", line]).env("H", env!("CARGO_BIN_EXE_halograph")).current_dir(folder);
-    let out = bash.output().expect("bash runs");
-    (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
 }
 
 #[test]

@@ -1,15 +1,17 @@
 //! Tests of training on shards and on ranks of one process, through the binary.
 
 mod common;
+#[path = "common/shell.rs"]
+mod shell;
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
 use common::{ok, refused};
+use shell::shell;
 
 /// Flags of a model that trains quickly.
 const QUICK: &str = "--hidden 8 --layers 2 --epochs 4 --threads 1";
@@ -140,14 +142,6 @@ fn eval_and_predict_accept_threads() {
         ok(path, &format!("predict r -o {data}.npy --data {data} --threads 2"));
     }
     assert!(refused(path, "eval r --threads 1000000").contains("train.threads"));
-}
-
-/// Runs a line of bash in `folder`, in which `$H` is the binary; returns exit code and standard error.
-fn shell(folder: &Path, line: &str) -> (Option<i32>, String) {
-    let mut bash = Command::new("bash");
-    let bash = bash.args(["-c", line]).env("H", env!("CARGO_BIN_EXE_halograph")).current_dir(folder);
-    let out = bash.output().expect("bash runs");
-    (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
 }
 
 #[test]

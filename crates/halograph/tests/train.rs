@@ -1,16 +1,18 @@
 //! Tests of `halograph train`, `eval` and `predict` through the binary.
 
 mod common;
+#[path = "common/shell.rs"]
+mod shell;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use halograph::graph::io::npy::Array;
 use serde_json::Value;
 use tempfile::TempDir;
 
 use common::{halograph, ok, refused};
+use shell::shell;
 
 /// Creates a folder with a small dataset `g`.
 fn small() -> TempDir {
@@ -273,14 +275,6 @@ fn predictions_are_in_dataset_order() {
     assert!(refused(path, "predict r -o logits.npy").contains("--overwrite"));
     ok(path, "predict r -o logits.npy --overwrite");
     assert!(refused(path, "predict r -o none/logits.npy").contains("none"));
-}
-
-/// Runs a line of bash in `folder`, in which `$H` is the binary; returns exit code and standard error.
-fn shell(folder: &Path, line: &str) -> (Option<i32>, String) {
-    let mut bash = Command::new("bash");
-    let bash = bash.args(["-c", line]).env("H", env!("CARGO_BIN_EXE_halograph")).current_dir(folder);
-    let out = bash.output().expect("bash runs");
-    (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
 }
 
 #[test]
