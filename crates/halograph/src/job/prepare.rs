@@ -1,6 +1,6 @@
 //! Checks before a run is created: the data, the partition, and admission by predicted memory.
 
-use halograph_graph::partition::{Assignment, Layout, PartitionReport, PartitionSpec, cache};
+use halograph_graph::partition::{Assignment, Layout, PartitionReport, PartitionSpec, Shard, cache};
 use halograph_graph::{Dataset, Error as InputError, Progress};
 use halograph_train::admission::{self, PartSize, Prediction};
 use halograph_train::{Config, Result, launch, memory};
@@ -40,7 +40,6 @@ pub(super) fn admit(
     let (predicted, layout) = predict(data, assignment, config)?;
     predicted.map_or(Ok(()), |predicted| admission::admit(&predicted, 1, force))?;
     admission::check_weights(data.manifest(), config)?;
-    launch::check_batch_memory(data.source(), config, assignment)?;
     Ok(Admission { predicted: predicted.map(|predicted| predicted.bytes), layout })
 }
 
@@ -114,6 +113,7 @@ fn admit_partition(needed: u64, force: bool) -> Result<(), InputError> {
 }
 
 /// Predicts the peak memory of this process, with the whole graph or all its parts. Returns the layout of the parts too.
+/// Refuses less memory for sampled batches than they need.
 fn predict(
     data: &JobData,
     assignment: Option<&Assignment>,
@@ -124,10 +124,12 @@ fn predict(
         (JobData::Dataset(dataset), Some(assignment)) => {
             let layout = Layout::of(dataset, assignment)?;
             let sizes: Vec<_> = PartitionReport::of(&layout).sizes.iter().map(PartSize::from).collect();
-            let whole = layout.partition;
-            Ok((admission::predict_parts(&whole, &sizes, config)?, Some(whole.layout)))
+            let whole = &layout.partition;
+            launch::check_batch_memory(config, whole, |part| layout.cut(part))?;
+            Ok((admission::predict_parts(whole, &sizes, config)?, Some(whole.layout.clone())))
         }
-        (JobData::Shards { whole, .. }, _) => {
+        (JobData::Shards { whole, path, .. }, _) => {
+            launch::check_batch_memory(config, whole, |part| Shard::open(path, part))?;
             let sizes: Vec<_> = data.shard_manifests()?.iter().map(PartSize::from).collect();
             Ok((admission::predict_parts(whole, &sizes, config)?, Some(whole.layout.clone())))
         }

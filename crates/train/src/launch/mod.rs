@@ -22,8 +22,9 @@ use std::time::Duration;
 
 use halograph_comm::{self as comm, Comm, Options};
 use halograph_graph::Dataset;
+use halograph_graph::error::Result as InputResult;
 use halograph_graph::partition::{
-    Assignment, Balance, Layout, Method, Objective, PartitionSpec, Shard, assignment_for,
+    Assignment, Balance, Layout, Method, Objective, PartitionInfo, PartitionSpec, Shard, assignment_for,
 };
 use halograph_graph::progress::Silent;
 
@@ -161,7 +162,12 @@ fn train_on_threads(source: DataSource, order: Order, leader: Leader) -> Result<
         let leader = (comm.rank() == 0).then(|| leader.lock().ok()?.take()).flatten();
         let member = Member { comm, order, threads, transport: THREADS };
         in_pool(threads, || {
-            let shard = open_part(&layout, source, comm)?;
+            let part = comm.rank() as u32;
+            let shard = match (&layout, source) {
+                (Some(layout), _) => layout.cut(part)?,
+                (None, DataSource::Shards(path)) => Shard::open(path, part)?,
+                (None, DataSource::Dataset(_)) => unreachable!("a dataset has a layout"),
+            };
             part::check_equal(comm, &order.header.config, &shard)?;
             match leader {
                 Some(leader) => member.train(&shard, Role::Lead(Box::new(leader))),
@@ -173,39 +179,19 @@ fn train_on_threads(source: DataSource, order: Order, leader: Leader) -> Result<
 }
 
 /// Refuses less memory for sampled batches than they need on ranks of this process, if it may be too little; changes no file.
-/// `assignment`: the part of each node of a dataset. Blocks.
+/// `open` opens a part of `whole`. Blocks.
 pub fn check_batch_memory(
-    source: DataSource,
     config: &Config,
-    assignment: Option<&Assignment>,
+    whole: &PartitionInfo,
+    open: impl Fn(u32) -> InputResult<Shard> + Sync,
 ) -> Result<()> {
-    let layout = match (source, assignment) {
-        (DataSource::Dataset(dataset), Some(assignment)) => Some(Layout::of(dataset, assignment)?),
-        _ => None,
-    };
-    let whole = match (&layout, source) {
-        (Some(layout), _) => layout.partition.clone(),
-        (None, DataSource::Shards(path)) => Shard::describe(path, 0)?.partition,
-        (None, DataSource::Dataset(_)) => return Ok(()),
-    };
-    if admission::may_exceed_batch_memory(&whole, config).is_none() {
+    if admission::may_exceed_batch_memory(whole, config).is_none() {
         return Ok(());
     }
     let results = comm::threads::run(config.train.ranks, &options(&config.train), |comm| {
-        let shard = open_part(&layout, source, comm)?;
-        part::check_batch_memory(&shard, config, comm)
+        part::check_batch_memory(&open(comm.rank() as u32)?, config, comm)
     });
     all(results).map(drop)
-}
-
-/// Opens the part of a rank of this process.
-fn open_part(layout: &Option<Layout>, source: DataSource, comm: &Comm) -> Result<Shard> {
-    let part = comm.rank() as u32;
-    Ok(match (layout, source) {
-        (Some(layout), _) => layout.cut(part)?,
-        (None, DataSource::Shards(path)) => Shard::open(path, part)?,
-        (None, DataSource::Dataset(_)) => unreachable!("a dataset has a layout"),
-    })
 }
 
 /// Trains as one of the ranks that a launcher started. Rank 0 returns a summary. Collective; blocks.

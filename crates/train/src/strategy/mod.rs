@@ -6,13 +6,14 @@
 //! | [`single`] | everything | none |
 //! | [`partition`] | vertices | fresh |
 //! | [`pipelined`] | vertices | some epochs stale |
-//! | [`minibatch`] | everything; computes a sample per step | none |
+//! | [`minibatch`] | everything, or vertices; computes a sample per step | fresh (inputs only) |
 //!
 //! An optimiser step goes trainer → strategy → stage runner → layer → kernel, plus the exchange of remote rows.
 
 pub mod minibatch;
 pub mod partition;
 pub mod pipelined;
+mod ranked_step;
 pub mod single;
 pub mod vertex_parallel;
 

@@ -3,13 +3,13 @@
 use halograph_kernels::Real;
 use halograph_nn::Model;
 
+use super::ranked_step::RankedStep;
 use super::{Step, StepOutcome};
 use crate::boundary::{HaloSource, Peers, RankLink};
 use crate::data::ShardData;
 use crate::error::Result;
 use crate::evaluation;
 use crate::event::Scores;
-use crate::loss::loss;
 use crate::requests::Requests;
 use crate::stage::{StageBlock, StageRunner};
 use crate::traffic::StepMeter;
@@ -33,8 +33,7 @@ impl<'s, T: Real> VertexParallel<'s, T> {
         Ok(VertexParallel { data, blocks: data.stage_blocks(link, model)?, link, meter })
     }
 
-    /// Runs forward, loss and backward over the owned rows; weight gradients of a stage are summed over ranks behind the
-    /// backward of the stages below. Collective; blocks.
+    /// Runs a step over the owned rows. Collective; blocks.
     pub(super) fn step(
         &self,
         model: &mut Model<T>,
@@ -47,15 +46,8 @@ impl<'s, T: Real> VertexParallel<'s, T> {
         let (rows, count) = (&self.data.rows[0], self.data.counts[0]);
         let peers = Peers::training(self.link, step.epoch, step.step);
         let mut runner = StageRunner::new(Some(step.key), view.block.ids(), Some(peers), halo);
-        let (tape, logits) = runner.forward_model(model, &self.blocks, view.input())?;
-        let (own_loss, grad) = peers.timed("loss", || loss(&logits, rows, count));
-        drop(logits);
-        let total = peers.start_loss_sum(model.depth(), own_loss, requests());
-        let mut sums = peers.gradient_sums();
-        runner.backward_model(model, &self.blocks, tape, grad, |index, stage| sums.start(index, stage))?;
-        sums.finish(model)?;
-        let (loss, requests) = total.wait()?;
-        Ok(StepOutcome { loss, rows: count, requests })
+        let ranked = RankedStep { peers, blocks: &self.blocks, rows, count };
+        ranked.run(&mut runner, model, view.input(), requests)
     }
 
     /// Scores `model` over the rows of all ranks; `None` if its outputs are not finite. Collective; blocks.

@@ -2,7 +2,7 @@
 //! bit.
 
 use halograph_graph::Dataset;
-use halograph_graph::partition::Assignment;
+use halograph_graph::partition::{Assignment, Layout};
 use halograph_graph::progress::Silent;
 use halograph_kernels::keyed::Key;
 use halograph_nn::model::{Kind, NormKind};
@@ -164,10 +164,11 @@ const KEPT: u64 = 60;
 /// Returns the least memory for batches that is not refused.
 fn least_memory(data: &Dataset, config: &Config) -> u64 {
     let assignment = launch::partition_spec(&config.train).assign(data, &Silent).unwrap();
+    let layout = Layout::of(data, &assignment).unwrap();
     let suffices = |batch_memory: u64| {
         let mut config = config.clone();
         config.train.batch_memory = batch_memory;
-        launch::check_batch_memory(data.into(), &config, Some(&assignment)).is_ok()
+        launch::check_batch_memory(&config, &layout.partition, |part| layout.cut(part)).is_ok()
     };
     let (mut too_little, mut enough) = (0, 1 << 20);
     assert!(suffices(enough) && !suffices(1));

@@ -44,9 +44,9 @@ use crate::data::{ShardData, sampled_graph, training_rows};
 use crate::error::Result;
 use crate::evaluation;
 use crate::event::Scores;
-use crate::loss::loss;
 use crate::requests::Requests;
 use crate::stage::{ModelInput, StageRunner};
+use crate::strategy::ranked_step::RankedStep;
 use crate::strategy::{Step, StepOutcome, Strategy};
 use crate::summary::{BatchTotals, FetchTotals};
 use crate::traffic::{StepMeter, gather_batches};
@@ -123,7 +123,7 @@ impl<'scope, 'env, 's: 'scope, T: Real> RankMinibatch<'scope, 'env, 's, T> {
 
     /// Runs forward, loss and backward of one batch; sums its loss and gradients over ranks. Collective; blocks.
     fn compute(
-        &mut self,
+        &self,
         model: &mut Model<T>,
         step: &Step,
         batch: &RankBatch,
@@ -132,19 +132,11 @@ impl<'scope, 'env, 's: 'scope, T: Real> RankMinibatch<'scope, 'env, 's, T> {
     ) -> Result<StepOutcome> {
         let peers = Peers::training(self.link, step.epoch, step.step);
         let seeds = self.data.rows[0].select(&batch.seeds.positions);
-        let count = batch.seeds.of_all_ranks;
         let blocks = stage_blocks(model, &batch.sample, seeds.rows.len(), self.source.caches_aggregate);
         let mut halo = Fresh;
         let mut runner = StageRunner::new(Some(step.key), Some(batch.sample.ids()), Some(peers), &mut halo);
-        let (tape, logits) = runner.forward_model(model, &blocks, input)?;
-        let (own_loss, grad) = peers.timed("loss", || loss(&logits, &seeds, count));
-        drop(logits);
-        let total = peers.start_loss_sum(model.depth(), own_loss, requests());
-        let mut sums = peers.gradient_sums();
-        runner.backward_model(model, &blocks, tape, grad, |index, stage| sums.start(index, stage))?;
-        sums.finish(model)?;
-        let (loss, requests) = total.wait()?;
-        Ok(StepOutcome { loss, rows: count, requests })
+        let ranked = RankedStep { peers, blocks: &blocks, rows: &seeds, count: batch.seeds.of_all_ranks };
+        ranked.run(&mut runner, model, input, requests)
     }
 }
 

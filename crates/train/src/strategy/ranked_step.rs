@@ -1,0 +1,45 @@
+//! One optimiser step on ranks: every rank computes some rows; loss and gradients are summed over ranks.
+
+use halograph_kernels::Real;
+use halograph_nn::Model;
+
+use super::StepOutcome;
+use crate::boundary::Peers;
+use crate::data::Rows;
+use crate::error::Result;
+use crate::loss::loss;
+use crate::requests::Requests;
+use crate::stage::{ModelInput, StageBlock, StageRunner};
+
+/// What a rank computes in a step.
+pub(super) struct RankedStep<'a> {
+    pub peers: Peers<'a>,
+    pub blocks: &'a [StageBlock<'a>],
+    /// Rows of this rank that the loss is computed from.
+    pub rows: &'a Rows,
+    /// Number of such rows of all ranks.
+    pub count: u64,
+}
+
+impl RankedStep<'_> {
+    /// Runs forward, loss and backward; weight gradients of a stage are summed over ranks behind the backward of the stages
+    /// below. Collective; blocks.
+    pub(super) fn run<T: Real>(
+        self,
+        runner: &mut StageRunner<T>,
+        model: &mut Model<T>,
+        input: ModelInput<T>,
+        requests: &dyn Fn() -> Requests,
+    ) -> Result<StepOutcome> {
+        let RankedStep { peers, blocks, rows, count } = self;
+        let (tape, logits) = runner.forward_model(model, blocks, input)?;
+        let (own_loss, grad) = peers.timed("loss", || loss(&logits, rows, count));
+        drop(logits);
+        let total = peers.start_loss_sum(model.depth(), own_loss, requests());
+        let mut sums = peers.gradient_sums();
+        runner.backward_model(model, blocks, tape, grad, |index, stage| sums.start(index, stage))?;
+        sums.finish(model)?;
+        let (loss, requests) = total.wait()?;
+        Ok(StepOutcome { loss, rows: count, requests })
+    }
+}
