@@ -28,7 +28,7 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use halograph_kernels::keyed::Key;
 use halograph_kernels::sparse::{Pattern, Transpose};
@@ -44,7 +44,7 @@ pub struct Block<'g> {
     degrees: Cow<'g, [u32]>,
     ids: Option<Cow<'g, [u32]>>,
     loops: Vec<u32>,
-    halo: Option<Halo>,
+    halo: Option<Arc<Halo>>,
     is_sampled: bool,
     /// The block that this one is a prefix of.
     parent: Option<&'g Block<'g>>,
@@ -54,6 +54,7 @@ pub struct Block<'g> {
 }
 
 /// Source rows owned by other ranks, and the edges from them to the destinations of a block.
+#[derive(Debug)]
 pub struct Halo {
     indptr: Vec<u64>,
     indices: Vec<u32>,
@@ -90,6 +91,18 @@ impl Halo {
             transpose: OnceLock::new(),
             reached_transpose: OnceLock::new(),
         }
+    }
+
+    /// Returns the number of edges from halo rows.
+    pub fn edges(&self) -> usize {
+        self.indices.len()
+    }
+
+    /// Returns the bytes of memory, without transposes.
+    pub(crate) fn bytes(&self) -> usize {
+        let wide = self.indptr.capacity() + self.bounds.capacity();
+        let narrow = [&self.indices, &self.degrees, &self.ids, &self.reached];
+        8 * wide + 4 * narrow.map(Vec::capacity).iter().sum::<usize>()
     }
 
     /// Returns the number of halo rows.
@@ -320,14 +333,15 @@ impl<'g> Block<'g> {
     /// # Panics
     /// If the halo has another number of destinations.
     #[must_use]
-    pub fn with_halo(self, halo: Halo) -> Self {
+    pub fn with_halo(self, halo: impl Into<Arc<Halo>>) -> Self {
+        let halo = halo.into();
         assert_eq!(halo.indptr.len(), self.indptr.len(), "halo edges of every destination");
         Block { halo: Some(halo), ..self }
     }
 
     /// Returns the halo; `None` if the block cannot have one.
     pub fn halo(&self) -> Option<&Halo> {
-        self.halo.as_ref()
+        self.halo.as_deref()
     }
 
     /// Returns the number of edges into the `r`th destination, edges from the halo included.

@@ -57,7 +57,7 @@ pub fn predict(dataset: &Dataset, config: &Config) -> Result<Option<Prediction>>
     }
     let before = rss().unwrap_or(0);
     let shape = Shape::of(dataset, config.model.hops(), config.data.inductive);
-    if config.train.strategy == StrategyKind::Minibatch {
+    if config.train.strategy.samples() {
         return batches::predict(dataset, &shape, config, before);
     }
     predict_with(&shape, config, 1, Phase::Training, |runs| {
@@ -110,7 +110,7 @@ pub fn predict_parts(
         return Ok(None);
     }
     let before = rss().unwrap_or(0);
-    if config.train.strategy == StrategyKind::Minibatch {
+    if config.train.strategy.samples() {
         return rank_batches::predict(whole, parts, config, (before, threads(&config.train)));
     }
     let shape = Shape::of_part(whole, config.model.hops());
@@ -128,7 +128,7 @@ pub fn predict_part(shard: &Shard, config: &Config, threads: usize) -> Result<Op
     }
     let before = rss().unwrap_or(0);
     let whole = shard.partition();
-    if config.train.strategy == StrategyKind::Minibatch {
+    if config.train.strategy.samples() {
         return rank_batches::predict(whole, &[shard.into()], config, (before, threads));
     }
     let shape = Shape::of_part(whole, config.model.hops());
@@ -165,7 +165,7 @@ fn predict_with(
 
 /// Returns the bytes of an input row if sampled batches of a run on ranks may need more than `train.batch_memory`.
 pub(crate) fn may_exceed_batch_memory(whole: &PartitionInfo, config: &Config) -> Option<usize> {
-    let is_sampled = config.train.strategy == StrategyKind::Minibatch;
+    let is_sampled = config.train.strategy.samples();
     is_sampled.then(|| rank_batches::may_exceed_memory(whole, config)).flatten()
 }
 
@@ -208,7 +208,7 @@ fn remedy(strategy: StrategyKind) -> &'static str {
     match strategy {
         StrategyKind::Single => "train on more hosts, or with train.strategy = minibatch",
         StrategyKind::Partition | StrategyKind::Pipelined => "train on more hosts",
-        StrategyKind::Minibatch => "a smaller train.batch_size, train.fanout or train.batch_memory",
+        StrategyKind::Minibatch | StrategyKind::Split => "a smaller train.batch_size, train.fanout or train.batch_memory",
     }
 }
 

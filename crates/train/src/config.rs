@@ -115,6 +115,8 @@ pub enum StrategyKind {
     /// Many optimiser steps per epoch, each on a sampled mini-batch of training nodes. On several ranks, each computes the
     /// seed nodes that it owns.
     Minibatch,
+    /// As `minibatch`, but each node of a mini-batch is computed by one rank, its owner; hidden rows are exchanged (GSplit).
+    Split,
 }
 
 impl StrategyKind {
@@ -125,7 +127,13 @@ impl StrategyKind {
             StrategyKind::Partition => "partition",
             StrategyKind::Pipelined => "pipelined",
             StrategyKind::Minibatch => "minibatch",
+            StrategyKind::Split => "split",
         }
+    }
+
+    /// Returns whether optimiser steps are computed on sampled mini-batches.
+    pub fn samples(self) -> bool {
+        matches!(self, StrategyKind::Minibatch | StrategyKind::Split)
     }
 
     /// Returns whether the strategy may run on several ranks.
@@ -316,7 +324,7 @@ impl TrainConfig {
     pub fn uses_parts(&self) -> bool {
         match self.strategy {
             StrategyKind::Single => false,
-            StrategyKind::Partition | StrategyKind::Pipelined => true,
+            StrategyKind::Partition | StrategyKind::Pipelined | StrategyKind::Split => true,
             StrategyKind::Minibatch => self.ranks > 1,
         }
     }
@@ -383,7 +391,7 @@ impl Config {
             let want = format!("1 with train.strategy = \"{}\"", train.strategy.name());
             let found = require(train.ranks == 1, "ranks", train.ranks, &want);
             found.map_err(|error| {
-                error.help("train on one rank, or choose strategy partition, pipelined or minibatch")
+                error.help("train on one rank, or choose strategy partition, pipelined, minibatch or split")
             })?;
         }
         self.check_batches()?;
@@ -421,10 +429,10 @@ impl Config {
             require(false, "fanout", fanout, "at least 1, or -1 for all neighbours, for every hop")?;
         }
         if !train.fanout.is_empty() {
-            if train.strategy != StrategyKind::Minibatch {
+            if !train.strategy.samples() {
                 let problem = format!("strategy {} does not sample", train.strategy.name());
                 return Err(Error::input("train.fanout", problem)
-                    .help("choose --strategy minibatch, or leave out the fanout"));
+                    .help("choose --strategy minibatch or split, or leave out the fanout"));
             }
             if train.fanout.len() != hops {
                 let given = count(train.fanout.len(), "fanout");
@@ -438,7 +446,7 @@ impl Config {
                 return Err(Error::input("train.fanout", problem).help(help));
             }
         }
-        if train.cache_input_aggregate && train.strategy == StrategyKind::Minibatch {
+        if train.cache_input_aggregate && train.strategy.samples() {
             self.check_input_aggregate()?;
         }
         Ok(())
@@ -473,7 +481,7 @@ impl Config {
 
     /// Fills in the fanouts of a run that samples and does not set them.
     pub fn resolve_fanout(&mut self) {
-        if self.train.strategy == StrategyKind::Minibatch && self.train.fanout.is_empty() {
+        if self.train.strategy.samples() && self.train.fanout.is_empty() {
             self.train.fanout = default_fanouts().take(self.model.hops()).collect();
         }
     }
@@ -503,7 +511,7 @@ impl Config {
     /// Returns the number of graph layers by which rows are ordered in one process: rows that the loss needs come first.
     /// `None` if batches are sampled, to which that order is of no use.
     pub(crate) fn nested_hops(&self) -> Option<usize> {
-        (self.train.strategy != StrategyKind::Minibatch).then(|| self.model.hops())
+        (!self.train.strategy.samples()).then(|| self.model.hops())
     }
 
     /// Returns what a dotted key requires to have an effect, if this configuration does not meet it.
@@ -511,7 +519,7 @@ impl Config {
         let (kind, train) = (self.model.kind, &self.train);
         let pipelined = train.ranks > 1 && train.strategy == StrategyKind::Pipelined;
         let stale = pipelined && train.staleness > 0;
-        let sampled = train.strategy == StrategyKind::Minibatch;
+        let sampled = train.strategy.samples();
         let (is_met, requires) = match key {
             "model.heads" | "model.output_heads" | "model.attention_dropout" => {
                 (kind == Kind::Gat, "model gat")
@@ -534,10 +542,10 @@ impl Config {
                 (train.schedule == ScheduleKind::Step, "schedule step")
             }
             "train.batch_size" | "train.fanout" | "train.sampler" | "train.cache_input_aggregate" => {
-                (sampled, "strategy minibatch")
+                (sampled, "strategy minibatch or split")
             }
             "train.macrobatch" | "train.batch_memory" | "train.row_cache" => {
-                (sampled && train.ranks > 1, "strategy minibatch on several ranks")
+                (sampled && train.ranks > 1, "strategy minibatch or split on several ranks")
             }
             "train.schedule_unit" => (
                 sampled && train.schedule != ScheduleKind::Constant,

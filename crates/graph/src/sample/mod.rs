@@ -35,6 +35,7 @@ mod draw;
 mod neighbors;
 mod numbering;
 mod ranks;
+mod split;
 #[cfg(test)]
 mod tests;
 
@@ -46,6 +47,8 @@ pub use self::neighbors::Neighbors;
 use self::numbering::Numbering;
 pub use self::numbering::RowSet;
 pub use self::ranks::{Assembler, OwnedSampler, RankNumbers};
+use self::split::Boundary;
+pub use self::split::{DrawnHop, ExchangedRows, SplitAssembler};
 use crate::block::Block;
 
 /// How in-neighbours are drawn.
@@ -136,7 +139,7 @@ impl<'g> Sampler<'g> {
             }
             edges.indptr.push(edges.indices.len() as u64);
         }
-        self.numbering.add_hop(rows, edges);
+        self.numbering.add_hop(rows, edges, &[]);
     }
 }
 
@@ -160,6 +163,8 @@ struct Hop {
     indices: Vec<u32>,
     loops: Vec<u32>,
     sources: usize,
+    /// Rows of other ranks; `None`: no such rows are read, or they are sources like all others.
+    boundary: Option<Boundary>,
 }
 
 impl Hop {
@@ -200,19 +205,28 @@ impl Sample {
 
     /// Returns the bytes of memory of the sample.
     pub fn bytes(&self) -> usize {
-        let hop = |hop: &Hop| 8 * hop.indptr.capacity() + 4 * (hop.indices.capacity() + hop.loops.capacity());
+        let hop = |hop: &Hop| {
+            let boundary = hop.boundary.as_ref().map_or(0, Boundary::bytes);
+            8 * hop.indptr.capacity() + 4 * (hop.indices.capacity() + hop.loops.capacity()) + boundary
+        };
         // Rows, ids and degrees.
         4 * 3 * self.rows.capacity() + self.hops.iter().map(hop).sum::<usize>()
     }
 
     /// Returns the number of sampled edges of all hops.
     pub fn edges(&self) -> usize {
-        self.hops.iter().map(|hop| hop.indices.len()).sum()
+        let remote = |hop: &Hop| hop.boundary.as_ref().map_or(0, |boundary| boundary.halo.edges());
+        self.hops.iter().map(|hop| hop.indices.len() + remote(hop)).sum()
     }
 
     /// Returns the edges of a hop, counted from 0 at the seeds. Borrows.
     pub fn block(&self, hop: usize) -> Block<'_> {
-        let Hop { indptr, indices, loops, sources, .. } = &self.hops[hop];
-        Block::sampled(indptr, indices, &self.degrees[..*sources], &self.ids[..*sources], loops)
+        let Hop { indptr, indices, loops, sources, boundary } = &self.hops[hop];
+        let (degrees, ids) = (&self.degrees[..*sources], &self.ids[..*sources]);
+        let block = Block::sampled(indptr, indices, degrees, ids, loops);
+        match boundary {
+            Some(boundary) => block.with_halo(boundary.halo.clone()),
+            None => block,
+        }
     }
 }

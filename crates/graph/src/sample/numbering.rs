@@ -29,9 +29,15 @@ impl Numbering {
         }
     }
 
-    /// Appends the new neighbours of a hop to `rows`, ascending, and replaces the neighbours in `hop` by their positions.
-    pub(super) fn add_hop(&mut self, rows: &mut Vec<u32>, hop: &mut Hop) {
-        for &row in &hop.indices {
+    /// Appends the new neighbours of a hop, and those of `others` that are new, to `rows`, ascending; replaces the neighbours in
+    /// `hop` by their positions.
+    pub(super) fn add_hop<'o>(
+        &mut self,
+        rows: &mut Vec<u32>,
+        hop: &mut Hop,
+        others: impl IntoIterator<Item = &'o u32>,
+    ) {
+        for row in hop.indices.iter().copied().chain(others.into_iter().copied()) {
             if self.seen.insert(row) {
                 self.fresh.insert(row);
             }
@@ -43,6 +49,11 @@ impl Numbering {
         });
         hop.indices.iter_mut().for_each(|row| *row = position[*row as usize]);
         hop.sources = rows.len();
+    }
+
+    /// Returns the position of a row that is in the sample.
+    pub(super) fn position(&self, row: u32) -> u32 {
+        self.position[row as usize]
     }
 
     /// Forgets the rows of the sample.

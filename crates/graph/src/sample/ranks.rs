@@ -62,15 +62,15 @@ impl RankNumbers {
 pub struct OwnedSampler<'g> {
     neighbors: &'g Neighbors<'g>,
     spec: &'g SampleSpec,
-    /// Number of each row, owned or not.
-    numbers: &'g [u32],
+    /// Number of each row, owned or not; `None`: the row.
+    numbers: Option<&'g [u32]>,
     draw: Draw,
 }
 
 impl<'g> OwnedSampler<'g> {
-    /// Creates a sampler of the owned rows of `neighbors`; `numbers` are those of all its rows.
-    pub fn new(neighbors: &'g Neighbors<'g>, spec: &'g SampleSpec, numbers: &'g [u32]) -> Self {
-        assert_eq!(numbers.len(), neighbors.nodes(), "a number of every row");
+    /// Creates a sampler of the owned rows of `neighbors`; `numbers` are those of all its rows, `None`: the rows.
+    pub fn new(neighbors: &'g Neighbors<'g>, spec: &'g SampleSpec, numbers: Option<&'g [u32]>) -> Self {
+        assert!(numbers.is_none_or(|n| n.len() == neighbors.nodes()), "a number of every row");
         OwnedSampler { neighbors, spec, numbers, draw: Draw::default() }
     }
 
@@ -92,7 +92,9 @@ impl<'g> OwnedSampler<'g> {
         if self.neighbors.has_loop(row) {
             out.push(row);
         }
-        out[first..].iter_mut().for_each(|row| *row = self.numbers[*row as usize]);
+        if let Some(numbers) = self.numbers {
+            out[first..].iter_mut().for_each(|row| *row = numbers[*row as usize]);
+        }
     }
 }
 
@@ -121,7 +123,7 @@ impl Assembler {
             }
             hop.indptr.push(hop.indices.len() as u64);
         }
-        self.numbering.add_hop(&mut sample.rows, &mut hop);
+        self.numbering.add_hop(&mut sample.rows, &mut hop, &[]);
         sample.hops.push(hop);
         self.numbering.clear(&sample.rows);
     }

@@ -16,7 +16,7 @@ use super::{
 use crate::config::{Config, StrategyKind};
 use crate::error::Result;
 use crate::memory::available;
-use crate::strategy::minibatch::ranks::{MOST_COMING, ROW_COPIES, SAMPLE_COPIES};
+use crate::strategy::batches::ranks::{MOST_COMING, ROW_COPIES, SAMPLE_COPIES};
 
 /// Bytes per vertex of the whole graph: places of fetched and of kept rows, and when rows are needed next.
 const VERTEX: u64 = 10;

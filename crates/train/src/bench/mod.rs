@@ -27,7 +27,7 @@ use halograph_kernels::work::{Work, record};
 use halograph_kernels::{Real, buffer};
 use halograph_nn::Model;
 
-use crate::config::{Config, Precision, StrategyKind, TrainConfig};
+use crate::config::{Config, Precision, TrainConfig};
 use crate::data::{self, Data, Scaling};
 use crate::error::Result;
 use crate::pool::{in_pool, threads};
@@ -149,7 +149,7 @@ fn epochs<T: Real>(
     let model: Model<T> = new_model(&DataRef::new(dataset)?, config)?;
     let optimizer = new_optimizer(&config.train, &model)?;
     let scaling = Scaling::fit(dataset, config.data.normalize)?;
-    let is_sampled = config.train.strategy == StrategyKind::Minibatch;
+    let is_sampled = config.train.strategy.samples();
     let data = Data::<T>::load(dataset, config.data.inductive, scaling, config.nested_hops())?;
     if !is_sampled {
         let mut strategy = Single::new(&model, &data)?;

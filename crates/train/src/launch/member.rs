@@ -5,6 +5,7 @@ use halograph_graph::partition::Shard;
 use halograph_kernels::Real;
 use halograph_nn::Model;
 
+use super::part::new_relay;
 use super::sink::RankedRunSink;
 use super::{Leader, Order, THREADS};
 use crate::boundary::RankLink;
@@ -16,7 +17,7 @@ use crate::memory;
 use crate::run::{self, Header, RunStore};
 use crate::setup::{new_model, new_optimizer};
 use crate::strategy::Strategy;
-use crate::strategy::minibatch::ranks::{RankMinibatch, RankSource};
+use crate::strategy::batches::ranks::{RankBatches, RankSource};
 use crate::strategy::partition::Partition;
 use crate::strategy::pipelined::Pipelined;
 use crate::strategy::vertex_parallel::VertexParallel;
@@ -86,11 +87,13 @@ impl Member<'_> {
             let mut sink = RankedRunSink::new(comm, reborrow(&mut run), self.order.directory, layout)?;
             trainer.run(&mut sink, observer)
         };
-        let (outcome, batches) = if config.train.strategy == StrategyKind::Minibatch {
+        let (outcome, batches) = if config.train.strategy.samples() {
             let graph = data.sampled_graph();
             let source = RankSource::new(config, &model, &data, &graph, &link)?;
             std::thread::scope(|scope| {
-                let mut strategy = RankMinibatch::new(&config.train, &data, &source, (&link, &meter), scope)?;
+                let relay = new_relay(config, source.graph());
+                let mut strategy =
+                    RankBatches::new(&config.train, relay, &data, &source, (&link, &meter), scope)?;
                 // Without a notice, the loaders of the other ranks would complete a macrobatch first, and so would this one.
                 let outcome =
                     train(&mut strategy, model).inspect_err(|error| comm.fail(&error.to_string()))?;
@@ -170,7 +173,7 @@ fn vertex_strategy<'s, T: Real>(
     match config.strategy {
         StrategyKind::Pipelined => Box::new(Pipelined::new(shard, config)),
         StrategyKind::Single | StrategyKind::Partition => Box::new(Partition(shard)),
-        StrategyKind::Minibatch => unreachable!("RankMinibatch is created with the thread of its loader"),
+        StrategyKind::Minibatch | StrategyKind::Split => unreachable!("RankBatches is created with the thread of its loader"),
     }
 }
 

@@ -32,7 +32,7 @@ use self::member::{Member, Role};
 pub use self::part::{RankPart, all_succeed};
 pub(crate) use self::shards::TrainedShards;
 use crate::admission;
-use crate::config::{Config, PartitionKind, StrategyKind, TrainConfig};
+use crate::config::{Config, PartitionKind, TrainConfig};
 use crate::data;
 use crate::error::{Error, Result};
 use crate::event::{Event, Observer};
@@ -242,7 +242,7 @@ pub fn partition_spec(train: &TrainConfig) -> PartitionSpec {
         PartitionKind::Random => Method::Random,
     };
     // A rank samples for the training nodes that it owns, and for all that read them: both must be even.
-    let sampled = train.strategy == StrategyKind::Minibatch;
+    let sampled = train.strategy.samples();
     let balance = Balance { edges: sampled, train: sampled };
     PartitionSpec { parts: train.ranks as u32, method, balance, seed: 0 }
 }

@@ -6,10 +6,12 @@ use halograph_graph::{Dataset, Error as InputError};
 
 use super::{DataSource, assignment_of};
 use crate::admission;
-use crate::config::{Config, TrainConfig};
+use crate::config::{Config, StrategyKind, TrainConfig};
 use crate::error::Result;
 use crate::pool::{in_pool, threads_among};
-use crate::strategy::minibatch::ranks;
+use crate::strategy::batches::ranks::{self, RankGraph, Relay};
+use crate::strategy::minibatch::DataParallelRelay;
+use crate::strategy::split::SplitRelay;
 use crate::tags::{Control, Setup};
 
 /// The part of the graph that a rank trains, with the number of its threads.
@@ -80,8 +82,16 @@ fn admit(shard: &Shard, config: &Config, (ranks_here, threads): (usize, usize), 
 /// Refuses less memory for sampled batches than they need. Samples one only if that may be. Collective; blocks.
 pub(super) fn check_batch_memory(shard: &Shard, config: &Config, comm: &Comm) -> Result<()> {
     match admission::may_exceed_batch_memory(shard.partition(), config) {
-        Some(row_bytes) => ranks::check_batch_memory(config, shard, row_bytes, comm),
+        Some(row_bytes) => ranks::check_batch_memory(config, shard, row_bytes, comm, new_relay),
         None => Ok(()),
+    }
+}
+
+/// Creates the relay of the configured strategy.
+pub(super) fn new_relay<'g>(config: &Config, graph: &'g RankGraph<'g>) -> Box<dyn Relay + 'g> {
+    match config.train.strategy {
+        StrategyKind::Split => Box::new(SplitRelay::new(config, graph)),
+        _ => Box::new(DataParallelRelay::new(graph)),
     }
 }
 

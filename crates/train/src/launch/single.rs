@@ -5,7 +5,7 @@ use halograph_kernels::Real;
 use halograph_nn::Model;
 
 use super::{Leader, Order};
-use crate::config::{Precision, StrategyKind};
+use crate::config::Precision;
 use crate::data::{self, Data, Scaling};
 use crate::error::{Error, Result};
 use crate::pool::{in_pool, threads};
@@ -36,7 +36,7 @@ fn train_in<T: Real>(dataset: &Dataset, order: Order, leader: Leader) -> Result<
     if let Some(statistics) = scaling.to_state() {
         run.save_scaling(&statistics)?;
     }
-    let is_sampled = config.train.strategy == StrategyKind::Minibatch;
+    let is_sampled = config.train.strategy.samples();
     let data = Data::<T>::load(dataset, config.data.inductive, scaling, config.nested_hops())?;
     let train = |strategy: &mut dyn Strategy<T>, model: Model<T>| {
         let mut trainer = Trainer::new(config, strategy, Learner { model, optimizer });

@@ -7,14 +7,17 @@
 //! | [`partition`] | vertices | fresh |
 //! | [`pipelined`] | vertices | some epochs stale |
 //! | [`minibatch`] | everything, or vertices; computes a sample per step | fresh (inputs only) |
+//! | [`split`] | vertices; computes those of a sample per step that it owns | fresh |
 //!
 //! An optimiser step goes trainer → strategy → stage runner → layer → kernel, plus the exchange of remote rows.
 
+pub mod batches;
 pub mod minibatch;
 pub mod partition;
 pub mod pipelined;
 mod ranked_step;
 pub mod single;
+pub mod split;
 pub mod vertex_parallel;
 
 use std::borrow::Cow;

@@ -71,7 +71,7 @@ impl Parts {
         let mut samplers: Vec<OwnedSampler> = neighbors
             .iter()
             .zip(&self.ranks)
-            .map(|(neighbors, part)| OwnedSampler::new(neighbors, spec, &part.numbers))
+            .map(|(neighbors, part)| OwnedSampler::new(neighbors, spec, Some(&part.numbers)))
             .collect();
         let mut assembler = Assembler::new(self.numbers.nodes());
         let of_rank = |part: &Part| {

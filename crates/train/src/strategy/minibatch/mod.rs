@@ -15,10 +15,8 @@
 //! is not sampled.
 
 mod loader;
-pub mod ranks;
-mod seeds;
+mod relay;
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use halograph_comm::{Position, Recorder, Span, SpanGuard, Track};
@@ -27,6 +25,7 @@ use halograph_kernels::{Real, buffer};
 use halograph_nn::Model;
 use rayon::prelude::*;
 
+use super::batches::{Seeds, position, stage_blocks};
 use super::{Step, StepOutcome, Strategy};
 use crate::boundary::Fresh;
 use crate::config::Config;
@@ -41,7 +40,7 @@ use crate::summary::BatchTotals;
 
 pub use loader::Scope;
 use loader::{Batch, Loader};
-use seeds::Seeds;
+pub use relay::DataParallelRelay;
 
 /// What all batches of a run are sampled from.
 pub struct BatchSource<'d> {
@@ -139,7 +138,8 @@ impl<'a, 's, T: Real> Minibatch<'a, 's, T> {
         drop(span);
         self.totals.gather_seconds += started.elapsed().as_secs_f64();
         let (started, sampled) = (Instant::now(), self.loader.own_seconds());
-        let blocks = stage_blocks(model, &batch.sample, batch.seeds.len(), self.source.caches_aggregate);
+        let shape = (batch.seeds.len(), self.source.caches_aggregate);
+        let blocks = stage_blocks(model, &batch.sample, shape, |_| None);
         let mut halo = Fresh;
         let mut runner = StageRunner::new(Some(step.key), Some(batch.sample.ids()), None, &mut halo);
         runner = runner.recorded(&source.recorder, at("forward"));
@@ -189,33 +189,4 @@ impl<T: Real> Strategy<T> for Minibatch<'_, '_, T> {
         buffer::release();
         scores
     }
-}
-
-/// Returns the position of a span of a step.
-fn position(phase: &'static str, epoch: u64, step: u64) -> Position {
-    Position::new(phase).epoch(epoch as u32).step(step as u32)
-}
-
-/// Returns the block of every stage: the last stage that reads edges has those of hop 1.
-fn stage_blocks<'b, T: Real>(
-    model: &Model<T>,
-    sample: &'b Sample,
-    seeds: usize,
-    caches_aggregate: bool,
-) -> Vec<StageBlock<'b>> {
-    // Without a sampled hop, the seeds are all rows.
-    let (mut hop, mut rows) = (0, seeds);
-    let mut blocks: Vec<StageBlock> = Vec::with_capacity(model.stages.len());
-    for (index, stage) in model.stages.iter().enumerate().rev() {
-        let is_cached = index == 0 && caches_aggregate;
-        if stage.reads_edges() && !is_cached {
-            let block = sample.block(hop);
-            (hop, rows) = (hop + 1, block.sources());
-            blocks.push(StageBlock::local(Arc::new(block)));
-        } else {
-            blocks.push(StageBlock::without_edges(rows, rows));
-        }
-    }
-    blocks.reverse();
-    blocks
 }

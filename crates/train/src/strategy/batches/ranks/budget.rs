@@ -40,7 +40,7 @@ impl MacrobatchPlan {
     pub(super) fn new(
         train: &TrainConfig,
         graph: &RankGraph,
-        relay: &Relay,
+        relay: &dyn Relay,
         row_bytes: usize,
     ) -> Result<Self> {
         let shuffled = graph.seeds.shuffled(1);

@@ -14,7 +14,7 @@ use crate::tags::Setup;
 const ELSEWHERE: u32 = u32::MAX;
 
 /// The training nodes of a run, shuffled anew in every epoch.
-pub(super) struct Seeds {
+pub(in crate::strategy) struct Seeds {
     /// Positions among the training rows of this rank, by ascending dataset id of the training nodes of all ranks: the
     /// shuffle does not depend on ranks or on the order of rows. Of nodes of other ranks: [`ELSEWHERE`].
     positions: Vec<u32>,
@@ -25,7 +25,7 @@ pub(super) struct Seeds {
 }
 
 impl Seeds {
-    pub(super) fn new(train: &TrainConfig, rows: &Rows, block: &Block) -> Self {
+    pub(in crate::strategy) fn new(train: &TrainConfig, rows: &Rows, block: &Block) -> Self {
         let mut positions: Vec<u32> = (0..rows.rows.len() as u32).collect();
         positions.sort_unstable_by_key(|&at| block.id(rows.rows[at as usize] as usize));
         Seeds::of(train, positions, rows.rows.clone())
@@ -33,7 +33,7 @@ impl Seeds {
 
     /// Lists the training nodes of all ranks. `rows`: those of this rank, as rows with these dataset `ids`. Collective;
     /// blocks.
-    pub(super) fn on_ranks(train: &TrainConfig, rows: Vec<u32>, ids: &[u32], comm: &Comm) -> Result<Self> {
+    pub(in crate::strategy) fn on_ranks(train: &TrainConfig, rows: Vec<u32>, ids: &[u32], comm: &Comm) -> Result<Self> {
         let own: Vec<u32> = rows.iter().map(|&row| ids[row as usize]).collect();
         let mut all = Vec::new();
         let messages = comm.all_gather(Setup::TrainingIds.tag(), Message::of(&own))?;
@@ -51,18 +51,18 @@ impl Seeds {
     }
 
     /// Returns the number of batches of an epoch; the last one may be short.
-    pub(super) fn batches(&self) -> u64 {
+    pub(in crate::strategy) fn batches(&self) -> u64 {
         self.positions.len().div_ceil(self.batch_size) as u64
     }
 
     /// Returns the number of seeds of a batch, of all ranks.
-    pub(super) fn size(&self, step: u64) -> u64 {
+    pub(in crate::strategy) fn size(&self, step: u64) -> u64 {
         let first = (step as usize).saturating_mul(self.batch_size);
         self.positions.len().saturating_sub(first).min(self.batch_size) as u64
     }
 
     /// Returns the positions of all training rows in the order of `epoch`.
-    pub(super) fn shuffled(&self, epoch: u64) -> Vec<u32> {
+    pub(in crate::strategy) fn shuffled(&self, epoch: u64) -> Vec<u32> {
         let key = self.key.with(epoch);
         let mut order = self.positions.clone();
         for last in (1..order.len()).rev() {
@@ -72,7 +72,7 @@ impl Seeds {
     }
 
     /// Returns the positions of the seeds of this rank in a batch of a shuffled epoch, ascending, and their rows.
-    pub(super) fn batch(&self, shuffled: &[u32], step: u64) -> (Vec<u32>, Vec<u32>) {
+    pub(in crate::strategy) fn batch(&self, shuffled: &[u32], step: u64) -> (Vec<u32>, Vec<u32>) {
         let first = step as usize * self.batch_size;
         let end = first.saturating_add(self.batch_size).min(shuffled.len());
         let own = shuffled[first..end].iter().copied().filter(|&at| at != ELSEWHERE);
@@ -83,7 +83,7 @@ impl Seeds {
     }
 
     /// Returns the stream that the sample of a batch is drawn from.
-    pub(super) fn sample_key(&self, epoch: u64, step: u64) -> Key {
+    pub(in crate::strategy) fn sample_key(&self, epoch: u64, step: u64) -> Key {
         self.key.with(epoch).with(step)
     }
 }

@@ -12,7 +12,7 @@ use std::thread::Scope;
 use std::time::Instant;
 
 use halograph_comm::Track;
-use halograph_graph::sample::Sample;
+use halograph_graph::sample::{ExchangedRows, Sample};
 use halograph_kernels::Real;
 
 use super::super::position;
@@ -21,6 +21,7 @@ use super::fetch::{FetchCounts, Fetcher};
 use super::relay::{BatchSeeds, Batches, Relay};
 use super::rows::FetchedRows;
 use super::source::RankSource;
+use crate::boundary::Exchange;
 use crate::error::{Error, Result};
 use crate::trace::{FETCH, SAMPLE, SAMPLING};
 
@@ -42,6 +43,8 @@ pub(super) struct Macrobatch {
 pub(super) struct RankBatch {
     pub seeds: BatchSeeds,
     pub sample: Sample,
+    /// Rows that ranks read of each other, by hop.
+    pub exchanges: Vec<Option<Arc<Exchange>>>,
     /// Places of its input rows.
     pub inputs: Vec<u32>,
 }
@@ -122,7 +125,7 @@ fn ended() -> Error {
 /// Prepares macrobatches.
 pub(super) struct Preparation<'s, T: Real> {
     source: &'s RankSource<'s, T>,
-    relay: Relay<'s>,
+    relay: Box<dyn Relay + 's>,
     fetcher: Fetcher<'s, T>,
     plan: MacrobatchPlan,
     /// Epoch and step of the first batch that is not sampled.
@@ -136,7 +139,7 @@ pub(super) struct Preparation<'s, T: Real> {
 impl<'s, T: Real> Preparation<'s, T> {
     pub(super) fn new(
         source: &'s RankSource<'s, T>,
-        relay: Relay<'s>,
+        relay: Box<dyn Relay + 's>,
         fetcher: Fetcher<'s, T>,
         plan: MacrobatchPlan,
     ) -> Self {
@@ -206,17 +209,20 @@ impl<'s, T: Real> Preparation<'s, T> {
         let _span = self.source.graph.comm.span_on(Track::Sample(0), FETCH, at);
         let mut rows = lock(&self.spare).pop().unwrap_or_default();
         let coming = self.sampled.iter().map(|sampled| &sampled.remote[..]);
-        // Without a sampled hop, all rows are seeds, which are owned.
-        let hops = self.source.graph.spec.fanouts.len();
-        let fetched = match hops {
-            0 => FetchCounts::default(),
-            _ => self.fetcher.fetch(&batches, &remote, coming, &mut rows)?,
+        let fetches = self.relay.reads_remote_inputs();
+        let fetched = match fetches {
+            true => self.fetcher.fetch(&batches, &remote, coming, &mut rows)?,
+            false => FetchCounts::default(),
         };
         let inputs = self.fetcher.describe(&mut samples, &remote, &rows);
         let parts = batches.batches.into_iter().zip(samples).zip(inputs);
-        let parts = parts.map(|((seeds, sample), inputs)| RankBatch { seeds, sample, inputs });
+        let parts = parts.map(|((seeds, mut sample), inputs)| {
+            let exchange = |lists: ExchangedRows| Arc::new(Exchange::new(lists.send_rows, lists.halo_counts));
+            let exchanges = sample.take_exchanged_rows().into_iter().map(|lists| lists.map(exchange)).collect();
+            RankBatch { seeds, sample, exchanges, inputs }
+        });
         let counts = LoadCounts {
-            relays: if hops > 0 { relays + 2 } else { 0 },
+            relays: relays + if fetches { 2 } else { 0 },
             sampling_seconds,
             fetching_seconds: started.elapsed().as_secs_f64(),
             fetched,

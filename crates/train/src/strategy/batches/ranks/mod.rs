@@ -1,15 +1,14 @@
-//! Mini-batches on ranks that own parts of the graph (BatchGNN): a rank computes those seeds of a batch that it owns, on a
-//! sample of their neighbourhood. Vertices of other ranks are sampled by their owners, and their input rows are fetched.
+//! Mini-batches on ranks that own parts of the graph. Each rank samples the neighbours of its own vertices; how samples of a
+//! batch are assembled from that is a [`Relay`].
 //!
 //! ```text
-//! loader    for each macrobatch of W batches: sample them, two all-to-alls per hop after the first; fetch the distinct
-//!           remote input rows that are not kept, two all-to-alls
+//! loader    for each macrobatch of W batches: sample them; fetch the distinct remote input rows that are not kept, two
+//!           all-to-alls
 //! step      wait for the batch; gather its input rows; forward; loss of the seeds; backward; sum gradients over ranks
 //! ```
 //!
 //! Which vertices are sampled does not depend on ranks or W, and nothing is stale: losses are those of one process, up to
-//! rounding. A rank without seeds in a batch takes part with an empty one. With a batch norm, a vertex that several ranks
-//! compute counts as often.
+//! rounding. A rank without seeds in a batch takes part with an empty one.
 
 mod budget;
 mod cache;
@@ -34,9 +33,8 @@ pub(crate) use self::budget::{MOST_COMING, ROW_COPIES, SAMPLE_COPIES};
 use self::cache::KeptRows;
 use self::fetch::Fetcher;
 use self::loader::{MacrobatchLoader, Preparation, RankBatch};
-use self::relay::Relay;
-use self::source::RankGraph;
-pub use self::source::RankSource;
+pub use self::relay::{BatchSeeds, Batches, Relay, count, lists_by_batch, rows_by_batch};
+pub use self::source::{RankGraph, RankSource};
 use super::{position, stage_blocks};
 use crate::boundary::{Fresh, Peers, RankLink};
 use crate::config::{Config, TrainConfig};
@@ -51,6 +49,9 @@ use crate::strategy::{Step, StepOutcome, Strategy};
 use crate::summary::{BatchTotals, FetchTotals};
 use crate::traffic::{StepMeter, gather_batches};
 
+/// Creates the relay of a strategy.
+pub type NewRelay = for<'g> fn(&Config, &'g RankGraph<'g>) -> Box<dyn Relay + 'g>;
+
 /// Checks that `train.batch_memory` suffices for the batches of a run, whose input rows have about `row_bytes`. Collective;
 /// blocks.
 pub(crate) fn check_batch_memory(
@@ -58,14 +59,15 @@ pub(crate) fn check_batch_memory(
     shard: &Shard,
     row_bytes: usize,
     comm: &Comm,
+    relay: NewRelay,
 ) -> Result<()> {
     let graph = sampled_graph(shard, config.data.inductive);
     let graph = RankGraph::new(config, shard, &graph, training_rows(shard), comm)?;
-    MacrobatchPlan::new(&config.train, &graph, &Relay::new(&graph), row_bytes).map(drop)
+    MacrobatchPlan::new(&config.train, &graph, &*relay(config, &graph), row_bytes).map(drop)
 }
 
 /// Training on sampled mini-batches of a shard.
-pub struct RankMinibatch<'scope, 'env, 's, T: Real> {
+pub struct RankBatches<'scope, 'env, 's, T: Real> {
     data: &'s ShardData<'s, T>,
     source: &'s RankSource<'s, T>,
     link: &'s RankLink,
@@ -80,17 +82,18 @@ pub struct RankMinibatch<'scope, 'env, 's, T: Real> {
     fetches: FetchTotals,
 }
 
-impl<'scope, 'env, 's: 'scope, T: Real> RankMinibatch<'scope, 'env, 's, T> {
+impl<'scope, 'env, 's: 'scope, T: Real> RankBatches<'scope, 'env, 's, T> {
     /// Plans macrobatches within the memory of `train`. Batches are prepared on a thread of `scope`. Collective; blocks.
     pub fn new(
         train: &TrainConfig,
+        relay: Box<dyn Relay + 's>,
         data: &'s ShardData<'s, T>,
         source: &'s RankSource<'s, T>,
         (link, meter): (&'s RankLink, &'s StepMeter),
         scope: &'scope Scope<'scope, 'env>,
     ) -> Result<Self> {
-        let (relay, row_bytes) = (Relay::new(&source.graph), source.rows.row_bytes());
-        let plan = MacrobatchPlan::new(train, &source.graph, &relay, row_bytes)?;
+        let row_bytes = source.rows.row_bytes();
+        let plan = MacrobatchPlan::new(train, &source.graph, &*relay, row_bytes)?;
         let nodes = source.graph.numbers.nodes();
         let kept = KeptRows::new(train.row_cache, nodes, plan.kept_rows, row_bytes);
         let fetcher = Fetcher::new(source, kept);
@@ -102,7 +105,7 @@ impl<'scope, 'env, 's: 'scope, T: Real> RankMinibatch<'scope, 'env, 's, T> {
             coming: plan.coming as u64,
             ..FetchTotals::default()
         };
-        Ok(RankMinibatch {
+        Ok(RankBatches {
             data,
             source,
             link,
@@ -132,7 +135,8 @@ impl<'scope, 'env, 's: 'scope, T: Real> RankMinibatch<'scope, 'env, 's, T> {
     ) -> Result<StepOutcome> {
         let peers = Peers::training(self.link, step.epoch, step.step);
         let seeds = self.data.rows[0].select(&batch.seeds.positions);
-        let blocks = stage_blocks(model, &batch.sample, seeds.rows.len(), self.source.caches_aggregate);
+        let shape = (seeds.rows.len(), self.source.caches_aggregate);
+        let blocks = stage_blocks(model, &batch.sample, shape, |hop| batch.exchanges[hop].clone());
         let mut halo = Fresh;
         let mut runner = StageRunner::new(Some(step.key), Some(batch.sample.ids()), Some(peers), &mut halo);
         let ranked = RankedStep { peers, blocks: &blocks, rows: &seeds, count: batch.seeds.of_all_ranks };
@@ -140,7 +144,7 @@ impl<'scope, 'env, 's: 'scope, T: Real> RankMinibatch<'scope, 'env, 's, T> {
     }
 }
 
-impl<'scope, 's: 'scope, T: Real> Strategy<T> for RankMinibatch<'scope, '_, 's, T> {
+impl<'scope, 's: 'scope, T: Real> Strategy<T> for RankBatches<'scope, '_, 's, T> {
     fn steps(&self) -> u64 {
         self.source.graph.seeds.batches()
     }

@@ -1,5 +1,7 @@
 //! What the batches of a rank are sampled from, and the input rows that it serves to the others.
 
+use std::ops::Range;
+
 use halograph_comm::{Comm, Message, Priority, Tag};
 use halograph_graph::block::Block;
 use halograph_graph::error::Error as InputError;
@@ -7,8 +9,9 @@ use halograph_graph::partition::Shard;
 use halograph_graph::sample::{Neighbors, RankNumbers, SampleSpec};
 use halograph_kernels::Real;
 use halograph_nn::Model;
+use halograph_nn::model::StageMessages;
 
-use super::super::seeds::Seeds;
+use super::super::Seeds;
 use super::relay::{BatchSeeds, Batches};
 use super::rows::InputRows;
 use crate::boundary::RankLink;
@@ -18,15 +21,19 @@ use crate::error::Result;
 use crate::tags::Setup;
 
 /// The part of the graph that a rank owns, as all ranks sample from it.
-pub(super) struct RankGraph<'s> {
-    pub comm: Comm,
+pub struct RankGraph<'s> {
+    pub(crate) comm: Comm,
     /// Numbers of the vertices of all ranks; rows of a rank are those of its shard.
-    pub numbers: RankNumbers,
+    pub(crate) numbers: RankNumbers,
     /// Number of each row of the shard.
-    pub row_numbers: Vec<u32>,
-    pub neighbors: Neighbors<'s>,
-    pub spec: SampleSpec,
-    pub seeds: Seeds,
+    pub(crate) row_numbers: Vec<u32>,
+    /// Rows of the shard that each rank owns; its own ones are the first.
+    pub(crate) runs: Vec<Range<usize>>,
+    /// What the first stage of the model reads of neighbours.
+    pub(crate) first_messages: StageMessages,
+    pub(crate) neighbors: Neighbors<'s>,
+    pub(crate) spec: SampleSpec,
+    pub(in crate::strategy) seeds: Seeds,
 }
 
 impl<'s> RankGraph<'s> {
@@ -47,6 +54,9 @@ impl<'s> RankGraph<'s> {
         let numbers = RankNumbers::new(&counts);
         let mut row_numbers: Vec<u32> =
             (0..shard.owned() as u32).map(|row| numbers.number(comm.rank(), row)).collect();
+        let runs = |owner: usize| if owner == comm.rank() { 0..shard.owned() } else { shard.rows_of(owner as u32) };
+        let m = &shard.partition().dataset;
+        let messages = config.model.messages(m.features as usize, m.classes as usize);
         for owner in (0..comm.size()).filter(|&owner| owner != comm.rank()) {
             let homes = shard.homes(owner as u32).iter();
             row_numbers.extend(homes.map(|&row| numbers.number(owner, row)));
@@ -61,6 +71,8 @@ impl<'s> RankGraph<'s> {
             comm: comm.clone(),
             numbers,
             row_numbers,
+            runs: (0..comm.size()).map(runs).collect(),
+            first_messages: messages[0],
             neighbors: Neighbors::of(graph),
             spec,
             seeds,
@@ -103,6 +115,11 @@ pub struct RankSource<'s, T: Real> {
 }
 
 impl<'s, T: Real> RankSource<'s, T> {
+    /// Returns the part of the graph that batches are sampled from.
+    pub fn graph(&self) -> &RankGraph<'s> {
+        &self.graph
+    }
+
     /// Takes the rows of `data`, which was prepared for `model`; `graph` is [`ShardData::sampled_graph`]. Collective; blocks.
     pub fn new(
         config: &Config,

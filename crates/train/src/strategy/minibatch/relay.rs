@@ -9,49 +9,21 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use halograph_comm::{Message, Purpose, Tag};
+use halograph_comm::{Message, Purpose};
 use halograph_graph::sample::{Assembler, OwnedSampler, Sample};
-use halograph_kernels::keyed::Key;
 use rayon::prelude::*;
 
-use super::source::RankGraph;
 use crate::error::Result;
+use crate::strategy::batches::ranks::{
+    BatchSeeds, Batches, RankGraph, Relay, count, lists_by_batch, rows_by_batch,
+};
 
 /// Slots of the messages of a hop.
 const REQUEST: u8 = 0;
 const REPLY: u8 = 1;
 
-/// Consecutive batches of an epoch, as this rank takes part in them.
-#[derive(Debug, Clone)]
-pub(super) struct Batches {
-    pub epoch: u64,
-    /// First step.
-    pub first: u64,
-    pub batches: Vec<BatchSeeds>,
-}
-
-/// The seeds of one batch.
-#[derive(Debug, Clone)]
-pub(super) struct BatchSeeds {
-    /// Stream of the batch.
-    pub key: Key,
-    /// Positions of the seeds of this rank among its training rows, ascending.
-    pub positions: Vec<u32>,
-    /// Their rows in the shard.
-    pub rows: Vec<u32>,
-    /// Number of seeds of all ranks.
-    pub of_all_ranks: u64,
-}
-
-impl Batches {
-    /// Returns the tag of an exchange for these batches.
-    pub fn tag(&self, purpose: Purpose) -> Tag {
-        Tag::new(purpose).epoch(self.epoch as u32).step(self.first as u32)
-    }
-}
-
-/// Samples batches together with the other ranks.
-pub(super) struct Relay<'s> {
+/// Samples whole batches for the seeds of each rank.
+pub struct DataParallelRelay<'s> {
     graph: &'s RankGraph<'s>,
     workers: Mutex<Vec<Worker<'s>>>,
 }
@@ -64,14 +36,8 @@ struct Worker<'s> {
     rows: Vec<u32>,
 }
 
-impl<'s> Relay<'s> {
-    pub(super) fn new(graph: &'s RankGraph<'s>) -> Self {
-        Relay { graph, workers: Mutex::default() }
-    }
-
-    /// Samples `batches`. Rows of the samples are numbers of vertices, without ids and degrees. Collective; blocks. Returns
-    /// the samples and the number of all-to-alls.
-    pub(super) fn sample(&self, batches: &Batches) -> Result<(Vec<Sample>, u64)> {
+impl Relay for DataParallelRelay<'_> {
+    fn sample(&self, batches: &Batches) -> Result<(Vec<Sample>, u64)> {
         let graph = self.graph;
         let seeds = batches.batches.iter().map(|batch| graph.numbers_of(&batch.rows));
         let mut samples: Vec<Sample> = seeds.map(Sample::of_seeds).collect();
@@ -80,8 +46,7 @@ impl<'s> Relay<'s> {
             let mut replies = Vec::new();
             if hop > 0 {
                 let tag = batches.tag(Purpose::Sampling).layer(hop as u16);
-                let requests = self.requests(&samples).iter().map(|rows| Message::of(rows)).collect();
-                let asked = graph.exchange(tag.slot(REQUEST), requests)?;
+                let asked = graph.exchange(tag.slot(REQUEST), self.requests(&samples))?;
                 let draw =
                     |request: &Message| Ok(Message::of(&self.reply(batches, hop, request.as_slice()?)));
                 let drawn = asked.par_iter().map(draw).collect::<Result<_>>()?;
@@ -93,11 +58,23 @@ impl<'s> Relay<'s> {
         Ok((samples, relays))
     }
 
-    /// Returns for each other rank the rows whose neighbours are needed: for each batch their count, then the rows.
-    fn requests(&self, samples: &[Sample]) -> Vec<Vec<u32>> {
-        let (numbers, own) = (&self.graph.numbers, self.graph.rank());
+    fn reads_remote_inputs(&self) -> bool {
+        // Without a sampled hop, all rows are seeds, which are owned.
+        !self.graph.spec.fanouts.is_empty()
+    }
+}
+
+impl<'s> DataParallelRelay<'s> {
+    /// Creates a relay.
+    pub fn new(graph: &'s RankGraph<'s>) -> Self {
+        DataParallelRelay { graph, workers: Mutex::default() }
+    }
+
+    /// Asks the other ranks for the neighbours of the rows that they own.
+    fn requests(&self, samples: &[Sample]) -> Vec<Message> {
+        let (numbers, own, ranks) = (&self.graph.numbers, self.graph.rank(), self.graph.comm.size());
         let of_batch = |sample: &Sample| {
-            let mut rows = vec![Vec::new(); self.graph.comm.size()];
+            let mut rows = vec![Vec::new(); ranks];
             for &number in sample.rows().iter().filter(|&&number| !numbers.owns(own, number)) {
                 let owner = numbers.owner(number);
                 rows[owner].push(numbers.row(owner, number));
@@ -105,23 +82,13 @@ impl<'s> Relay<'s> {
             rows
         };
         let batches: Vec<Vec<Vec<u32>>> = samples.par_iter().map(of_batch).collect();
-        let of_rank = |rank: usize| {
-            let rows = batches.iter().map(|batch| &batch[rank]);
-            rows.flat_map(|rows| std::iter::once(count(rows.len())).chain(rows.iter().copied())).collect()
-        };
-        let none = |rank: usize| if rank == own { Vec::new() } else { of_rank(rank) };
-        (0..self.graph.comm.size()).map(none).collect()
+        rows_by_batch(&batches, ranks, own)
     }
 
     /// Draws the neighbours of requested rows: for each batch the length of its part, then for each row their count and
     /// numbers.
-    fn reply(&self, batches: &Batches, hop: usize, mut request: &[u32]) -> Vec<u32> {
-        let mut requested = Vec::new();
-        while let Some((&count, rest)) = request.split_first() {
-            let (rows, rest) = rest.split_at(count as usize);
-            requested.push(rows);
-            request = rest;
-        }
+    fn reply(&self, batches: &Batches, hop: usize, request: &[u32]) -> Vec<u32> {
+        let requested = lists_by_batch(request);
         let of_batch = |(batch, rows): (&BatchSeeds, &&[u32])| {
             let mut lists = vec![0];
             self.with_worker(|worker| {
@@ -190,7 +157,7 @@ impl<'s> Relay<'s> {
         let lock = || self.workers.lock().unwrap_or_else(PoisonError::into_inner);
         let spare = lock().pop();
         let mut worker = spare.unwrap_or_else(|| Worker {
-            sampler: OwnedSampler::new(&self.graph.neighbors, &self.graph.spec, &self.graph.row_numbers),
+            sampler: OwnedSampler::new(&self.graph.neighbors, &self.graph.spec, Some(&self.graph.row_numbers)),
             assembler: Assembler::new(self.graph.numbers.nodes()),
             rows: Vec::new(),
         });
@@ -198,9 +165,4 @@ impl<'s> Relay<'s> {
         lock().push(worker);
         result
     }
-}
-
-/// Encodes a number of rows or neighbours.
-fn count(number: usize) -> u32 {
-    u32::try_from(number).expect("lists of a batch have fewer than 2^32 entries")
 }
