@@ -208,7 +208,9 @@ fn remedy(strategy: StrategyKind) -> &'static str {
     match strategy {
         StrategyKind::Single => "train on more hosts, or with train.strategy = minibatch",
         StrategyKind::Partition | StrategyKind::Pipelined => "train on more hosts",
-        StrategyKind::Minibatch | StrategyKind::Split => "a smaller train.batch_size, train.fanout or train.batch_memory",
+        StrategyKind::Minibatch | StrategyKind::Split => {
+            "a smaller train.batch_size, train.fanout or train.batch_memory"
+        }
     }
 }
 

@@ -172,6 +172,17 @@ pub enum RowCache {
     Future,
 }
 
+/// How hidden rows are sent to other ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RowEncoding {
+    /// All numbers.
+    Dense,
+    /// Numbers other than 0 and a bitmap, of rows that a ReLU has computed.
+    #[default]
+    Nonzero,
+}
+
 /// How nodes are assigned to ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -254,6 +265,10 @@ pub struct TrainConfig {
     /// Which remote feature rows are cached (minibatch on several ranks).
     #[serde(default)]
     pub row_cache: RowCache,
+    /// How hidden rows are sent to other ranks (split).
+    // Runs from before `split` existed do not have it.
+    #[serde(default)]
+    pub row_encoding: RowEncoding,
     /// Timeout: the run fails if a rank is silent for this many seconds.
     pub deadline: f64,
     /// Number of epochs.
@@ -355,6 +370,7 @@ impl Config {
                 macrobatch: None,
                 batch_memory: DEFAULT_BATCH_MEMORY,
                 row_cache: RowCache::default(),
+                row_encoding: RowEncoding::default(),
                 deadline: 30.0,
                 epochs: 100,
                 optimizer: OptimizerKind::Adam,
@@ -546,6 +562,9 @@ impl Config {
             }
             "train.macrobatch" | "train.batch_memory" | "train.row_cache" => {
                 (sampled && train.ranks > 1, "strategy minibatch or split on several ranks")
+            }
+            "train.row_encoding" => {
+                (train.strategy == StrategyKind::Split && train.ranks > 1, "strategy split on several ranks")
             }
             "train.schedule_unit" => (
                 sampled && train.schedule != ScheduleKind::Constant,

@@ -6,8 +6,8 @@ use halograph_graph::sample::SamplerKind;
 use halograph_nn::Project;
 use halograph_nn::model::{ActivationKind, Kind, NormKind};
 use halograph_train::config::{
-    Normalize, OptimizerKind, Overlap, PartitionKind, Precision, RowCache, ScheduleKind, ScheduleUnit,
-    Smooth, StrategyKind,
+    Normalize, OptimizerKind, Overlap, PartitionKind, Precision, RowCache, RowEncoding, ScheduleKind,
+    ScheduleUnit, Smooth, StrategyKind,
 };
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
@@ -22,6 +22,7 @@ pub fn choices(key: &str) -> &'static [&'static str] {
         "train.strategy" => variants::<StrategyKind>(),
         "train.sampler" => variants::<SamplerKind>(),
         "train.row_cache" => variants::<RowCache>(),
+        "train.row_encoding" => variants::<RowEncoding>(),
         "train.partition" => variants::<PartitionKind>(),
         "train.smooth" => variants::<Smooth>(),
         "train.overlap" => variants::<Overlap>(),

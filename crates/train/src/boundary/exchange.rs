@@ -1,5 +1,7 @@
 //! The rows that ranks read of each other in one block.
 
+use std::ops::Range;
+
 use bytemuck::Pod;
 use halograph_comm::{Comm, Message, Priority, Tag};
 use halograph_graph::error::Error as InputError;
@@ -7,6 +9,7 @@ use halograph_kernels::{Real, rows};
 use halograph_nn::{Input, Matrix};
 use rayon::prelude::*;
 
+use super::encoding::{self, Encoding};
 use super::transfer::{FeatureTransfer, GradientTransfer, ReturnedGradients, copy};
 use crate::error::Result;
 
@@ -68,53 +71,59 @@ impl Exchange {
         self.send_rows.iter().map(Vec::len).sum()
     }
 
-    /// Starts sending boundary rows and receiving halo rows. Does not block.
+    /// Starts sending boundary rows and receiving halo rows. Does not block. Rows of 16-bit numbers are always dense.
     pub fn start_features<T: Real>(
         &self,
         comm: &Comm,
         tag: Tag,
-        priority: Priority,
+        (priority, encoding): (Priority, Encoding),
         messages: &Input<T>,
     ) -> Result<FeatureTransfer<T>> {
-        match messages {
-            Input::Full(x) => self.send_boundary(comm, tag, priority, x)?,
-            Input::Half(x) => self.send_boundary(comm, tag, priority, x)?,
+        match (messages, encoding) {
+            (Input::Full(x), Encoding::Dense) => {
+                self.send_boundary(comm, tag, priority, |rows| dense(x, rows))?
+            }
+            (Input::Full(x), Encoding::Nonzero) => {
+                self.send_boundary(comm, tag, priority, |rows| encoding::encode(x, rows))?;
+            }
+            (Input::Half(x), _) => self.send_boundary(comm, tag, priority, |rows| dense(x, rows))?,
         }
         let owners = self.halo_counts.iter().enumerate().filter(|(_, count)| **count > 0);
         let parts = owners.map(|(rank, &count)| (count, comm.receive(rank, tag))).collect();
-        Ok(FeatureTransfer::new(parts, messages.cols(), matches!(messages, Input::Half(_))))
+        let is_half = matches!(messages, Input::Half(_));
+        Ok(FeatureTransfer::new(parts, messages.cols(), is_half, encoding))
     }
 
-    fn send_boundary<E: Pod + Send + Sync>(
+    fn send_boundary(
         &self,
         comm: &Comm,
         tag: Tag,
         priority: Priority,
-        x: &Matrix<E>,
+        encode: impl Fn(&[u32]) -> Message,
     ) -> Result<()> {
         for (rank, rows) in self.send_rows.iter().enumerate().filter(|(_, rows)| !rows.is_empty()) {
-            let mut message = Message::new::<E>(rows.len() * x.cols());
-            let to = message.as_mut_slice::<E>().par_chunks_mut(x.cols().max(1));
-            to.zip(rows).with_min_len(GATHER_ROWS).for_each(|(to, &row)| {
-                to.copy_from_slice(x.run(row as usize..row as usize + 1));
-            });
-            comm.send_with(rank, tag, priority, message)?;
+            comm.send_with(rank, tag, priority, encode(rows))?;
         }
         Ok(())
     }
 
-    /// Starts returning gradients of halo rows to their owners and receiving those of owned rows. Does not block.
+    /// Starts returning gradients of halo rows to their owners and receiving those of owned rows. `halo`: the halo rows, if
+    /// only gradients of their nonzero entries are returned. Does not block.
     pub fn start_gradients<T: Real>(
         &self,
         comm: &Comm,
         tag: Tag,
         priority: Priority,
         grad: &Matrix<T>,
+        halo: Option<&Matrix<T>>,
     ) -> Result<GradientTransfer<T>> {
         let mut first = 0;
         for (rank, &count) in self.halo_counts.iter().enumerate().filter(|(_, count)| **count > 0) {
-            let mut message = Message::new::<T>(count * grad.cols());
-            copy(grad.run(first..first + count), message.as_mut_slice());
+            let run = first..first + count;
+            let message = match halo {
+                None => dense_run(grad, run),
+                Some(halo) => encoding::encode_where(grad, halo, run),
+            };
             comm.send_with(rank, tag, priority, message)?;
             first += count;
         }
@@ -123,16 +132,24 @@ impl Exchange {
         Ok(GradientTransfer::new(parts, self.sent_rows()))
     }
 
-    /// Adds returned gradients to those of owned rows, in the order of ranks, not of arrival.
+    /// Adds returned gradients to those of owned rows, in the order of ranks, not of arrival. `sent`: the rows that were sent,
+    /// if only gradients of their nonzero entries are returned.
     pub fn add_gradients<T: Real>(
         &self,
         returned: &ReturnedGradients<T>,
         grad: &mut Matrix<T>,
+        sent: Option<&Matrix<T>>,
     ) -> Result<()> {
         let columns = grad.cols();
         for (message, rows) in returned.messages().iter().zip(&self.send_rows) {
             let Some(message) = message else { continue };
-            rows::scatter_add(message.expect::<T>(rows.len() * columns)?, columns, rows, grad.data_mut());
+            match sent {
+                None => {
+                    let values = message.expect::<T>(rows.len() * columns)?;
+                    rows::scatter_add(values, columns, rows, grad.data_mut());
+                }
+                Some(sent) => encoding::add_where(message, sent, rows, grad)?,
+            }
         }
         Ok(())
     }
@@ -147,4 +164,21 @@ impl Exchange {
         };
         ReturnedGradients::new(self.send_rows.iter().map(message).collect(), self.sent_rows())
     }
+}
+
+/// Returns a message of `rows` of `x`.
+fn dense<E: Pod + Send + Sync>(x: &Matrix<E>, rows: &[u32]) -> Message {
+    let mut message = Message::new::<E>(rows.len() * x.cols());
+    let to = message.as_mut_slice::<E>().par_chunks_mut(x.cols().max(1));
+    to.zip(rows).with_min_len(GATHER_ROWS).for_each(|(to, &row)| {
+        to.copy_from_slice(x.run(row as usize..row as usize + 1));
+    });
+    message
+}
+
+/// Returns a message of consecutive rows of `x`.
+fn dense_run<T: Real>(x: &Matrix<T>, run: Range<usize>) -> Message {
+    let mut message = Message::new::<T>(run.len() * x.cols());
+    copy(x.run(run), message.as_mut_slice());
+    message
 }

@@ -11,6 +11,7 @@ use halograph_nn::model::Stage;
 use halograph_nn::norm::NormSums;
 use halograph_nn::{Input, Matrix, Model};
 
+use super::encoding::Encoding;
 use super::exchange::Exchange;
 use super::transfer::{FeatureTransfer, GradientTransfer};
 use crate::error::Result;
@@ -26,6 +27,8 @@ pub struct RankLink {
     pub comm: Comm,
     /// Whether communication overlaps with computation: owned rows are aggregated while halo rows are in flight.
     pub overlap: bool,
+    /// How rows that a ReLU has computed are sent in training.
+    pub encoding: Encoding,
     /// Transfer time that overlapped with computation, in nanoseconds.
     hidden: AtomicU64,
     /// Time waited for anything but messages, in nanoseconds.
@@ -33,9 +36,16 @@ pub struct RankLink {
 }
 
 impl RankLink {
-    /// Creates a link over `comm`.
+    /// Creates a link over `comm` that sends dense rows.
     pub fn new(comm: &Comm, overlap: bool) -> Self {
-        RankLink { comm: comm.clone(), overlap, hidden: AtomicU64::new(0), waited: AtomicU64::new(0) }
+        let (hidden, waited) = (AtomicU64::new(0), AtomicU64::new(0));
+        RankLink { comm: comm.clone(), overlap, encoding: Encoding::Dense, hidden, waited }
+    }
+
+    /// Returns the link with another encoding.
+    #[must_use]
+    pub fn with_encoding(self, encoding: Encoding) -> Self {
+        RankLink { encoding, ..self }
     }
 
     /// Combines the requests of all ranks. Collective; blocks.
@@ -94,6 +104,11 @@ impl<'a> Peers<'a> {
         Peers { link, features: tag, gradients: tag, statistics: tag, weights: tag }
     }
 
+    /// Returns how rows that a ReLU has computed are sent.
+    pub fn encoding(&self) -> Encoding {
+        self.link.encoding
+    }
+
     /// Returns whether communication overlaps with computation.
     pub fn overlap(&self) -> bool {
         self.link.overlap
@@ -126,21 +141,22 @@ impl<'a> Peers<'a> {
         &self,
         stage: usize,
         exchange: &Exchange,
-        priority: Priority,
+        how: (Priority, Encoding),
         messages: &Input<T>,
     ) -> Result<FeatureTransfer<T>> {
-        exchange.start_features(&self.link.comm, self.features.layer(stage as u16), priority, messages)
+        exchange.start_features(&self.link.comm, self.features.layer(stage as u16), how, messages)
     }
 
-    /// Starts the return of gradients of halo rows of `stage`. Does not block.
+    /// Starts the return of gradients of halo rows of `stage`; `halo`: see [`Exchange::start_gradients`]. Does not block.
     pub fn start_gradients<T: Real>(
         &self,
         stage: usize,
         exchange: &Exchange,
         priority: Priority,
         grad: &Matrix<T>,
+        halo: Option<&Matrix<T>>,
     ) -> Result<GradientTransfer<T>> {
-        exchange.start_gradients(&self.link.comm, self.gradients.layer(stage as u16), priority, grad)
+        exchange.start_gradients(&self.link.comm, self.gradients.layer(stage as u16), priority, grad, halo)
     }
 
     /// Merges the moments of all ranks, in the order of ranks. Collective; blocks.

@@ -6,12 +6,14 @@
 //!   ([`Fresh`]), or an earlier one kept in a [`VersionQueue`].
 //! - [`RankLink`] and [`Peers`]: the connection to the other ranks, as the stage runner sees it.
 
+mod encoding;
 mod exchange;
 mod halo;
 mod link;
 mod transfer;
 mod versions;
 
+pub use encoding::Encoding;
 pub use exchange::Exchange;
 pub use halo::{Fresh, HaloSource};
 pub use link::{GradientSums, LossSum, Peers, RankLink};

@@ -11,6 +11,7 @@ use halograph_kernels::Real;
 use halograph_nn::{Input, Matrix};
 use rayon::prelude::*;
 
+use super::encoding::{self, Encoding};
 use super::versions::{Deviation, RemoteRows, Transfer};
 use crate::error::Result;
 
@@ -58,13 +59,19 @@ pub struct FeatureTransfer<T> {
     parts: Vec<(usize, ReceiveRequest)>,
     columns: usize,
     is_half: bool,
+    encoding: Encoding,
     flight: Flight,
     numbers: PhantomData<T>,
 }
 
 impl<T> FeatureTransfer<T> {
-    pub(super) fn new(parts: Vec<(usize, ReceiveRequest)>, columns: usize, is_half: bool) -> Self {
-        FeatureTransfer { parts, columns, is_half, flight: Flight::start(), numbers: PhantomData }
+    pub(super) fn new(
+        parts: Vec<(usize, ReceiveRequest)>,
+        columns: usize,
+        is_half: bool,
+        encoding: Encoding,
+    ) -> Self {
+        FeatureTransfer { parts, columns, is_half, encoding, flight: Flight::start(), numbers: PhantomData }
     }
 
     /// Returns the number of halo rows and their width.
@@ -72,17 +79,26 @@ impl<T> FeatureTransfer<T> {
         (self.parts.iter().map(|(rows, _)| rows).sum(), self.columns)
     }
 
-    fn rows<E: Pod + Send + Sync>(mut self) -> Result<(Matrix<E>, Duration)> {
+    fn rows<E: Pod + Send + Sync>(
+        mut self,
+        place: impl Fn(&Message, &mut [E]) -> Result<()>,
+    ) -> Result<(Matrix<E>, Duration)> {
         let (total, columns) = self.shape();
         let mut all = Matrix::unspecified(total, columns);
         let mut first = 0;
         for (rows, receiving) in self.parts {
             let message = self.flight.wait(receiving)?;
-            copy(message.expect::<E>(rows * columns)?, all.run_mut(first..first + rows));
+            place(&message, all.run_mut(first..first + rows))?;
             first += rows;
         }
         Ok((all, self.flight.hidden()))
     }
+}
+
+/// Copies the rows of a dense message.
+fn place<E: Pod + Send + Sync>(message: &Message, rows: &mut [E]) -> Result<()> {
+    copy(message.expect(rows.len())?, rows);
+    Ok(())
 }
 
 impl<T: Real> Transfer for FeatureTransfer<T> {
@@ -90,10 +106,14 @@ impl<T: Real> Transfer for FeatureTransfer<T> {
 
     fn finish(self) -> Result<(Input<T>, Duration)> {
         if self.is_half {
-            let (rows, hidden) = self.rows::<f16>()?;
+            let (rows, hidden) = self.rows::<f16>(place)?;
             return Ok((Input::Half(Arc::new(rows)), hidden));
         }
-        let (rows, hidden) = self.rows::<T>()?;
+        let columns = self.columns;
+        let (rows, hidden) = match self.encoding {
+            Encoding::Dense => self.rows(place)?,
+            Encoding::Nonzero => self.rows(|message, rows| encoding::decode(message, columns, rows))?,
+        };
         Ok((rows.into(), hidden))
     }
 }

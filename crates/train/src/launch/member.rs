@@ -8,8 +8,8 @@ use halograph_nn::Model;
 use super::part::new_relay;
 use super::sink::RankedRunSink;
 use super::{Leader, Order, THREADS};
-use crate::boundary::RankLink;
-use crate::config::{Overlap, Precision, StrategyKind, TrainConfig};
+use crate::boundary::{Encoding, RankLink};
+use crate::config::{Overlap, Precision, RowEncoding, StrategyKind, TrainConfig};
 use crate::data::{ShardData, fit_scaling};
 use crate::error::{Error, Result};
 use crate::event::{Observer, Point};
@@ -57,7 +57,8 @@ impl Member<'_> {
         let (comm, Header { config, data: data_ref }) = (self.comm, self.order.header);
         let model: Model<T> = new_model(data_ref, config)?;
         let optimizer = new_optimizer(&config.train, &model)?;
-        let link = RankLink::new(comm, config.train.overlap == Overlap::On);
+        let link =
+            RankLink::new(comm, config.train.overlap == Overlap::On).with_encoding(encoding(&config.train));
         if self.order.extras.trace.is_some() {
             comm.trace();
         }
@@ -165,6 +166,14 @@ impl Member<'_> {
     }
 }
 
+/// Returns how rows are sent in training.
+fn encoding(train: &TrainConfig) -> Encoding {
+    match (train.strategy, train.row_encoding) {
+        (StrategyKind::Split, RowEncoding::Nonzero) => Encoding::Nonzero,
+        _ => Encoding::Dense,
+    }
+}
+
 /// Creates the configured strategy for ranks that own vertices.
 fn vertex_strategy<'s, T: Real>(
     config: &TrainConfig,
@@ -173,7 +182,9 @@ fn vertex_strategy<'s, T: Real>(
     match config.strategy {
         StrategyKind::Pipelined => Box::new(Pipelined::new(shard, config)),
         StrategyKind::Single | StrategyKind::Partition => Box::new(Partition(shard)),
-        StrategyKind::Minibatch | StrategyKind::Split => unreachable!("RankBatches is created with the thread of its loader"),
+        StrategyKind::Minibatch | StrategyKind::Split => {
+            unreachable!("RankBatches is created with the thread of its loader")
+        }
     }
 }
 

@@ -365,7 +365,7 @@ fn a_run_without_newer_settings_has_their_defaults() {
         let newer = [
             ("model", &["train_eps"][..]),
             ("train", &["batch_size", "fanout", "sampler", "cache_input_aggregate", "schedule_unit"]),
-            ("train", &["batch_memory", "row_cache"]),
+            ("train", &["batch_memory", "row_cache", "row_encoding"]),
             ("train", &["staleness", "warmup_epochs", "cooldown_epochs", "smooth", "gamma"]),
             ("train", &["smooth_correction", "measure_staleness"]),
         ];

@@ -8,8 +8,14 @@ use halograph_nn::erased::{AnyCache, AnyLayer};
 use halograph_nn::{Input, Layer, Matrix, Pass};
 
 use super::StageBlock;
-use crate::boundary::{Exchange, HaloSource, Peers};
+use crate::boundary::{Encoding, Exchange, HaloSource, Peers};
 use crate::error::Result;
+
+/// Rows that were sent and received in the forward, if only gradients of their nonzero entries are returned.
+pub(super) struct ExchangedRows<T: Real> {
+    sent: Arc<Matrix<T>>,
+    halo: Arc<Matrix<T>>,
+}
 
 /// What the steps of one layer have in common.
 pub(super) struct LayerRun<'r, T: Real> {
@@ -17,6 +23,8 @@ pub(super) struct LayerRun<'r, T: Real> {
     pub stage: usize,
     pub block: &'r StageBlock<'r>,
     pub pass: Pass<'r, T>,
+    /// How rows are sent.
+    pub encoding: Encoding,
     pub peers: Option<Peers<'r>>,
 }
 
@@ -36,19 +44,21 @@ impl<T: Real> LayerRun<'_, T> {
         &self.block.block
     }
 
-    /// Aggregates owned rows while halo rows are in flight, then adds halo rows.
+    /// Aggregates owned rows while halo rows are in flight, then adds halo rows. Also returns what
+    /// [`LayerRun::aggregate_backward`] needs.
     pub fn aggregate(
         &self,
         layer: &AnyLayer<T>,
         messages: Input<T>,
         halo: &mut dyn HaloSource<T>,
         cache: &mut AnyCache,
-    ) -> Result<Arc<Matrix<T>>> {
+    ) -> Result<(Arc<Matrix<T>>, Option<ExchangedRows<T>>)> {
         let (block, pass) = (self.edges(), &self.pass);
         let Some((exchange, peers)) = self.exchange(layer) else {
-            return Ok(Layer::aggregate(layer, block, messages, pass, cache));
+            return Ok((Layer::aggregate(layer, block, messages, pass, cache), None));
         };
-        let started = peers.start_features(self.stage, exchange, halo.priority(), &messages)?;
+        let how = (halo.priority(), self.encoding);
+        let started = peers.start_features(self.stage, exchange, how, &messages)?;
         let mut own = || {
             self.timed("aggregate own rows", || Layer::aggregate(layer, block, messages.clone(), pass, cache))
         };
@@ -60,16 +70,20 @@ impl<T: Real> LayerRun<'_, T> {
             (own(), arrived)
         };
         peers.add_hidden(hidden);
+        let kept = (self.encoding == Encoding::Nonzero)
+            .then(|| ExchangedRows { sent: messages.full(), halo: rows.full() });
         drop(messages);
-        Ok(self.timed("add halo rows", || Layer::add_halo(layer, block, rows, sums, pass, cache)))
+        let sums = self.timed("add halo rows", || Layer::add_halo(layer, block, rows, sums, pass, cache));
+        Ok((sums, kept))
     }
 
-    /// Computes and sends the gradients of halo rows; computes those of owned rows meanwhile; adds the received ones.
+    /// Computes and sends the gradients of halo rows; computes those of owned rows meanwhile; adds the received ones. `kept`:
+    /// what [`LayerRun::aggregate`] returned.
     pub fn aggregate_backward(
         &self,
         layer: &mut AnyLayer<T>,
         sums: Arc<Matrix<T>>,
-        halo: &mut dyn HaloSource<T>,
+        (halo, kept): (&mut dyn HaloSource<T>, Option<ExchangedRows<T>>),
         cache: &mut AnyCache,
     ) -> Result<Matrix<T>> {
         let (block, pass) = (self.edges(), &self.pass);
@@ -78,7 +92,9 @@ impl<T: Real> LayerRun<'_, T> {
         };
         let halo_grad =
             self.timed("gradients of halo rows", || Layer::halo_backward(layer, block, &sums, pass, cache));
-        let started = peers.start_gradients(self.stage, exchange, halo.priority(), &halo_grad)?;
+        let (sent, read) = kept.map(|ExchangedRows { sent, halo }| (sent, halo)).unzip();
+        let started =
+            peers.start_gradients(self.stage, exchange, halo.priority(), &halo_grad, read.as_deref())?;
         drop(halo_grad);
         let own = || {
             self.timed("gradients of own rows", || Layer::aggregate_backward(layer, block, sums, pass, cache))
@@ -92,7 +108,7 @@ impl<T: Real> LayerRun<'_, T> {
         };
         peers.add_hidden(hidden);
         self.timed("add returned gradients", || {
-            returned.map_or(Ok(()), |returned| exchange.add_gradients(&returned, &mut grad))
+            returned.map_or(Ok(()), |returned| exchange.add_gradients(&returned, &mut grad, sent.as_deref()))
         })?;
         Ok(grad)
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use halograph_comm::{Position, Recorder, SpanGuard};
 use halograph_kernels::Real;
+use halograph_kernels::activation::Activation;
 use halograph_kernels::batch_norm::Moments;
 use halograph_kernels::dropout::{Mask, dropout_in_place};
 use halograph_kernels::keyed::Key;
@@ -11,10 +12,10 @@ use halograph_nn::model::{Stage, StageCache};
 use halograph_nn::norm::NormSums;
 use halograph_nn::{Input, Layer, Matrix, Model, Pass};
 
-use super::layer::LayerRun;
+use super::layer::{ExchangedRows, LayerRun};
 use super::tape::Tape;
 use super::{ModelInput, StageBlock};
-use crate::boundary::{HaloSource, Peers};
+use crate::boundary::{Encoding, HaloSource, Peers};
 use crate::error::Result;
 
 /// Runs the stages of a model in one training step, or in one evaluation.
@@ -101,11 +102,12 @@ impl<'a, T: Real> StageRunner<'a, T> {
     ) -> Result<()> {
         let _stage = self.enter(index, "forward");
         let mask = self.mask(model, index + 1);
+        let encoding = self.encoding(model, index);
         let stage = model.stage_mut(index);
         let initial = rows.initial.clone();
-        let run = self.layer_run(index, block, initial.as_deref());
+        let run = LayerRun { encoding, ..self.layer_run(index, block, initial.as_deref()) };
         let mut cache = StageCache::default();
-        let sums = aggregate(&run, stage, rows, self.halo, &mut cache)?;
+        let (sums, exchanged) = aggregate(&run, stage, rows, self.halo, &mut cache)?;
         let span = run.peers.map(|peers| peers.span("finish"));
         let finished = Layer::finish(&stage.layer, &block.block, sums, &run.pass, &mut cache.layer);
         let mut merged = Ok(());
@@ -122,7 +124,7 @@ impl<'a, T: Real> StageRunner<'a, T> {
             rows.input = mask.map_or(rows.input.clone(), |mask| rows.input.dropped(mask));
         }
         drop(span);
-        tape.push(cache, rows.initial.clone());
+        tape.push(cache, exchanged, rows.initial.clone());
         Ok(())
     }
 
@@ -140,7 +142,7 @@ impl<'a, T: Real> StageRunner<'a, T> {
         let _stage = self.enter(index, "backward");
         let mut mask = self.mask(model, index + 1);
         let stage = model.stage_mut(index);
-        let (mut cache, initial) = tape.pop();
+        let (mut cache, exchanged, initial) = tape.pop();
         let run = self.layer_run(index, block, initial.as_deref());
         let mut grad = std::mem::take(&mut grads.output);
         if stage.is_initial {
@@ -164,7 +166,8 @@ impl<'a, T: Real> StageRunner<'a, T> {
             let zeros = || Matrix::zeros(like.rows(), like.cols());
             grads.initial.get_or_insert_with(zeros).add_at(0, share, &sums);
         }
-        let messages = run.aggregate_backward(&mut stage.layer, sums, self.halo, &mut cache.layer)?;
+        let messages =
+            run.aggregate_backward(&mut stage.layer, sums, (self.halo, exchanged), &mut cache.layer)?;
         let below = run.timed("backward of prepare", || {
             Layer::prepare_backward(&mut stage.layer, messages, &run.pass, &mut cache.layer)
         });
@@ -187,7 +190,7 @@ impl<'a, T: Real> StageRunner<'a, T> {
         let initial = rows.initial.clone();
         let run = self.layer_run(index, block, initial.as_deref());
         let mut cache = StageCache::default();
-        let sums = aggregate(&run, stage, rows, self.halo, &mut cache)?;
+        let (sums, _) = aggregate(&run, stage, rows, self.halo, &mut cache)?;
         let finished = Layer::finish(&stage.layer, &block.block, sums, &run.pass, &mut cache.layer);
         Ok(stage.evaluate(finished))
     }
@@ -204,7 +207,8 @@ impl<'a, T: Real> StageRunner<'a, T> {
         }
         let run = self.layer_run(0, block, None);
         let mut cache = Default::default();
-        run.aggregate(&first.layer, features.clone(), self.halo, &mut cache).map(Some)
+        let (sums, _) = run.aggregate(&first.layer, features.clone(), self.halo, &mut cache)?;
+        Ok(Some(sums))
     }
 
     /// Reports where this rank is; records a span until the guard is dropped.
@@ -231,7 +235,17 @@ impl<'a, T: Real> StageRunner<'a, T> {
     where
         'a: 'r,
     {
-        LayerRun { stage, block, pass: self.pass(stage, initial), peers: self.peers }
+        let (pass, encoding) = (self.pass(stage, initial), Encoding::Dense);
+        LayerRun { stage, block, pass, encoding, peers: self.peers }
+    }
+
+    /// Returns how a stage sends rows in training: only those that a ReLU has just computed may be sent without zeros.
+    fn encoding(&self, model: &Model<T>, stage: usize) -> Encoding {
+        let is_rectified = || {
+            let before = stage.checked_sub(1).map(|before| model.stage(before).activation);
+            before == Some(Activation::Relu) && Layer::aggregates_input(&model.stage(stage).layer)
+        };
+        self.peers.filter(|_| is_rectified()).map_or(Encoding::Dense, |peers| peers.encoding())
     }
 
     /// Returns the dropout mask of the input of a stage, if there is such a stage and anything is dropped.
@@ -247,12 +261,12 @@ fn aggregate<T: Real>(
     rows: &mut Activations<T>,
     halo: &mut dyn HaloSource<T>,
     cache: &mut StageCache<T>,
-) -> Result<Arc<Matrix<T>>> {
+) -> Result<(Arc<Matrix<T>>, Option<ExchangedRows<T>>)> {
     let input = std::mem::take(&mut rows.input);
     let prepare = || Layer::prepare(&stage.layer, input, &run.pass, &mut cache.layer);
     let messages = run.timed("prepare", prepare);
     match rows.aggregate.take() {
-        Some(aggregate) => Ok(aggregate),
+        Some(aggregate) => Ok((aggregate, None)),
         None => run.aggregate(&stage.layer, messages, halo, &mut cache.layer),
     }
 }

@@ -6,20 +6,28 @@ use halograph_kernels::Real;
 use halograph_nn::Matrix;
 use halograph_nn::model::StageCache;
 
+use super::layer::ExchangedRows;
+
 /// What a backward needs of the forward before it, stage by stage.
 #[derive(Default)]
 pub struct Tape<T: Real> {
-    caches: Vec<StageCache<T>>,
+    caches: Vec<(StageCache<T>, Option<ExchangedRows<T>>)>,
     initial: Option<Arc<Matrix<T>>>,
 }
 
 impl<T: Real> Tape<T> {
-    pub(super) fn push(&mut self, cache: StageCache<T>, initial: Option<Arc<Matrix<T>>>) {
-        self.caches.push(cache);
+    pub(super) fn push(
+        &mut self,
+        cache: StageCache<T>,
+        exchanged: Option<ExchangedRows<T>>,
+        initial: Option<Arc<Matrix<T>>>,
+    ) {
+        self.caches.push((cache, exchanged));
         self.initial = initial;
     }
 
-    pub(super) fn pop(&mut self) -> (StageCache<T>, Option<Arc<Matrix<T>>>) {
-        (self.caches.pop().expect("a forward of this stage"), self.initial.clone())
+    pub(super) fn pop(&mut self) -> (StageCache<T>, Option<ExchangedRows<T>>, Option<Arc<Matrix<T>>>) {
+        let (cache, exchanged) = self.caches.pop().expect("a forward of this stage");
+        (cache, exchanged, self.initial.clone())
     }
 }

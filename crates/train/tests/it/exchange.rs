@@ -7,7 +7,9 @@ use halograph_comm::{Comm, Options, Priority, Purpose, Tag, threads};
 use halograph_kernels::Real;
 use halograph_kernels::keyed::Key;
 use halograph_nn::{Input, Matrix};
-use halograph_train::boundary::{Exchange, FeatureTransfer, GradientTransfer, RemoteRows, Transfer};
+use halograph_train::boundary::{
+    Encoding, Exchange, FeatureTransfer, GradientTransfer, RemoteRows, Transfer,
+};
 use halograph_train::{Error, Result};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -230,9 +232,14 @@ impl Member<'_> {
         let mut started: Vec<(&Round, FeatureTransfer<T>, GradientTransfer<T>)> = Vec::new();
         for round in rounds {
             let &Round { features, gradients, priority, .. } = round;
-            let forward = exchange.start_features(self.comm, features, priority, &self.input::<T>(round))?;
+            let forward = exchange.start_features(
+                self.comm,
+                features,
+                (priority, Encoding::Dense),
+                &self.input::<T>(round),
+            )?;
             let grad = self.halo_gradient::<T>(round);
-            let backward = exchange.start_gradients(self.comm, gradients, priority, &grad)?;
+            let backward = exchange.start_gradients(self.comm, gradients, priority, &grad, None)?;
             started.push((round, forward, backward));
         }
         let sent = self.comm.sent().since(&before);
@@ -291,13 +298,13 @@ impl Member<'_> {
         });
         let (returned, _) = transfer.finish()?;
         let mut grad = self.layout.rows(me, self.width, |v, c| numbers.before::<T>(v, c));
-        exchange.add_gradients(&returned, &mut grad)?;
+        exchange.add_gradients(&returned, &mut grad, None)?;
         assert_eq!(grad, expected);
         // The same after a checkpoint.
         let saved = returned.to_matrix();
         assert_eq!(saved.data().len(), exchange.sent_rows() * self.width);
         let mut grad = self.layout.rows(me, self.width, |v, c| numbers.before::<T>(v, c));
-        exchange.add_gradients(&exchange.restore_gradients(&saved), &mut grad)?;
+        exchange.add_gradients(&exchange.restore_gradients(&saved), &mut grad, None)?;
         assert_eq!(grad, expected);
         Ok(grad)
     }

@@ -8,7 +8,7 @@ use halograph_graph::generate::Spec;
 use halograph_graph::partition::Assignment;
 use halograph_nn::model::{Kind, NormKind};
 use halograph_nn::{Input, Matrix};
-use halograph_train::boundary::{Exchange, Transfer};
+use halograph_train::boundary::{Encoding, Exchange, Transfer};
 use halograph_train::config::{Normalize, PartitionKind, Precision, Smooth, StrategyKind};
 use halograph_train::data::Scaling;
 use halograph_train::event::Ending;
@@ -195,12 +195,13 @@ fn a_message_of_unexpected_length_is_an_error_that_names_it() {
             _ => Exchange::new(vec![vec![0, 1], vec![]], vec![0; 2]),
         };
         let input: Input<f32> = Matrix::zeros(2, 4).into();
-        let features = exchange.start_features(comm, FEATURES, Priority::Urgent, &input)?;
+        let features =
+            exchange.start_features(comm, FEATURES, (Priority::Urgent, Encoding::Dense), &input)?;
         let halo = Matrix::<f32>::zeros(exchange.halo_rows(), 4);
-        let gradients = exchange.start_gradients(comm, GRADIENTS, Priority::Background, &halo)?;
+        let gradients = exchange.start_gradients(comm, GRADIENTS, Priority::Background, &halo, None)?;
         let added = gradients
             .finish()
-            .and_then(|(returned, _)| exchange.add_gradients(&returned, &mut Matrix::zeros(2, 4)));
+            .and_then(|(returned, _)| exchange.add_gradients(&returned, &mut Matrix::zeros(2, 4), None));
         Ok::<_, Error>((features.finish().map(|_| ()), added))
     });
     let results: Vec<_> = results.into_iter().map(|result| result.unwrap()).collect();

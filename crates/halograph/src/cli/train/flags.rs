@@ -39,7 +39,7 @@ const MODEL: &str = "Model";
 const OPTIMISATION: &str = "Optimisation";
 const STRATEGY: &str = "Strategy and ranks";
 const PIPELINED: &str = "Strategy pipelined (PipeGCN)";
-const MINIBATCH: &str = "Strategy minibatch";
+const SAMPLED: &str = "Strategies minibatch (BatchGNN) and split (GSplit)";
 
 /// All flags by heading, in the order of `--help`.
 const FLAGS: [(&str, &[Flag]); 6] = [
@@ -87,14 +87,15 @@ const FLAGS: [(&str, &[Flag]); 6] = [
                 "How the work is spread over ranks",
                 "single: one process. partition: each rank owns a part of the graph and reads fresh halo rows; exact. \
                  pipelined: as partition, with halo rows one epoch stale (PipeGCN). minibatch: many optimiser \
-                 steps per epoch on sampled neighbourhoods; on several ranks, each computes the seed nodes that it owns.",
+                 steps per epoch on sampled neighbourhoods; on several ranks, each computes the seed nodes that it owns. \
+                 split: as minibatch, but every node of a batch is computed by one rank, its owner (GSplit).",
             ),
             flag(
                 "ranks",
                 "train.ranks",
                 "N",
                 "Number of ranks; more than 1 implies --strategy partition",
-                "For strategies partition, pipelined and minibatch. Ranks are threads of this process. Under mpirun or srun \
+                "For strategies partition, pipelined, minibatch and split. Ranks are threads of this process. Under mpirun or srun \
                  the launcher decides, and ranks are processes.",
             ),
             flag("threads", "train.threads", "N", "Threads per rank; 0: cores of the host / ranks on it", ""),
@@ -158,7 +159,7 @@ const FLAGS: [(&str, &[Flag]); 6] = [
         ],
     ),
     (
-        MINIBATCH,
+        SAMPLED,
         &[
             flag(
                 "batch-size",
@@ -212,6 +213,14 @@ const FLAGS: [(&str, &[Flag]); 6] = [
                 "Which feature rows fetched from other ranks are cached",
                 "For several ranks. none. lru: the most recently used. degree: those of the nodes with the highest \
                  in-degree. future: those that coming batches need soonest.",
+            ),
+            flag(
+                "row-encoding",
+                "train.row_encoding",
+                "NAME",
+                "How hidden rows are sent to other ranks (split)",
+                "For several ranks. nonzero: numbers other than 0 and a bitmap, of rows that a ReLU has computed. dense: \
+                 all numbers. Results are the same.",
             ),
         ],
     ),
@@ -277,8 +286,8 @@ fn default_of(key: &str) -> String {
 
 /// Flags outside of the model that change the speed of an epoch.
 const SPEED: [&str; 3] = ["precision", "strategy", "threads"];
-/// Flags of strategy minibatch that have no effect in one process.
-const RANKS: [&str; 3] = ["macrobatch", "batch-memory", "row-cache"];
+/// Flags of sampled strategies that have no effect in one process.
+const RANKS: [&str; 4] = ["macrobatch", "batch-memory", "row-cache", "row-encoding"];
 
 /// Settings from a file, `--set` and flags: all flags, or only those that change the speed of an epoch.
 #[derive(clap::Args)]
@@ -313,7 +322,7 @@ impl<const ALL: bool> Flags<ALL> {
     fn all() -> impl Iterator<Item = (&'static str, &'static Flag)> {
         let flags = FLAGS.iter().flat_map(|(heading, flags)| flags.iter().map(|flag| (*heading, flag)));
         flags.filter(|(heading, Flag { name, .. })| {
-            let is_speed = [MODEL, MINIBATCH].contains(heading) || SPEED.contains(name);
+            let is_speed = [MODEL, SAMPLED].contains(heading) || SPEED.contains(name);
             ALL || is_speed && !RANKS.contains(name)
         })
     }

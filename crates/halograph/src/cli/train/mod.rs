@@ -51,7 +51,8 @@ pub struct Args {
     /// Continue the run in --out, if there is one
     ///
     /// The results are the same as without the interruption. The number of epochs, --patience, --threads, --deadline,
-    /// --checkpoint-seconds, --macrobatch, --batch-memory and --row-cache may change.
+    /// --checkpoint-seconds, --macrobatch, --batch-memory, --row-cache and --row-encoding may
+    /// change.
     #[arg(long, requires = "out", help_heading = OUTPUT)]
     resume: bool,
     /// Replace an existing run, and an existing --trace file

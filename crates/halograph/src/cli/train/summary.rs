@@ -122,7 +122,9 @@ fn ranks(summary: &Summary, before: u64) -> Vec<(&'static str, String)> {
     let hidden = match summary.strategy {
         StrategyKind::Pipelined => "transfers overlap with whole epochs".into(),
         StrategyKind::Minibatch => "rows are fetched in the background".into(),
-        StrategyKind::Single | StrategyKind::Partition | StrategyKind::Split => format!("{hidden} overlapped"),
+        StrategyKind::Single | StrategyKind::Partition | StrategyKind::Split => {
+            format!("{hidden} overlapped")
+        }
     };
     let since = if before > 0 { format!(" (since epoch {before})") } else { String::new() };
     let what = format!(

@@ -33,7 +33,12 @@ impl Seeds {
 
     /// Lists the training nodes of all ranks. `rows`: those of this rank, as rows with these dataset `ids`. Collective;
     /// blocks.
-    pub(in crate::strategy) fn on_ranks(train: &TrainConfig, rows: Vec<u32>, ids: &[u32], comm: &Comm) -> Result<Self> {
+    pub(in crate::strategy) fn on_ranks(
+        train: &TrainConfig,
+        rows: Vec<u32>,
+        ids: &[u32],
+        comm: &Comm,
+    ) -> Result<Self> {
         let own: Vec<u32> = rows.iter().map(|&row| ids[row as usize]).collect();
         let mut all = Vec::new();
         let messages = comm.all_gather(Setup::TrainingIds.tag(), Message::of(&own))?;

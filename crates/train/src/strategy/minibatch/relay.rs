@@ -157,7 +157,11 @@ impl<'s> DataParallelRelay<'s> {
         let lock = || self.workers.lock().unwrap_or_else(PoisonError::into_inner);
         let spare = lock().pop();
         let mut worker = spare.unwrap_or_else(|| Worker {
-            sampler: OwnedSampler::new(&self.graph.neighbors, &self.graph.spec, Some(&self.graph.row_numbers)),
+            sampler: OwnedSampler::new(
+                &self.graph.neighbors,
+                &self.graph.spec,
+                Some(&self.graph.row_numbers),
+            ),
             assembler: Assembler::new(self.graph.numbers.nodes()),
             rows: Vec::new(),
         });

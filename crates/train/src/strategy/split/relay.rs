@@ -101,7 +101,9 @@ impl Relay for SplitRelay<'_> {
         }
         if self.reads_remote_inputs() {
             samples.par_iter_mut().zip(&batches.batches).for_each(|(sample, batch)| {
-                self.with_worker(|worker| worker.assembler.add_inputs(&mut worker.sampler, batch.key, sample));
+                self.with_worker(|worker| {
+                    worker.assembler.add_inputs(&mut worker.sampler, batch.key, sample)
+                });
             });
         }
         samples.par_iter_mut().for_each(|sample| sample.renumber(|row| graph.row_numbers[row as usize]));

@@ -218,7 +218,8 @@ impl<'s, T: Real> Preparation<'s, T> {
         let parts = batches.batches.into_iter().zip(samples).zip(inputs);
         let parts = parts.map(|((seeds, mut sample), inputs)| {
             let exchange = |lists: ExchangedRows| Arc::new(Exchange::new(lists.send_rows, lists.halo_counts));
-            let exchanges = sample.take_exchanged_rows().into_iter().map(|lists| lists.map(exchange)).collect();
+            let exchanges =
+                sample.take_exchanged_rows().into_iter().map(|lists| lists.map(exchange)).collect();
             RankBatch { seeds, sample, exchanges, inputs }
         });
         let counts = LoadCounts {
