@@ -128,6 +128,11 @@ impl StrategyKind {
         }
     }
 
+    /// Returns whether the strategy trains on sampled mini-batches.
+    pub fn samples(self) -> bool {
+        self == StrategyKind::Minibatch
+    }
+
     /// Returns whether the strategy may run on several ranks.
     pub fn allows_ranks(self) -> bool {
         self != StrategyKind::Single
@@ -170,6 +175,8 @@ pub enum RowCache {
 pub enum PartitionKind {
     /// METIS, for the least communication volume.
     Metis,
+    /// METIS on a graph weighted by sampling some epochs before training: for strategies that sample.
+    Presampled,
     /// A streaming partitioner: each node to the part with most of its neighbours.
     Stream,
     /// Uniformly at random.
@@ -385,6 +392,11 @@ impl Config {
             found.map_err(|error| {
                 error.help("train on one rank, or choose strategy partition, pipelined or minibatch")
             })?;
+        }
+        if train.partition == PartitionKind::Presampled && !train.strategy.samples() {
+            let problem = format!("strategy {} does not sample", train.strategy.name());
+            return Err(Error::input("train.partition", format!("presampled: {problem}"))
+                .help("choose --strategy minibatch, or another --partition"));
         }
         self.check_batches()?;
         require(train.staleness <= MAX_STALENESS, "staleness", train.staleness, "at most 100 epochs")?;
