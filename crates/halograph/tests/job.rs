@@ -343,7 +343,7 @@ fn an_existing_run_is_replaced_only_with_overwrite() {
 fn write_shards(dataset: &Dataset, parts: usize, to: &Path) {
     let mut config = halograph::config::resolve(&[]).unwrap();
     config.train.ranks = parts;
-    let spec = launch::partition_spec(&config.train);
+    let spec = launch::partition_spec(&config);
     let assignment = spec.assign(dataset, &Silent).unwrap();
     let layout = Layout::of(dataset, &assignment).unwrap();
     folder::write(to, false, &layout, &Origin::from(&spec), &Silent).unwrap();
@@ -391,14 +391,14 @@ fn mini_batches_are_for_shards_and_ranks() {
 
 #[test]
 fn only_mini_batches_balance_training_nodes_and_edges() {
-    let mut train = halograph::config::resolve(&[]).unwrap().train;
-    train.ranks = 2;
+    let mut config = halograph::config::resolve(&[]).unwrap();
+    config.train.ranks = 2;
     for (strategy, balanced) in
         [(StrategyKind::Partition, false), (StrategyKind::Pipelined, false), (StrategyKind::Minibatch, true)]
     {
-        train.strategy = strategy;
+        config.train.strategy = strategy;
         let balance = Balance { edges: balanced, train: balanced };
-        assert_eq!(launch::partition_spec(&train).balance, balance, "{strategy:?}");
+        assert_eq!(launch::partition_spec(&config).balance, balance, "{strategy:?}");
     }
 }
 

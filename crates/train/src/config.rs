@@ -189,6 +189,8 @@ pub enum RowEncoding {
 pub enum PartitionKind {
     /// METIS, for the least communication volume.
     Metis,
+    /// METIS on a graph weighted by sampling some epochs before training: for strategies that sample.
+    Presampled,
     /// A streaming partitioner: each node to the part with most of its neighbours.
     Stream,
     /// Uniformly at random.
@@ -409,6 +411,11 @@ impl Config {
             found.map_err(|error| {
                 error.help("train on one rank, or choose strategy partition, pipelined, minibatch or split")
             })?;
+        }
+        if train.partition == PartitionKind::Presampled && !train.strategy.samples() {
+            let problem = format!("strategy {} does not sample", train.strategy.name());
+            return Err(Error::input("train.partition", format!("presampled: {problem}"))
+                .help("choose --strategy minibatch, or another --partition"));
         }
         self.check_batches()?;
         require(train.staleness <= MAX_STALENESS, "staleness", train.staleness, "at most 100 epochs")?;

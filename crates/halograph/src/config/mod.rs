@@ -53,6 +53,12 @@ pub fn resolve(settings: &[Setting]) -> Result<Config> {
     }
     let mut config = overlay(&base, settings)?;
     config.resolve_fanout();
+    // What is best for it, unless the user knows better.
+    if config.train.strategy == StrategyKind::Split
+        && !settings.iter().any(|s| s.key == ["train", "partition"])
+    {
+        config.train.partition = PartitionKind::Presampled;
+    }
     Ok(config)
 }
 

@@ -163,7 +163,7 @@ const KEPT: u64 = 60;
 
 /// Returns the least memory for batches that is not refused.
 fn least_memory(data: &Dataset, config: &Config) -> u64 {
-    let assignment = launch::partition_spec(&config.train).assign(data, &Silent).unwrap();
+    let assignment = launch::partition_spec(&config).assign(data, &Silent).unwrap();
     let layout = Layout::of(data, &assignment).unwrap();
     let suffices = |batch_memory: u64| {
         let mut config = config.clone();
