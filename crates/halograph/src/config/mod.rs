@@ -11,7 +11,7 @@ mod setting;
 use halograph_graph::error::{Error, Result};
 use halograph_nn::model::Kind;
 use halograph_train::Config;
-use halograph_train::config::{StrategyKind, TrainConfig};
+use halograph_train::config::{PartitionKind, StrategyKind, TrainConfig};
 use toml::{Table, Value};
 
 pub use choices::choices;
