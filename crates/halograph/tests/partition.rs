@@ -192,7 +192,7 @@ fn presampling_reports_the_expected_costs_of_a_step() {
     assert_eq!(out["partition"]["balance"], serde_json::json!(["nodes", "work"]));
     let split = out["split"].as_array().unwrap();
     let methods: Vec<&str> = split.iter().map(|row| row["method"].as_str().unwrap()).collect();
-    assert_eq!(methods, ["presampled", "metis volume", "metis cut"]);
+    assert_eq!(methods, ["presampled", "metis volume", "metis cut", "stream", "random"]);
     for row in split {
         // 2000 training nodes; two layers project to 8 classes before the last one sends, forward and back.
         assert_eq!(row["steps"], 8);

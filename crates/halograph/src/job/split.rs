@@ -12,6 +12,14 @@ use super::prepare::assignment;
 /// With more parts, METIS takes long for the communication volume with several balanced quantities.
 const MANY_PARTS: u32 = 16;
 
+/// Partitions without presampling.
+const METHODS: [(&str, Method); 4] = [
+    ("metis volume", Method::Metis(Objective::Volume)),
+    ("metis cut", Method::Metis(Objective::Cut)),
+    ("stream", Method::Stream),
+    ("random", Method::Random),
+];
+
 /// A partition and its expected cost.
 #[derive(Debug, Clone, Serialize)]
 pub struct ComparedPartition {
@@ -22,9 +30,9 @@ pub struct ComparedPartition {
     pub cost: SplitCost,
 }
 
-/// Returns the cost of the presampled assignment `presampled`, and of the partitions that METIS computes for the same number
-/// of parts without presampling, as strategy `minibatch` uses them. The stored ones are taken, others are computed and
-/// stored; with many parts, the one for the communication volume only if it is stored. Blocks.
+/// Returns the cost of the presampled assignment `presampled`, and of partitions without presampling into as many parts, as
+/// strategy `minibatch` uses them. Stored ones are taken, others are computed and stored. With many parts, METIS is not run
+/// for the communication volume. Blocks.
 pub fn compare_splits(
     dataset: &Dataset,
     presample: &Presample,
@@ -34,11 +42,10 @@ pub fn compare_splits(
     progress: &dyn Progress,
 ) -> Result<Vec<ComparedPartition>> {
     let mut others = Vec::new();
-    for (name, objective) in [("metis volume", Objective::Volume), ("metis cut", Objective::Cut)] {
+    for (name, method) in METHODS {
         let balance = Balance { edges: true, train: true };
-        let spec =
-            PartitionSpec { parts: presampled.parts(), method: Method::Metis(objective), balance, seed: 0 };
-        let is_slow = objective == Objective::Volume && spec.parts > MANY_PARTS;
+        let spec = PartitionSpec { parts: presampled.parts(), method, balance, seed: 0 };
+        let is_slow = spec.method == Method::Metis(Objective::Volume) && spec.parts > MANY_PARTS;
         if is_slow && cache::load(dataset, &spec).is_none() {
             continue;
         }
