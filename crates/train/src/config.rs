@@ -18,7 +18,8 @@ const MAX_STALENESS: u64 = 100;
 const DEFAULT_STALENESS: u64 = 1;
 const DEFAULT_WARMUP_EPOCHS: u64 = 20;
 const DEFAULT_GAMMA: f64 = 0.95;
-const DEFAULT_BATCH_SIZE: u64 = 1024;
+/// Training nodes per optimiser step.
+pub const DEFAULT_BATCH_SIZE: u64 = 1024;
 const DEFAULT_BATCH_MEMORY: u64 = 512 << 20;
 /// Fanouts of the first hops, and of all further ones.
 const DEFAULT_FANOUTS: [i64; 3] = [15, 10, 5];
@@ -587,8 +588,8 @@ fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Returns the default fanouts, hop 1 first, of a model of any depth.
-fn default_fanouts() -> impl Iterator<Item = i64> {
+/// Returns the default fanouts, hop 1 first, of a model of any depth; it does not end.
+pub fn default_fanouts() -> impl Iterator<Item = i64> {
     DEFAULT_FANOUTS.into_iter().chain(std::iter::repeat(DEFAULT_FANOUTS[2]))
 }
 

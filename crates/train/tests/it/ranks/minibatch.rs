@@ -70,7 +70,8 @@ fn cases() -> impl Iterator<Item = (Traits, Config, Config)> {
         let traits = Traits { self_loops: choose(0, 2) == 0, multi_label: choose(1, 2) == 0 };
         config.data.inductive = choose(2, 2) == 0;
         config.train.sampler = SAMPLERS[choose(3, 2)];
-        config.train.partition = [PartitionKind::Metis, PartitionKind::Random][choose(4, 2)];
+        config.train.partition =
+            [PartitionKind::Metis, PartitionKind::Random, PartitionKind::Presampled][choose(4, 3)];
         let together = on_ranks(&config, ranks, MACROBATCHES[choose(5, 3)]);
         (traits, config, together)
     })
@@ -163,7 +164,7 @@ const KEPT: u64 = 60;
 
 /// Returns the least memory for batches that is not refused.
 fn least_memory(data: &Dataset, config: &Config) -> u64 {
-    let assignment = launch::partition_spec(&config).assign(data, &Silent).unwrap();
+    let assignment = launch::partition_spec(config).assign(data, &Silent).unwrap();
     let layout = Layout::of(data, &assignment).unwrap();
     let suffices = |batch_memory: u64| {
         let mut config = config.clone();
