@@ -146,6 +146,9 @@ pub struct FetchTotals {
     pub remote_rows: u64,
     /// Those of them that were fetched; the others were kept from earlier macrobatches.
     pub fetched_rows: u64,
+    /// Input rows read by their owners, for their own batches or for other ranks: distinct ones of a macrobatch, summed over
+    /// macrobatches.
+    pub loaded_rows: u64,
     /// Bytes of a row.
     pub row_bytes: u64,
     /// Most rows that a rank keeps.

@@ -152,6 +152,7 @@ pub(crate) fn gather_batches(
         &mut batches.computed_nodes,
         &mut fetches.remote_rows,
         &mut fetches.fetched_rows,
+        &mut fetches.loaded_rows,
     ];
     let own = counts.each_ref().map(|count| **count);
     let all = comm.all_gather(Control::BatchCounts.tag(), Message::of(&own))?;

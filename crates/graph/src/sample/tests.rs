@@ -1,4 +1,5 @@
 mod ranks;
+mod split;
 
 use halograph_kernels::keyed::Key;
 use proptest::prelude::*;

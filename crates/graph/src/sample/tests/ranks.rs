@@ -1,32 +1,36 @@
 //! Samples assembled from lists that the owners of vertices draw.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use super::*;
 
-const NODES: u32 = 200;
+pub(super) const NODES: u32 = 200;
 
 /// The vertices that a rank owns, with the edges into them.
-struct Part {
-    owned: Vec<u32>,
-    block: Block<'static>,
+pub(super) struct Part {
+    pub owned: Vec<u32>,
+    /// Owned rows first, then those of the other ranks, by number.
+    pub block: Block<'static>,
     /// Number of each row of the block.
-    numbers: Vec<u32>,
+    pub numbers: Vec<u32>,
+    /// Rows of the block that each rank owns.
+    pub runs: Vec<Range<usize>>,
 }
 
 /// A graph whose vertices are owned by ranks.
-struct Parts {
-    ranks: Vec<Part>,
-    numbers: RankNumbers,
+pub(super) struct Parts {
+    pub ranks: Vec<Part>,
+    pub numbers: RankNumbers,
     /// Number of each vertex.
-    number_of: Vec<u32>,
+    pub number_of: Vec<u32>,
     /// Dataset id and degree by number.
-    facts: Vec<(u32, u32)>,
+    pub facts: Vec<(u32, u32)>,
 }
 
 impl Parts {
     /// Stores the vertices of each of `owners` in a random order. `of`: the owner of each vertex.
-    fn new(csr: &Csr, owners: usize, of: impl Fn(u32) -> usize) -> Self {
+    pub fn new(csr: &Csr, owners: usize, of: impl Fn(u32) -> usize) -> Self {
         let whole = Block::whole(view(csr));
         let mut owned = vec![Vec::new(); owners];
         let mut order: Vec<u32> = (0..NODES).collect();
@@ -41,27 +45,29 @@ impl Parts {
                 facts.push((v, whole.degrees()[v as usize]));
             }
         }
-        let part = |owned: Vec<u32>| {
-            let mut rows = owned.clone();
-            let mut row_of: HashMap<u32, u32> = owned.iter().copied().zip(0..).collect();
+        let part = |(rank, owned): (usize, Vec<u32>)| {
+            let row = |v: u32| view(csr).row(v as usize).iter().copied();
+            let mut halo: Vec<u32> = owned.iter().flat_map(|&v| row(v)).filter(|&u| of(u) != rank).collect();
+            halo.sort_unstable_by_key(|&u| number_of[u as usize]);
+            halo.dedup();
+            let before = |owner: usize| owned.len() + halo.partition_point(|&u| of(u) < owner);
+            let run = |owner| if owner == rank { 0..owned.len() } else { before(owner)..before(owner + 1) };
+            let runs = (0..owners).map(run).collect();
+            let rows = [&owned[..], &halo].concat();
+            let row_of: HashMap<u32, u32> = rows.iter().copied().zip(0..).collect();
             let (mut indptr, mut indices) = (vec![0], Vec::new());
             for &v in &owned {
-                for &u in view(csr).row(v as usize) {
-                    indices.push(*row_of.entry(u).or_insert_with(|| {
-                        rows.push(u);
-                        rows.len() as u32 - 1
-                    }));
-                }
-                let start = indptr[indptr.len() - 1] as usize;
+                let start = indices.len();
+                indices.extend(row(v).map(|u| row_of[&u]));
                 indices[start..].sort_unstable();
                 indptr.push(indices.len() as u64);
             }
             let degrees = rows.iter().map(|&v| whole.degrees()[v as usize]).collect();
             let numbers = rows.iter().map(|&v| number_of[v as usize]).collect();
             let block = Block::new(indptr, indices, 0..owned.len(), degrees, Some(rows));
-            Part { owned, block, numbers }
+            Part { owned, block, numbers, runs }
         };
-        let ranks = owned.into_iter().map(part).collect();
+        let ranks = owned.into_iter().enumerate().map(part).collect();
         Parts { ranks, numbers, number_of, facts }
     }
 
@@ -108,7 +114,17 @@ fn owner(owners: usize, leaves_first_empty: bool) -> impl Fn(u32) -> usize {
     move |v| first + Key::new(9, "owners").below(v as u64, (owners - first) as u64) as usize
 }
 
-fn each_case(mut check: impl FnMut(&Parts, &SampleSpec, Sample, Vec<Sample>, &str)) {
+/// A batch whose sample one process has drawn.
+pub(super) struct Case<'c> {
+    pub parts: &'c Parts,
+    pub spec: &'c SampleSpec,
+    pub key: Key,
+    pub seeds: &'c [u32],
+    pub one: Sample,
+    pub what: String,
+}
+
+pub(super) fn each_case(mut check: impl FnMut(Case)) {
     let csr = graph(NODES, true);
     let whole = Block::whole(view(&csr));
     // The hub, isolated vertices, one with a self-loop, and others.
@@ -121,9 +137,9 @@ fn each_case(mut check: impl FnMut(&Parts, &SampleSpec, Sample, Vec<Sample>, &st
                     let spec = spec(kind, fanouts);
                     for batch in 0..3 {
                         let one = sampled(&whole, &spec, key(batch), &seeds);
-                        let ranks = parts.samples(&spec, key(batch), &seeds);
                         let what = format!("{kind:?}, {fanouts:?}, {owners} owners, batch {batch}");
-                        check(&parts, &spec, one, ranks, &what);
+                        let (parts, spec, key, seeds) = (&parts, &spec, key(batch), &seeds[..]);
+                        check(Case { parts, spec, key, seeds, one, what });
                     }
                 }
             }
@@ -133,7 +149,8 @@ fn each_case(mut check: impl FnMut(&Parts, &SampleSpec, Sample, Vec<Sample>, &st
 
 #[test]
 fn owners_draw_the_lists_of_one_process() {
-    each_case(|parts, spec, one, ranks, what| {
+    each_case(|Case { parts, spec, key, seeds, one, what }| {
+        let ranks = parts.samples(spec, key, seeds);
         assert_eq!(ranks.len(), parts.ranks.len());
         for (hop, want) in lists(&one).into_iter().enumerate() {
             let want: BTreeMap<u32, Vec<u32>> = want.into_iter().collect();
@@ -152,7 +169,8 @@ fn owners_draw_the_lists_of_one_process() {
 
 #[test]
 fn assembled_samples_have_rows_degrees_and_loops_of_one_process() {
-    each_case(|_, _, one, ranks, what| {
+    each_case(|Case { parts, spec, key, seeds, one, what }| {
+        let ranks = parts.samples(spec, key, seeds);
         let facts = |sample: &Sample| -> BTreeMap<u32, u32> {
             sample.ids.iter().copied().zip(sample.degrees.iter().copied()).collect()
         };

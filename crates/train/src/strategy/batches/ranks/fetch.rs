@@ -24,6 +24,8 @@ pub(super) struct Fetcher<'s, T: Real> {
     remote: RowSet,
     /// Place of each vertex among the remote rows of the current macrobatch, by its number.
     places: Vec<u32>,
+    /// Own rows of the shard that the current macrobatch reads.
+    loaded: RowSet,
 }
 
 /// What was fetched for a macrobatch.
@@ -39,7 +41,8 @@ impl<'s, T: Real> Fetcher<'s, T> {
     /// Creates a fetcher that keeps rows in `kept`. Allocates.
     pub(super) fn new(source: &'s RankSource<'s, T>, kept: KeptRows) -> Self {
         let nodes = source.graph.numbers.nodes();
-        Fetcher { source, kept, remote: RowSet::new(nodes), places: vec![0; nodes] }
+        let loaded = RowSet::new(source.graph.runs[source.graph.rank()].len());
+        Fetcher { source, kept, remote: RowSet::new(nodes), places: vec![0; nodes], loaded }
     }
 
     /// Returns the distinct vertices of samples that other ranks own, ascending.
@@ -86,7 +89,11 @@ impl<'s, T: Real> Fetcher<'s, T> {
         let requests = requests.iter().map(|rows| Message::of(rows)).collect();
         let mut replies = Vec::new();
         for request in graph.exchange(tag.slot(REQUEST), requests)? {
-            replies.push(self.reply(request.as_slice()?));
+            let rows = request.as_slice::<u32>()?;
+            for &row in rows {
+                self.loaded.insert(row);
+            }
+            replies.push(self.reply(rows));
         }
         let replies = graph.exchange(tag.slot(REPLY), replies)?;
         let mut places = missing.iter();
@@ -100,6 +107,17 @@ impl<'s, T: Real> Fetcher<'s, T> {
         }
         self.kept.update(remote, rows, coming);
         Ok(FetchCounts { remote_rows: remote.len() as u64, fetched_rows: missing.len() as u64 })
+    }
+
+    /// Returns the number of distinct own rows that the current macrobatch reads: for `samples`, and for the other ranks.
+    pub(super) fn loaded_rows(&mut self, samples: &[Sample]) -> u64 {
+        let (numbers, own) = (&self.source.graph.numbers, self.source.graph.rank());
+        for &number in samples.iter().flat_map(Sample::rows).filter(|&&number| numbers.owns(own, number)) {
+            self.loaded.insert(numbers.row(own, number));
+        }
+        let mut count = 0;
+        self.loaded.drain(|_| count += 1);
+        count
     }
 
     /// Returns ids and degrees of requested rows, then the rows.

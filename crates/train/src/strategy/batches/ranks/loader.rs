@@ -57,6 +57,8 @@ pub(super) struct LoadCounts {
     pub sampling_seconds: f64,
     pub fetching_seconds: f64,
     pub fetched: FetchCounts,
+    /// Distinct own rows that this rank or another one reads.
+    pub loaded_rows: u64,
 }
 
 /// A macrobatch whose rows are not fetched yet.
@@ -222,6 +224,7 @@ impl<'s, T: Real> Preparation<'s, T> {
             true => self.fetcher.fetch(&batches, &remote, coming, &mut rows)?,
             false => FetchCounts::default(),
         };
+        let loaded_rows = self.fetcher.loaded_rows(&samples);
         let inputs = self.fetcher.describe(&mut samples, &remote, &rows);
         let parts = batches.batches.into_iter().zip(samples).zip(inputs);
         let parts = parts.map(|((seeds, mut sample), inputs)| {
@@ -235,6 +238,7 @@ impl<'s, T: Real> Preparation<'s, T> {
             sampling_seconds,
             fetching_seconds: started.elapsed().as_secs_f64(),
             fetched,
+            loaded_rows,
         };
         let (epoch, step) = (batches.epoch, batches.first);
         Ok(Macrobatch { epoch, step, batches: parts.collect(), rows, counts })

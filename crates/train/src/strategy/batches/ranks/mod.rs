@@ -197,6 +197,7 @@ impl<'scope, 's: 'scope, T: Real> Strategy<T> for RankBatches<'scope, '_, 's, T>
             self.fetches.relays += counts.relays;
             self.fetches.remote_rows += counts.fetched.remote_rows;
             self.fetches.fetched_rows += counts.fetched.fetched_rows;
+            self.fetches.loaded_rows += counts.loaded_rows;
         }
         let outcome = self.compute(model, step, &batch, input, requests)?;
         drop(measured);
