@@ -160,6 +160,10 @@ mod tests {
         Matrix::new(rows, columns, (0..rows * columns).map(number).collect())
     }
 
+    fn nonzeros<T: Real>(row: &[T]) -> usize {
+        row.iter().filter(|&&x| x != T::zero()).count()
+    }
+
     fn bytes_of<T: Real>(x: &Matrix<T>, rows: &[u32]) -> usize {
         let count: usize = rows.iter().map(|&at| nonzeros(row(x, at))).sum();
         8 * x.cols().div_ceil(64) * rows.len() + size_of::<T>() * count

@@ -135,8 +135,7 @@ pub fn train_with(data: &Dataset, config: &Config, extras: Extras) -> Outcome {
     let leader = Leader { world: None, run: &mut run, from: None, observer: &mut losses };
     let summary = launch::train(data.into(), leader, extras).unwrap();
     assert!(summary.loss_history.iter().all(|loss| loss.is_finite()), "{:?}", summary.loss_history);
-    let is_sampled = config.train.strategy == StrategyKind::Minibatch;
-    assert_eq!(summary.batches.is_some(), is_sampled);
+    assert_eq!(summary.batches.is_some(), config.train.strategy.samples());
     let Losses { epochs, steps } = losses;
     Outcome { summary, epochs, steps, weights: run.weights().unwrap().clone(), run }
 }

@@ -2,8 +2,8 @@
 
 mod bits;
 mod divergence;
-mod minibatch;
-mod minibatch_faults;
 mod partition;
 mod pipelined;
+mod sampled;
+mod sampled_faults;
 pub mod support;
