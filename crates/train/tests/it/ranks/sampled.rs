@@ -238,13 +238,6 @@ fn neither_macrobatches_nor_cached_rows_change_a_bit() {
             let other = with(macrobatch, RowCache::None, memory);
             assert_same_bits(&other, &first, &format!("{strategy:?}, {kind:?}, {macrobatch:?}"));
         }
-        if (strategy, kind) == (StrategyKind::Split, Kind::Gat) {
-            // Projected rows are exchanged: there are no rows to keep.
-            let other = with(Some(2), RowCache::Future, memory);
-            assert_same_bits(&other, &first, "nothing is fetched");
-            assert_eq!(other.summary.fetches.unwrap().remote_rows, 0);
-            continue;
-        }
         let all = with(Some(2), RowCache::Lru, memory);
         let fetches = |outcome: &Outcome| outcome.summary.fetches.unwrap();
         // All memory that macrobatches do not need is for rows.

@@ -380,7 +380,7 @@ fn each_row_is_fetched_once_per_macrobatch_and_exchanges_are_few() {
         (Kind::Sage, false, 4, [4 + 2, 2 + 2]),
         (Kind::Sage, true, 8, [2 + 2, 2]),
         (Kind::Gcn, true, 4, [2 + 2, 2]),
-        (Kind::Gat, false, 4, [4 + 2, 3]),
+        (Kind::Gat, false, 4, [4 + 2, 2 + 2]),
     ];
     for (kind, caches, row_bytes, relays) in cases {
         let row_bytes = row_bytes * FEATURES;
