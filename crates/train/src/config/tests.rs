@@ -13,6 +13,7 @@ fn only_single_refuses_ranks() {
         (StrategyKind::Partition, true),
         (StrategyKind::Pipelined, true),
         (StrategyKind::Minibatch, true),
+        (StrategyKind::Split, true),
     ] {
         assert_eq!(strategy.allows_ranks(), allows_ranks, "{strategy:?}");
         on_ranks(strategy, 1).check().unwrap();
@@ -20,7 +21,7 @@ fn only_single_refuses_ranks() {
     }
     let message = on_ranks(StrategyKind::Single, 2).check().unwrap_err().to_string();
     assert!(message.starts_with("train.ranks: 2: must be 1 with train.strategy = \"single\""), "{message}");
-    assert!(message.ends_with("choose strategy partition, pipelined or minibatch"), "{message}");
+    assert!(message.ends_with("choose strategy partition, pipelined, minibatch or split"), "{message}");
 }
 
 #[test]
@@ -30,6 +31,7 @@ fn a_dataset_is_partitioned_by_strategy_and_ranks() {
     assert_eq!(uses_parts(StrategyKind::Partition), [true, true]);
     assert_eq!(uses_parts(StrategyKind::Pipelined), [true, true]);
     assert_eq!(uses_parts(StrategyKind::Minibatch), [false, true]);
+    assert_eq!(uses_parts(StrategyKind::Split), [true, true]);
 }
 
 #[test]
@@ -51,11 +53,22 @@ fn settings_of_the_exchange_of_batches_require_ranks() {
         for (strategy, ranks, is_met) in [
             (StrategyKind::Minibatch, 2, true),
             (StrategyKind::Minibatch, 1, false),
+            (StrategyKind::Split, 2, true),
+            (StrategyKind::Split, 1, false),
             (StrategyKind::Partition, 2, false),
         ] {
-            let requires = (!is_met).then_some("strategy minibatch on several ranks");
+            let requires = (!is_met).then_some("strategy minibatch or split on several ranks");
             assert_eq!(on_ranks(strategy, ranks).requirement(key), requires, "{key}");
         }
+    }
+    for (strategy, ranks, is_met) in [
+        (StrategyKind::Split, 2, true),
+        (StrategyKind::Split, 1, false),
+        (StrategyKind::Minibatch, 2, false),
+        (StrategyKind::Partition, 2, false),
+    ] {
+        let requires = (!is_met).then_some("strategy split on several ranks");
+        assert_eq!(on_ranks(strategy, ranks).requirement("train.row_encoding"), requires, "{strategy:?}");
     }
 }
 
