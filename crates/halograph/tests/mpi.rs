@@ -544,7 +544,8 @@ fn a_killed_or_stopped_rank_ends_the_job_and_the_run_resumes() {
     // Fewer epochs, of several steps.
     let batches = "--strategy minibatch --batch-size 16 --fanout 4,3 --macrobatch 4 --epochs 80";
     place.ok(&format!("train g {LONG} --ranks 3 {batches} --out batches"));
-    let split = &batches.replace("minibatch", "split");
+    let split = batches.replace("minibatch", "split");
+    let split = split.as_str();
     place.ok(&format!("train g {LONG} --ranks 3 {split} --out split"));
     let cases = [
         ("-KILL", 1, "exited without reporting", split, "split"),
