@@ -8,12 +8,13 @@ use halograph::config::Setting;
 use halograph::graph::build::EdgeOptions;
 use halograph::graph::dataset::{DatasetArrays, FeatureArray, GraphArrays, Labels};
 use halograph::graph::generate::{self, Spec};
-use halograph::graph::partition::{Balance, Layout, Origin, folder};
+use halograph::graph::partition::{Balance, Layout, Method, Origin, Presample, folder};
 use halograph::graph::progress::Silent;
+use halograph::graph::sample::Fanout;
 use halograph::graph::{Dataset, Error as InputError};
 use halograph::job::{Job, JobOptions, NoObserver, Note, OutOption, World, open_trained};
 use halograph::nn::Matrix;
-use halograph::train::config::StrategyKind;
+use halograph::train::config::{PartitionKind, StrategyKind};
 use halograph::train::event::{Ending, Event, Observer};
 use halograph::train::{Prediction, Summary, launch};
 use halograph::{Error, Result};
@@ -343,7 +344,7 @@ fn an_existing_run_is_replaced_only_with_overwrite() {
 fn write_shards(dataset: &Dataset, parts: usize, to: &Path) {
     let mut config = halograph::config::resolve(&[]).unwrap();
     config.train.ranks = parts;
-    let spec = launch::partition_spec(&config.train);
+    let spec = launch::partition_spec(&config);
     let assignment = spec.assign(dataset, &Silent).unwrap();
     let layout = Layout::of(dataset, &assignment).unwrap();
     folder::write(to, false, &layout, &Origin::from(&spec), &Silent).unwrap();
@@ -391,15 +392,62 @@ fn mini_batches_are_for_shards_and_ranks() {
 
 #[test]
 fn only_mini_batches_balance_training_nodes_and_edges() {
-    let mut train = halograph::config::resolve(&[]).unwrap().train;
-    train.ranks = 2;
+    let mut config = halograph::config::resolve(&[]).unwrap();
+    config.train.ranks = 2;
     for (strategy, balanced) in
         [(StrategyKind::Partition, false), (StrategyKind::Pipelined, false), (StrategyKind::Minibatch, true)]
     {
-        train.strategy = strategy;
+        config.train.strategy = strategy;
         let balance = Balance { edges: balanced, train: balanced };
-        assert_eq!(launch::partition_spec(&train).balance, balance, "{strategy:?}");
+        assert_eq!(launch::partition_spec(&config).balance, balance, "{strategy:?}");
     }
+}
+
+#[test]
+fn presampled_partitions_take_the_sampling_of_the_run() {
+    let mut config = halograph::config::resolve(&[]).unwrap();
+    (config.train.strategy, config.train.ranks) = (StrategyKind::Minibatch, 2);
+    config.train.partition = PartitionKind::Presampled;
+    (config.train.batch_size, config.train.seed, config.data.inductive) = (77, 5, true);
+    (config.train.fanout, config.train.cache_input_aggregate) = (vec![4, -1, 2], true);
+    let spec = launch::partition_spec(&config);
+    let expected = Presample {
+        epochs: 2,
+        batch_size: 77,
+        sampler: config.train.sampler,
+        fanouts: vec![Fanout::AtMost(4), Fanout::All, Fanout::AtMost(2)],
+        cached_input: true,
+        inductive: true,
+    };
+    assert_eq!((spec.method, spec.seed, spec.parts), (Method::Presampled(expected), 5, 2));
+}
+
+#[test]
+fn a_presampled_partition_is_computed_once_and_stored() {
+    let temp = tempfile::tempdir().unwrap();
+    let path = temp.path().join("demo");
+    let preset = generate::presets::find("demo").unwrap();
+    generate::make(&preset.spec, "demo", &path, false, &Silent).unwrap();
+    let stored = || {
+        let names =
+            fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.filter(|name| name.starts_with("partition-presampled-")).collect();
+        names.sort();
+        names
+    };
+    let run = |batch_size: u64| {
+        let options = quick(JobOptions::new(path.clone()), 2).set("train.strategy", "minibatch").in_memory();
+        let options = options.set("train.partition", "presampled").set("train.batch_size", batch_size);
+        train(&options).1.loss_history
+    };
+    let first = run(500);
+    assert_eq!(stored().len(), 2);
+    assert_eq!(run(500), first);
+    assert_eq!(stored().len(), 2);
+    run(400);
+    assert_eq!(stored().len(), 4, "another sampling has another name: {:?}", stored());
+    let options = quick(JobOptions::new(path.clone()), 2).set("train.partition", "presampled").in_memory();
+    assert!(refused(open(&options)).contains("train.partition"));
 }
 
 fn notes(options: JobOptions) -> Vec<Note> {

@@ -172,3 +172,62 @@ fn overwrite_replaces_only_shards() {
     assert_eq!(out.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&out.stderr).contains("not a partition"));
 }
+
+#[test]
+fn presampling_reports_the_expected_costs_of_a_step() {
+    let place = Place::new();
+    let text = place.ok("partition demo -k 4 -o s --presample 2 --batch-size 256");
+    for word in ["(presampled, objective cut)", "2 epochs of batches of 256", "fanouts 15,10,5"] {
+        assert!(text.contains(word), "{text}");
+    }
+    for line in ["presampled", "metis volume", "metis cut", "shards   s"] {
+        assert!(text.lines().any(|found| found.starts_with(line)), "{text}");
+    }
+    let flags = "--presample 1 --batch-size 256 --fanout 5,-1 --layers 2 --hidden 16 --sampler labor";
+    let out = place.json(&format!("partition demo -k 4 -o t {flags}"));
+    let sampling = serde_json::json!({
+        "epochs": 1, "batch_size": 256, "sampler": "labor", "fanouts": [5, -1], "cached_input": false, "inductive": false
+    });
+    assert_eq!(out["partition"]["presample"], sampling);
+    assert_eq!(out["partition"]["balance"], serde_json::json!(["nodes", "work"]));
+    let split = out["split"].as_array().unwrap();
+    let methods: Vec<&str> = split.iter().map(|row| row["method"].as_str().unwrap()).collect();
+    assert_eq!(methods, ["presampled", "metis volume", "metis cut", "stream", "random"]);
+    for row in split {
+        // 2000 training nodes; two layers project to 8 classes before the last one sends, forward and back.
+        assert_eq!(row["steps"], 8);
+        let sum = |hop: usize, key: &str| {
+            row["hops"][hop].as_array().unwrap().iter().map(|part| part[key].as_f64().unwrap()).sum::<f64>()
+        };
+        assert_eq!(sum(0, "destinations"), 250.0);
+        assert!(sum(1, "destinations") > 500.0 && sum(0, "edges") > 1000.0 && sum(1, "remote_rows") == 0.0);
+        let bytes = row["bytes_per_step"].as_f64().unwrap();
+        assert!((bytes - 2.0 * 4.0 * 8.0 * sum(0, "remote_rows")).abs() < 1e-6 * bytes, "{row}");
+        assert!(row["work_balance"].as_f64().unwrap() < row["step_balance"].as_f64().unwrap());
+    }
+    assert!(split[0]["work_balance"].as_f64().unwrap() < 1.1);
+    let again = place.json(&format!("partition demo -k 4 -o u {flags}"));
+    assert_eq!(again["partition"]["layout"], out["partition"]["layout"]);
+    assert_eq!(again["split"], out["split"]);
+    assert!(place.ok("data check demo").contains("no fault found"));
+}
+
+#[test]
+fn invalid_presampling_is_explained() {
+    let place = Place::new();
+    let refused = |args: &str| place.refused(&format!("partition demo -k 2 -o s {args}"));
+    assert!(refused("--presample 2 --method stream").contains("--presample"));
+    assert!(refused("--presample 2 --method random").contains("no other method"));
+    assert!(refused("--presample 2 --objective cut").contains("cannot be used with"));
+    assert!(refused("--presample 2 --balance edges").contains("cannot be used with"));
+    assert!(refused("--presample 2 --assignment x").contains("cannot be used with"));
+    assert!(refused("--presample 0").contains("1.."));
+    assert!(refused("--presample 2 --fanout 5,5").contains("2 fanouts for a model of 3 layers"));
+    assert!(refused("--presample 2 --fanout 5,0,5").contains("0: must be at least 1"));
+    assert!(refused("--presample 2 --fanout 5,-2,5").contains("-2: must be at least 1"));
+    assert!(refused("--presample 2 --batch-size 0").contains("--batch-size"));
+    assert!(refused("--presample 2 --sampler other").contains("neighbor"));
+    for flag in ["--fanout 5,5,5", "--batch-size 10", "--sampler labor"] {
+        assert!(refused(flag).contains("--presample"), "{flag}");
+    }
+}

@@ -5,7 +5,7 @@
 //! | [`keyed`] | counter-based random numbers, used by all crates |
 //! | [`gemm`] | dense matrix products |
 //! | [`sparse`], [`mod@aggregate`], [`attention`] | CSR patterns, and weighted sums along their entries |
-//! | [`rows`] | gather, scatter-add, bias, column sums |
+//! | [`rows`], [`nonzero`] | gather, scatter-add, bias, column sums; rows without their zeros |
 //! | [`activation`], [`dropout`], [`layer_norm`], [`batch_norm`] | element-wise and row-wise passes, forward and backward |
 //! | [`epilogue`] | norm, activation and dropout fused into one pass |
 //! | [`loss`], [`optim`] | losses and optimiser steps |
@@ -29,6 +29,7 @@ pub mod gemm;
 pub mod keyed;
 pub mod layer_norm;
 pub mod loss;
+pub mod nonzero;
 pub mod optim;
 pub mod probe;
 mod real;

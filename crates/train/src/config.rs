@@ -18,7 +18,8 @@ const MAX_STALENESS: u64 = 100;
 const DEFAULT_STALENESS: u64 = 1;
 const DEFAULT_WARMUP_EPOCHS: u64 = 20;
 const DEFAULT_GAMMA: f64 = 0.95;
-const DEFAULT_BATCH_SIZE: u64 = 1024;
+/// Training nodes per optimiser step.
+pub const DEFAULT_BATCH_SIZE: u64 = 1024;
 const DEFAULT_BATCH_MEMORY: u64 = 512 << 20;
 /// Fanouts of the first hops, and of all further ones.
 const DEFAULT_FANOUTS: [i64; 3] = [15, 10, 5];
@@ -189,6 +190,8 @@ pub enum RowEncoding {
 pub enum PartitionKind {
     /// METIS, for the least communication volume.
     Metis,
+    /// METIS on a graph weighted by sampling some epochs before training: for strategies that sample.
+    Presampled,
     /// A streaming partitioner: each node to the part with most of its neighbours.
     Stream,
     /// Uniformly at random.
@@ -410,6 +413,11 @@ impl Config {
                 error.help("train on one rank, or choose strategy partition, pipelined, minibatch or split")
             })?;
         }
+        if train.partition == PartitionKind::Presampled && !train.strategy.samples() {
+            let problem = format!("strategy {} does not sample", train.strategy.name());
+            return Err(Error::input("train.partition", format!("presampled: {problem}"))
+                .help("choose --strategy minibatch, or another --partition"));
+        }
         self.check_batches()?;
         require(train.staleness <= MAX_STALENESS, "staleness", train.staleness, "at most 100 epochs")?;
         require((0.0..1.0).contains(&train.gamma), "gamma", train.gamma, "at least 0 and below 1")?;
@@ -580,8 +588,8 @@ fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Returns the default fanouts, hop 1 first, of a model of any depth.
-fn default_fanouts() -> impl Iterator<Item = i64> {
+/// Returns the default fanouts, hop 1 first, of a model of any depth; it does not end.
+pub fn default_fanouts() -> impl Iterator<Item = i64> {
     DEFAULT_FANOUTS.into_iter().chain(std::iter::repeat(DEFAULT_FANOUTS[2]))
 }
 

@@ -1,8 +1,8 @@
-//! The cost model of communication: bytes that a full-graph step sends, from halo rows × message widths.
+//! The cost model of communication: bytes that a step sends, from halo rows or exchanged rows × message widths.
 //!
 //! The partition report, the memory prediction and the byte tests all use it.
 
-use halograph_graph::partition::PartitionReport;
+use halograph_graph::partition::{PartitionReport, SplitCost};
 use halograph_nn::model::StageMessages;
 use serde::Serialize;
 
@@ -103,9 +103,25 @@ impl PartitionTraffic {
     }
 }
 
+/// Returns the bytes that each part exchanges in a step of split-parallel training: hidden rows that it reads, and gradients
+/// that it returns. In single precision; `messages`: those of the stages of the model.
+pub fn split_step_bytes(cost: &SplitCost, messages: &[StageMessages]) -> Vec<f64> {
+    let is_graph_layer = |messages: &&StageMessages| messages.width > 0;
+    let stages: Vec<StageMessages> = messages.iter().filter(is_graph_layer).cloned().collect();
+    let rows = RowBytes::of_stages(&stages, NumberBytes::F32);
+    let mut bytes = vec![0.0; cost.work.len()];
+    // Hop 1 is the last layer.
+    for (parts, row) in cost.hops.iter().zip(rows.iter().rev()) {
+        let row_bytes = (row.features + row.gradients) as f64;
+        bytes.iter_mut().zip(parts).for_each(|(bytes, part)| *bytes += part.remote_rows * row_bytes);
+    }
+    bytes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use halograph_graph::partition::cost::PartCost;
     use halograph_nn::Project;
     use halograph_nn::model::{Kind, Spec};
 
@@ -117,6 +133,23 @@ mod tests {
         // 4 B Σ d over the layers above the first, in each direction.
         assert_eq!((step.features, step.gradients), (4 * 100 * 3 * 16, 4 * 100 * 3 * 16));
         assert_eq!((step.weights, rows[0].setup), (2 * 2 * 40, 40));
+    }
+
+    #[test]
+    fn hop_1_of_a_split_step_sends_messages_of_the_last_layer() {
+        let part = |remote_rows| PartCost { destinations: 1.0, edges: 1.0, remote_rows };
+        let cost = SplitCost {
+            steps: 1,
+            hops: vec![vec![part(1.0), part(2.0)], vec![part(10.0), part(20.0)], vec![part(0.0); 2]],
+            work: vec![1.0; 2],
+            work_balance: 1.0,
+            step_balance: 1.0,
+        };
+        let spec = Spec { layers: 3, hidden: 16, ..Spec::new(Kind::Sage) };
+        // The last layer projects to 5 classes before it sends; forward and backward.
+        let both = |rows: f64| 2.0 * 4.0 * rows;
+        let expected = [both(5.0 + 160.0), both(10.0 + 320.0)];
+        assert_eq!(split_step_bytes(&cost, &spec.messages(10, 5)), expected);
     }
 
     #[test]

@@ -69,11 +69,21 @@ fn note(dataset: &Dataset, spec: &PartitionSpec, file: FileRecord) -> Note {
 
 /// Returns the common stem of both file names.
 fn stem(spec: &PartitionSpec) -> String {
-    let Origin { method, objective, balance, .. } = Origin::from(spec);
+    let origin = Origin::from(spec);
+    if origin.presample.is_some() {
+        return format!("partition-presampled-{}-{}", digest(&origin), spec.parts);
+    }
+    let Origin { method, objective, balance, .. } = origin;
     let objective = objective.map_or(String::new(), |objective| format!("-{objective}"));
     // All methods balance nodes.
     let balance: String = balance[1..].iter().map(|name| format!("-{name}")).collect();
     format!("partition-{method}{objective}{balance}-{}", spec.parts)
+}
+
+/// Returns a short digest of all settings, which are too many for a file name.
+fn digest(origin: &Origin) -> String {
+    let text = serde_json::to_vec(origin).expect("names and numbers are valid JSON");
+    blake3::hash(&text).to_hex()[..12].to_string()
 }
 
 /// Returns the assignment stored beside `dataset` for exactly this spec, if there is one.

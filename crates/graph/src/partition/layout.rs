@@ -139,7 +139,7 @@ fn layout(starts: &[usize], order: &[u32]) -> String {
 }
 
 /// Returns the labelled training vertices.
-fn training(dataset: &Dataset) -> Vec<u32> {
+pub(super) fn training(dataset: &Dataset) -> Vec<u32> {
     let split = dataset.split();
     let labelled = |v: usize| match dataset.labels() {
         LabelView::Single(classes) => classes[v] >= 0,

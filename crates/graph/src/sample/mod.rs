@@ -62,8 +62,9 @@ pub enum SamplerKind {
     Labor,
 }
 
-/// How many in-neighbours of each destination are drawn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How many in-neighbours of each destination are drawn. Serialised as a number; −1: all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "i64", try_from = "i64")]
 pub enum Fanout {
     /// All.
     All,
@@ -71,9 +72,30 @@ pub enum Fanout {
     AtMost(u32),
 }
 
+impl From<Fanout> for i64 {
+    fn from(fanout: Fanout) -> i64 {
+        match fanout {
+            Fanout::All => -1,
+            Fanout::AtMost(most) => most.into(),
+        }
+    }
+}
+
+impl TryFrom<i64> for Fanout {
+    type Error = String;
+
+    fn try_from(fanout: i64) -> Result<Fanout, String> {
+        match u32::try_from(fanout) {
+            Ok(most) if most > 0 => Ok(Fanout::AtMost(most)),
+            _ if fanout == -1 => Ok(Fanout::All),
+            _ => Err(format!("{fanout}: must be at least 1, or -1 for all neighbours")),
+        }
+    }
+}
+
 impl Fanout {
     /// Returns the number of neighbours to draw of `degree`.
-    fn of(self, degree: usize) -> usize {
+    pub(crate) fn of(self, degree: usize) -> usize {
         match self {
             Fanout::All => degree,
             Fanout::AtMost(most) => degree.min(most as usize),
@@ -196,6 +218,13 @@ impl Sample {
     /// Returns the number of hops.
     pub fn hops(&self) -> usize {
         self.hops.len()
+    }
+
+    /// Returns the rows that are destinations of a hop, counted from 0 at the seeds. Those of the hop after the last one are
+    /// all rows of the sample.
+    pub fn destination_rows(&self, hop: usize) -> &[u32] {
+        let count = self.hops.get(hop).map_or(self.rows.len(), |hop| hop.indptr.len() - 1);
+        &self.rows[..count]
     }
 
     /// Returns the number of rows that are computed: the destinations of all hops.

@@ -11,7 +11,7 @@ mod setting;
 use halograph_graph::error::{Error, Result};
 use halograph_nn::model::Kind;
 use halograph_train::Config;
-use halograph_train::config::{StrategyKind, TrainConfig};
+use halograph_train::config::{PartitionKind, StrategyKind, TrainConfig};
 use toml::{Table, Value};
 
 pub use choices::choices;
@@ -53,6 +53,12 @@ pub fn resolve(settings: &[Setting]) -> Result<Config> {
     }
     let mut config = overlay(&base, settings)?;
     config.resolve_fanout();
+    // What is best for it, unless the user knows better.
+    if config.train.strategy == StrategyKind::Split
+        && !settings.iter().any(|s| s.key == ["train", "partition"])
+    {
+        config.train.partition = PartitionKind::Presampled;
+    }
     Ok(config)
 }
 

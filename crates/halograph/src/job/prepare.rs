@@ -59,7 +59,7 @@ impl Partition {
         if !config.train.uses_parts() {
             return Ok(None);
         }
-        let spec = launch::partition_spec(&config.train);
+        let spec = launch::partition_spec(config);
         let (assignment, is_new) = assignment(dataset, &spec, force, progress)?;
         Ok(Some(Partition { assignment, new: is_new.then_some(spec) }))
     }

@@ -1,4 +1,4 @@
-//! Memory of strategy `minibatch` on ranks: a sampled batch, or the evaluation of a part.
+//! Memory of strategies `minibatch` and `split` on ranks: a sampled batch, or the evaluation of a part.
 //!
 //! A rank cannot sample the parts of the others before the run starts, so the size of a batch is estimated: as if the drawn
 //! neighbours were distributed evenly over all vertices. Real graphs have hubs, so that a batch has fewer distinct rows.
@@ -47,7 +47,8 @@ pub(super) fn predict(
     (step.train.strategy, step.data.inductive) = (StrategyKind::Single, false);
     step.train.fanout = Vec::new();
     let mut predicted = predict_with(&batch.shape, &step, parts.len() as u64, Phase::Training, |runs| {
-        let one = runs.at(batch.shape.nodes, HaloBytes::default()) + batch.transposes;
+        let halo = HaloBytes::of_row(whole, config).times(batch.halo);
+        let one = runs.at(batch.shape.nodes, halo) + batch.transposes;
         fixed + features + parts.len() as u64 * one
     })?;
     let free = available().unwrap_or(u64::MAX);
@@ -104,6 +105,8 @@ struct BatchEstimate {
     rows: u64,
     transposes: u64,
     row_bytes: u64,
+    /// Most rows that a stage reads of other ranks (split).
+    halo: u64,
     /// Batches of an epoch.
     batches: u64,
 }
@@ -114,8 +117,13 @@ impl BatchEstimate {
         let nodes = if config.data.inductive { whole.training } else { m.nodes }.max(1) as f64;
         let degree = m.edges as f64 / m.nodes.max(1) as f64;
         let parts = f64::from(whole.parts.max(1));
+        let remote_share = 1.0 - 1.0 / parts;
+        // A rank samples for its seeds or, if batches are split, its share of what is sampled for all of them.
+        let is_split = train.strategy == StrategyKind::Split;
+        let (owners, imbalance) = if is_split { (parts, IMBALANCE) } else { (1.0, 1.0) };
         let seeds = (train.batch_size.min(whole.training) as f64 / parts * IMBALANCE).ceil().max(1.0);
-        let (mut rows, mut edges, mut within) = (seeds, 0.0, vec![seeds]);
+        let (mut rows, mut edges, mut within) = (seeds * owners, 0.0, vec![seeds]);
+        let mut halo = 0.0f64;
         for fanout in config.sampled_fanouts() {
             let drawn = match fanout {
                 Fanout::All => degree,
@@ -125,19 +133,24 @@ impl BatchEstimate {
             edges += drawn;
             // Each draw is new unless its vertex is in the batch: the expectation of distinct vertices.
             rows += (nodes - rows).max(0.0) * (1.0 - (-drawn / nodes).exp());
-            within.push(rows);
+            within.push((rows / owners * imbalance).min(rows));
+            halo = halo.max(nodes * remote_share * (1.0 - (-drawn / owners / nodes).exp()));
         }
+        let (edges, own) = (edges / owners * imbalance, *within.last().expect("there are seeds"));
+        // Input rows of other ranks are rows of the batch.
+        let (rows, remote) = if is_split { (own + halo, halo) } else { (own, own * remote_share) };
+        let halo = if is_split { halo as u64 } else { 0 };
         let number = bound::number_bytes(config).into();
         let aggregate = if train.cache_input_aggregate { part.features as u64 * number } else { 0 };
         let row_bytes = part.feature_bytes(number) + aggregate;
         let hops = within.len() as u64 - 1;
         let edge_bytes = EDGE * edges as u64;
-        let remote = rows * (1.0 - 1.0 / parts);
         BatchEstimate {
             sample: edge_bytes + (SAMPLE_ROW + 4 * (hops + 1)) * rows as u64,
             rows: remote as u64 * row_bytes,
             transposes: edge_bytes + TRANSPOSE_ROW * hops * rows as u64,
             row_bytes,
+            halo,
             batches: whole.training.div_ceil(train.batch_size.max(1)),
             shape: Shape {
                 nodes: rows as u64,

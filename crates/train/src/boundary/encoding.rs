@@ -8,13 +8,11 @@ use std::ops::Range;
 
 use halograph_comm::Message;
 use halograph_kernels::Real;
+use halograph_kernels::nonzero::{self, WORD};
 use halograph_nn::Matrix;
 use rayon::prelude::*;
 
 use crate::error::Result;
-
-/// Columns described by one word of a bitmap.
-const WORD: usize = u64::BITS as usize;
 
 /// How rows are encoded in messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -26,31 +24,50 @@ pub enum Encoding {
     Nonzero,
 }
 
-fn is_nonzero<T: Real>(x: T) -> bool {
-    // Also for what is not a number.
-    !(x == T::zero())
+/// Bitmaps of rows, and the entries of each row among those of all of them.
+struct Bitmaps {
+    /// Words of a bitmap.
+    words: usize,
+    bits: Vec<u64>,
+    ranges: Vec<Range<usize>>,
 }
 
-fn nonzeros<T: Real>(row: &[T]) -> usize {
-    row.iter().map(|&x| is_nonzero(x) as usize).sum()
+impl Bitmaps {
+    /// Returns the bitmaps of rows of `columns` numbers.
+    fn of<'m, T: Real>(columns: usize, rows: impl IndexedParallelIterator<Item = &'m [T]>) -> Self {
+        assert!(columns > 0, "rows have columns");
+        let words = columns.div_ceil(WORD);
+        let mut bits = vec![0; words * rows.len()];
+        let counts = bits.par_chunks_mut(words).zip(rows).map(|(bits, row)| nonzero::bitmap(row, bits));
+        let counts: Vec<usize> = counts.collect();
+        Bitmaps { words, ranges: ranges(counts), bits }
+    }
+
+    /// Returns the number of entries.
+    fn entries(&self) -> usize {
+        self.ranges.last().map_or(0, |range| range.end)
+    }
+
+    fn rows(&self) -> impl IndexedParallelIterator<Item = &[u64]> {
+        self.bits.par_chunks(self.words)
+    }
+
+    /// Splits `entries` into those of each row.
+    fn split<'e, T>(&self, mut entries: &'e mut [T]) -> Vec<&'e mut [T]> {
+        let next =
+            |range: &Range<usize>| entries.split_off_mut(..range.len()).expect("an entry of every bit");
+        self.ranges.iter().map(next).collect()
+    }
 }
 
-/// Returns the ranges of the nonzero entries of consecutive rows among those of all of them, and their number.
-fn ranges<'m, T: Real>(rows: impl IndexedParallelIterator<Item = &'m [T]>) -> (Vec<Range<usize>>, usize) {
-    let counts: Vec<usize> = rows.map(nonzeros).collect();
+/// Returns consecutive ranges of these lengths.
+fn ranges(lengths: Vec<usize>) -> Vec<Range<usize>> {
     let mut end = 0;
-    let range = |count| {
-        end += count;
-        end - count..end
+    let range = |length| {
+        end += length;
+        end - length..end
     };
-    (counts.into_iter().map(range).collect(), end)
-}
-
-/// Splits `entries` into consecutive ranges.
-fn split<'e, T>(mut entries: &'e mut [T], ranges: &[Range<usize>]) -> Vec<&'e mut [T]> {
-    let next =
-        |range: &Range<usize>| entries.split_off_mut(..range.len()).expect("ranges end at the last entry");
-    ranges.iter().map(next).collect()
+    lengths.into_iter().map(range).collect()
 }
 
 fn row<T: Real>(x: &Matrix<T>, row: u32) -> &[T] {
@@ -59,72 +76,45 @@ fn row<T: Real>(x: &Matrix<T>, row: u32) -> &[T] {
 
 /// Encodes `rows` of `x`: bitmaps of all of them, then their nonzero entries.
 pub(super) fn encode<T: Real>(x: &Matrix<T>, rows: &[u32]) -> Message {
-    let words = x.cols().div_ceil(WORD);
-    let (ranges, count) = ranges(rows.par_iter().map(|&at| row(x, at)));
-    let mut message = Message::new::<u8>(8 * words * rows.len() + size_of::<T>() * count);
-    let (bitmaps, entries) = message.as_mut_slice::<u8>().split_at_mut(8 * words * rows.len());
-    let bitmaps = bytemuck::cast_slice_mut::<u8, u64>(bitmaps).par_chunks_mut(words.max(1));
-    let entries = split(bytemuck::cast_slice_mut::<u8, T>(entries), &ranges);
-    bitmaps.zip(entries).zip(rows).for_each(|((bitmap, entries), &at)| {
-        let mut next = 0;
-        for (word, chunk) in bitmap.iter_mut().zip(row(x, at).chunks(WORD)) {
-            *word = 0;
-            for (bit, &value) in chunk.iter().enumerate() {
-                if is_nonzero(value) {
-                    *word |= 1 << bit;
-                    entries[next] = value;
-                    next += 1;
-                }
-            }
-        }
+    let bitmaps = Bitmaps::of(x.cols(), rows.par_iter().map(|&at| row(x, at)));
+    let bits = bytemuck::cast_slice(&bitmaps.bits);
+    let mut message = Message::new::<u8>(bits.len() + size_of::<T>() * bitmaps.entries());
+    let (head, entries) = message.as_mut_slice::<u8>().split_at_mut(bits.len());
+    head.copy_from_slice(bits);
+    let entries = bitmaps.split(bytemuck::cast_slice_mut(entries));
+    entries.into_par_iter().zip(bitmaps.rows()).zip(rows).for_each(|((entries, bits), &at)| {
+        nonzero::pack(row(x, at), bits, entries);
     });
     message
 }
 
 /// Decodes rows that [`encode`] has encoded into `out`, rows of `columns` numbers.
 pub(super) fn decode<T: Real>(message: &Message, columns: usize, out: &mut [T]) -> Result<()> {
-    let (words, rows) = (columns.div_ceil(WORD), out.len() / columns.max(1));
-    let bytes = 8 * words * rows;
-    let bitmaps: &[u64] = match message.as_slice::<u8>()?.get(..bytes) {
-        Some(bitmaps) => bytemuck::cast_slice(bitmaps),
+    assert!(columns > 0, "rows have columns");
+    let (words, rows) = (columns.div_ceil(WORD), out.len() / columns);
+    let bytes = size_of::<u64>() * words * rows;
+    let bits: &[u64] = match message.as_slice::<u8>()?.get(..bytes) {
+        Some(bits) => bytemuck::cast_slice(bits),
         // An error that names the message.
-        None => message.expect::<u8>(bytes).map(bytemuck::cast_slice)?,
+        None => message.expect(words * rows)?,
     };
-    let counts = bitmaps
-        .par_chunks(words.max(1))
-        .map(|bitmap| bitmap.iter().map(|word| word.count_ones() as usize).sum::<usize>());
-    let mut starts: Vec<usize> = counts.collect();
-    let mut count = 0;
-    starts.iter_mut().for_each(|start| count += std::mem::replace(start, count));
+    let ranges = ranges(bits.par_chunks(words).map(nonzero::count).collect());
+    let count = ranges.last().map_or(0, |range| range.end);
     let entries = &message.expect::<u8>(bytes + size_of::<T>() * count)?[bytes..];
-    let entries = bytemuck::cast_slice::<u8, T>(entries);
-    let rows = out.par_chunks_mut(columns.max(1)).zip(bitmaps.par_chunks(words.max(1)));
-    rows.zip(starts).for_each(|((row, bitmap), mut next)| {
-        row.fill(T::zero());
-        for (chunk, &word) in row.chunks_mut(WORD).zip(bitmap) {
-            let mut rest = word;
-            while rest != 0 {
-                chunk[rest.trailing_zeros() as usize] = entries[next];
-                next += 1;
-                rest &= rest - 1;
-            }
-        }
-    });
+    let entries: &[T] = bytemuck::cast_slice(entries);
+    let rows = out.par_chunks_mut(columns).zip(bits.par_chunks(words)).zip(ranges);
+    rows.for_each(|((row, bits), range)| nonzero::unpack(&entries[range], bits, row));
     Ok(())
 }
 
 /// Encodes the rows `run` of `grad`: the entries where `pattern` is not 0.
 pub(super) fn encode_where<T: Real>(grad: &Matrix<T>, pattern: &Matrix<T>, run: Range<usize>) -> Message {
-    let columns = grad.cols().max(1);
-    let pattern = || pattern.run(run.clone()).par_chunks(columns);
-    let (ranges, count) = ranges(pattern());
-    let mut message = Message::new::<T>(count);
-    let entries = split(message.as_mut_slice::<T>(), &ranges);
-    let rows = grad.run(run.clone()).par_chunks(columns).zip(pattern()).zip(entries);
-    rows.for_each(|((grad, pattern), entries)| {
-        let chosen = grad.iter().zip(pattern).filter(|(_, x)| is_nonzero(**x));
-        entries.iter_mut().zip(chosen).for_each(|(entry, (&value, _))| *entry = value);
-    });
+    let columns = grad.cols();
+    let bitmaps = Bitmaps::of(columns, pattern.run(run.clone()).par_chunks(columns));
+    let mut message = Message::new::<T>(bitmaps.entries());
+    let entries = bitmaps.split(message.as_mut_slice());
+    let rows = grad.run(run).par_chunks(columns).zip(bitmaps.rows()).zip(entries);
+    rows.for_each(|((row, bits), entries)| nonzero::pack(row, bits, entries));
     message
 }
 
@@ -135,13 +125,12 @@ pub(super) fn add_where<T: Real>(
     rows: &[u32],
     grad: &mut Matrix<T>,
 ) -> Result<()> {
-    let count: usize = rows.par_iter().map(|&at| nonzeros(row(pattern, at))).sum();
-    let mut entries = message.expect::<T>(count)?.iter();
-    for &at in rows {
-        let pattern = row(pattern, at);
-        let grad = grad.run_mut(at as usize..at as usize + 1);
-        let chosen = grad.iter_mut().zip(pattern).filter(|(_, x)| is_nonzero(**x));
-        chosen.zip(&mut entries).for_each(|((grad, _), &value)| *grad = *grad + value);
+    let bitmaps = Bitmaps::of(grad.cols(), rows.par_iter().map(|&at| row(pattern, at)));
+    let entries = message.expect::<T>(bitmaps.entries())?;
+    // Rows may repeat only in messages of different ranks, but a task for each is not worth it.
+    let each = rows.iter().zip(bitmaps.bits.chunks(bitmaps.words)).zip(&bitmaps.ranges);
+    for ((&at, bits), range) in each {
+        nonzero::add(&entries[range.clone()], bits, grad.run_mut(at as usize..at as usize + 1));
     }
     Ok(())
 }
@@ -168,6 +157,10 @@ mod tests {
             if is_zero { T::zero() } else { T::of(0.5 + key.below(at as u64, 100) as f64) }
         };
         Matrix::new(rows, columns, (0..rows * columns).map(number).collect())
+    }
+
+    fn nonzeros<T: Real>(row: &[T]) -> usize {
+        row.iter().filter(|&&x| x != T::zero()).count()
     }
 
     fn bytes_of<T: Real>(x: &Matrix<T>, rows: &[u32]) -> usize {
@@ -199,9 +192,6 @@ mod tests {
     fn rows_survive_a_round_trip() {
         check_round_trip::<f32>();
         check_round_trip::<f64>();
-        let none = Matrix::<f32>::zeros(3, 0);
-        assert_eq!(encode(&none, &[0, 1, 2]).bytes(), 0);
-        assert!(round_trip(&none, &[2, 0]).is_empty());
     }
 
     #[test]

@@ -227,9 +227,16 @@ pub struct GradientSums<'a, T> {
 impl<T: Real> GradientSums<'_, T> {
     /// Starts the all-reduce of the gradients of a stage. Does not block.
     pub fn start(&mut self, index: usize, stage: &Stage<T>) {
-        let grads: Vec<T> = stage.params().iter().flat_map(|p| &p.grad).copied().collect();
+        let params = stage.params();
+        let mut grads = Buffer::unspecified(params.iter().map(|param| param.grad.len()).sum());
+        let mut rest = &mut grads[..];
+        for param in params {
+            let (own, more) = rest.split_at_mut(param.grad.len());
+            own.copy_from_slice(&param.grad);
+            rest = more;
+        }
         let tag = self.peers.weights.layer(index as u16);
-        self.started.push((index, self.peers.link.comm.start_all_reduce(tag, Buffer::from(&grads[..]))));
+        self.started.push((index, self.peers.link.comm.start_all_reduce(tag, grads)));
     }
 
     /// Blocks until all sums are available and copies them to the gradients of `model`.

@@ -82,3 +82,17 @@ fn a_macrobatch_survives_json_and_is_left_out_if_unset() {
         assert_eq!(serde_json::from_str::<Config>(&text).unwrap(), config);
     }
 }
+
+#[test]
+fn presampled_partitions_are_for_strategies_that_sample() {
+    for strategy in [StrategyKind::Single, StrategyKind::Partition, StrategyKind::Pipelined] {
+        let mut config = on_ranks(strategy, if strategy == StrategyKind::Single { 1 } else { 2 });
+        config.check().unwrap();
+        config.train.partition = PartitionKind::Presampled;
+        let error = config.check().unwrap_err().to_string();
+        assert!(error.contains("train.partition") && error.contains(strategy.name()), "{error}");
+    }
+    let mut config = on_ranks(StrategyKind::Minibatch, 2);
+    config.train.partition = PartitionKind::Presampled;
+    config.check().unwrap();
+}

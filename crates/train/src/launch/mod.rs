@@ -24,7 +24,8 @@ use halograph_comm::{self as comm, Comm, Options};
 use halograph_graph::Dataset;
 use halograph_graph::error::Result as InputResult;
 use halograph_graph::partition::{
-    Assignment, Balance, Layout, Method, Objective, PartitionInfo, PartitionSpec, Shard, assignment_for,
+    Assignment, Balance, Layout, Method, Objective, PartitionInfo, PartitionSpec, Presample, Shard,
+    assignment_for,
 };
 use halograph_graph::progress::Silent;
 
@@ -147,7 +148,7 @@ fn train_on_threads(source: DataSource, order: Order, leader: Leader) -> Result<
     let assignment = match source {
         DataSource::Dataset(dataset) => {
             data::check(dataset)?;
-            Some(assignment_of(dataset, train, order.extras.assignment)?)
+            Some(assignment_of(dataset, &order.header.config, order.extras.assignment)?)
         }
         DataSource::Shards(_) => None,
     };
@@ -210,12 +211,12 @@ fn train_as_rank(comm: &Comm, order: Order, source: DataSource, role: Role) -> R
 /// Returns the given assignment, or the stored one, or computes it.
 fn assignment_of<'a>(
     dataset: &Dataset,
-    train: &TrainConfig,
+    config: &Config,
     given: Option<&'a Assignment>,
 ) -> Result<Cow<'a, Assignment>> {
     Ok(match given {
         Some(given) => Cow::Borrowed(given),
-        None => Cow::Owned(assignment_for(dataset, &partition_spec(train), &Silent)?),
+        None => Cow::Owned(assignment_for(dataset, &partition_spec(config), &Silent)?),
     })
 }
 
@@ -235,16 +236,31 @@ fn all<R>(results: Vec<Result<R>>) -> Result<Vec<R>> {
 }
 
 /// Returns how nodes are partitioned.
-pub fn partition_spec(train: &TrainConfig) -> PartitionSpec {
+pub fn partition_spec(config: &Config) -> PartitionSpec {
+    let train = &config.train;
+    let is_presampled = train.partition == PartitionKind::Presampled;
     let method = match train.partition {
         PartitionKind::Metis => Method::Metis(Objective::Volume),
+        PartitionKind::Presampled => Method::Presampled(presample(config)),
         PartitionKind::Stream => Method::Stream,
         PartitionKind::Random => Method::Random,
     };
     // A rank samples for the training nodes that it owns, and for all that read them: both must be even.
-    let sampled = train.strategy.samples();
+    let sampled = train.strategy.samples() && !is_presampled;
     let balance = Balance { edges: sampled, train: sampled };
     PartitionSpec { parts: train.ranks as u32, method, balance, seed: 0 }
+}
+
+/// Returns the sampling of a run.
+fn presample(config: &Config) -> Presample {
+    Presample {
+        epochs: Presample::DEFAULT_EPOCHS,
+        batch_size: config.train.batch_size,
+        sampler: config.train.sampler,
+        fanouts: config.fanouts(),
+        cached_input: config.train.cache_input_aggregate,
+        inductive: config.data.inductive,
+    }
 }
 
 fn options(train: &TrainConfig) -> Options {

@@ -6,7 +6,7 @@ use halograph_graph::{Dataset, Error as InputError};
 
 use super::{DataSource, assignment_of};
 use crate::admission;
-use crate::config::{Config, StrategyKind, TrainConfig};
+use crate::config::{Config, StrategyKind};
 use crate::error::Result;
 use crate::pool::{in_pool, threads_among};
 use crate::strategy::batches::ranks::{self, RankGraph, Relay};
@@ -40,7 +40,7 @@ impl RankPart {
             let shard = match source {
                 DataSource::Shards(path) => Shard::open(path, part)?,
                 DataSource::Dataset(dataset) => {
-                    let assignment = shared_assignment(comm, dataset, &config.train, assignment)?;
+                    let assignment = shared_assignment(comm, dataset, config, assignment)?;
                     Layout::of(dataset, &assignment)?.cut(part)?
                 }
             };
@@ -140,13 +140,13 @@ pub(super) fn check_equal(comm: &Comm, config: &Config, shard: &Shard) -> Result
 fn shared_assignment(
     comm: &Comm,
     dataset: &Dataset,
-    train: &TrainConfig,
+    config: &Config,
     given: Option<&Assignment>,
 ) -> Result<Assignment> {
     let made = match comm.rank() {
-        0 => Some(Message::of(assignment_of(dataset, train, given)?.of())),
+        0 => Some(Message::of(assignment_of(dataset, config, given)?.of())),
         _ => None,
     };
     let parts = comm.broadcast(Setup::Assignment.tag(), 0, made)?;
-    Ok(Assignment::new(train.ranks as u32, parts.as_slice::<u32>()?.to_vec())?)
+    Ok(Assignment::new(config.train.ranks as u32, parts.as_slice::<u32>()?.to_vec())?)
 }

@@ -23,13 +23,14 @@ pub(super) struct RankedStep<'a> {
 
 impl RankedStep<'_> {
     /// Runs forward, loss and backward; weight gradients of a stage are summed over ranks behind the backward of the stages
-    /// below. Collective; blocks.
+    /// below, those of the last one behind `meanwhile`. Collective; blocks.
     pub(super) fn run<T: Real>(
         self,
         runner: &mut StageRunner<T>,
         model: &mut Model<T>,
         input: ModelInput<T>,
         requests: &dyn Fn() -> Requests,
+        meanwhile: impl FnOnce(),
     ) -> Result<StepOutcome> {
         let RankedStep { peers, blocks, rows, count } = self;
         let (tape, logits) = runner.forward_model(model, blocks, input)?;
@@ -38,6 +39,7 @@ impl RankedStep<'_> {
         let total = peers.start_loss_sum(model.depth(), own_loss, requests());
         let mut sums = peers.gradient_sums();
         runner.backward_model(model, blocks, tape, grad, |index, stage| sums.start(index, stage))?;
+        meanwhile();
         sums.finish(model)?;
         let (loss, requests) = total.wait()?;
         Ok(StepOutcome { loss, rows: count, requests })

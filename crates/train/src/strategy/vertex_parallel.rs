@@ -47,7 +47,7 @@ impl<'s, T: Real> VertexParallel<'s, T> {
         let peers = Peers::training(self.link, step.epoch, step.step);
         let mut runner = StageRunner::new(Some(step.key), view.block.ids(), Some(peers), halo);
         let ranked = RankedStep { peers, blocks: &self.blocks, rows, count };
-        ranked.run(&mut runner, model, view.input(), requests)
+        ranked.run(&mut runner, model, view.input(), requests, || ())
     }
 
     /// Scores `model` over the rows of all ranks; `None` if its outputs are not finite. Collective; blocks.

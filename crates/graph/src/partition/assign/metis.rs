@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use ::metis::option::{NCuts, ObjType, Seed};
-use ::metis::{Graph, Idx};
+use ::metis::{Graph, Idx, Real};
 use halograph_kernels::keyed::Key;
 use rustix::process::{Signal, getpid, kill_process};
 
@@ -19,7 +19,7 @@ use crate::progress::Progress;
 /// Attempts, of which METIS takes the best. A single one may be a fifth worse.
 const ATTEMPTS: Idx = 4;
 /// With fewer vertices per part, METIS may get empty bisections, which it reports on standard output.
-const LEAST: usize = 4;
+pub(super) const LEAST: usize = 4;
 
 /// METIS uses the global `rand` of the C library: concurrent calls would not be reproducible.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -43,25 +43,66 @@ pub(super) fn assign(
         return stream::assign(dataset, spec, progress);
     }
     let weights = metis_weights(dataset, spec)?;
-    let each = weights.len() / nodes;
-    let seed = (Key::new(spec.seed, "partition metis").at(0) >> 33) as Idx;
-    announce(progress, "METIS")?;
-    let mut part = vec![0; nodes];
-    let alone = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
-    Graph::new(each as Idx, parts as Idx, &starts, &ids)
-        .map_err(|e| Error::input("METIS", e))?
-        .set_vwgt(&weights)
-        .set_option(Seed(seed))
-        .set_option(NCuts(ATTEMPTS))
-        .set_option(match objective {
-            Objective::Volume => ObjType::Vol,
-            Objective::Cut => ObjType::Cut,
-        })
-        .part_kway(&mut part)
-        .map_err(|error| metis_error(error, progress))?;
-    drop(alone);
-    progress.tick(0)?;
-    Ok(part.into_iter().map(|part| part as u32).collect())
+    let graph = WeightedGraph { starts, ids, vertices: weights, edges: None };
+    let search = Search { objective, attempts: ATTEMPTS, tolerances: None };
+    graph.partition(spec, &search, progress)
+}
+
+/// A symmetric graph without self-loops, in the format of METIS.
+pub(super) struct WeightedGraph {
+    /// Row starts, one more than there are vertices.
+    pub starts: Vec<Idx>,
+    /// Neighbours.
+    pub ids: Vec<Idx>,
+    /// Weights of vertices, equally many for each.
+    pub vertices: Vec<Idx>,
+    /// Weights of edges, at least 1 and equal in both directions; `None`: 1.
+    pub edges: Option<Vec<Idx>>,
+}
+
+/// How METIS searches for a partition.
+pub(super) struct Search<'a> {
+    pub objective: Objective,
+    /// Attempts, of which METIS takes the best.
+    pub attempts: Idx,
+    /// Largest part relative to the mean, for each weight of a vertex; `None`: 1.03.
+    pub tolerances: Option<&'a [Real]>,
+}
+
+impl WeightedGraph {
+    /// Returns the part of each vertex. Blocks; METIS itself neither reports progress nor can be cancelled.
+    pub fn partition(
+        &self,
+        spec: &PartitionSpec,
+        search: &Search,
+        progress: &dyn Progress,
+    ) -> Result<Vec<u32>> {
+        let nodes = self.starts.len() - 1;
+        let each = self.vertices.len() / nodes;
+        let seed = (Key::new(spec.seed, "partition metis").at(0) >> 33) as Idx;
+        announce(progress, "METIS")?;
+        let mut part = vec![0; nodes];
+        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
+        let mut graph = Graph::new(each as Idx, spec.parts as Idx, &self.starts, &self.ids)
+            .map_err(|e| Error::input("METIS", e))?
+            .set_vwgt(&self.vertices)
+            .set_option(Seed(seed))
+            .set_option(NCuts(search.attempts))
+            .set_option(match search.objective {
+                Objective::Volume => ObjType::Vol,
+                Objective::Cut => ObjType::Cut,
+            });
+        if let Some(weights) = &self.edges {
+            graph = graph.set_adjwgt(weights);
+        }
+        if let Some(tolerances) = search.tolerances {
+            graph = graph.set_ubvec(tolerances);
+        }
+        graph.part_kway(&mut part).map_err(|error| metis_error(error, progress))?;
+        drop(alone);
+        progress.tick(0)?;
+        Ok(part.into_iter().map(|part| part as u32).collect())
+    }
 }
 
 /// Converts an error of METIS.
@@ -106,7 +147,7 @@ fn metis_weights(dataset: &Dataset, spec: &PartitionSpec) -> Result<Vec<Idx>> {
     Ok((0..dataset.graph().nodes()).flat_map(row).collect())
 }
 
-fn too_large(what: String) -> Error {
+pub(super) fn too_large(what: String) -> Error {
     Error::input("METIS", format!("{what}, more than the {} that METIS can count", Idx::MAX))
         .help("the method `stream` has no such limit")
 }
@@ -132,7 +173,7 @@ fn symmetrised(dataset: &Dataset, progress: &dyn Progress) -> Result<(Vec<Idx>, 
 }
 
 /// Returns every edge of `graph` both ways, without repeats, rows ascending.
-fn merged(graph: CsrView) -> (Vec<u64>, Vec<u32>) {
+pub(super) fn merged(graph: CsrView) -> (Vec<u64>, Vec<u32>) {
     let nodes = graph.nodes();
     let mut ends = vec![0u64; nodes + 1];
     for v in 0..nodes {

@@ -2,6 +2,7 @@
 
 mod import;
 mod metis;
+mod presampled;
 mod stream;
 mod weights;
 
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dataset::Dataset;
 use crate::error::{Error, Result};
+use crate::partition::presample::Presample;
 use crate::progress::{Progress, Unit};
 
 /// Maximum number of parts.
@@ -55,23 +57,25 @@ fn check_parts(parts: u32) -> Result<()> {
 }
 
 /// How to partition a dataset: everything that determines the assignment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionSpec {
     /// Number of parts.
     pub parts: u32,
     /// Partitioning method.
     pub method: Method,
-    /// What is balanced besides vertices.
+    /// What is balanced besides vertices; of no effect for [`Method::Presampled`], which balances work.
     pub balance: Balance,
     /// Seed of all random values.
     pub seed: u64,
 }
 
 /// Partitioning method.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Method {
     /// METIS k-way: the best partitions; one thread, many times the memory of the graph.
     Metis(Objective),
+    /// METIS k-way with weights from presampling, for split-parallel training: least exchange of hidden rows, even work.
+    Presampled(Presample),
     /// Streaming: each vertex goes to the part of most of its in-neighbours, in several passes; a few bytes per vertex.
     Stream,
     /// A random part for each vertex, as a baseline.
@@ -102,10 +106,11 @@ impl PartitionSpec {
     pub fn assign(&self, dataset: &Dataset, progress: &dyn Progress) -> Result<Assignment> {
         check_parts(self.parts)?;
         dataset.check_edges()?;
-        let of = match self.method {
+        let of = match &self.method {
             Method::Random => self.random(dataset.graph().nodes()),
             Method::Stream => stream::assign(dataset, self, progress)?,
-            Method::Metis(objective) => metis::assign(dataset, self, objective, progress)?,
+            Method::Metis(objective) => metis::assign(dataset, self, *objective, progress)?,
+            Method::Presampled(presample) => presampled::assign(dataset, self, presample, progress)?,
         };
         Ok(Assignment { parts: self.parts, of })
     }
@@ -118,7 +123,8 @@ impl PartitionSpec {
     /// Returns the peak memory of [`PartitionSpec::assign`] in bytes, without the mapped dataset.
     pub fn peak_bytes(&self, dataset: &Dataset) -> u64 {
         let weights = weights::Weights::count(self.balance) as u64;
-        match self.method {
+        match &self.method {
+            Method::Presampled(presample) => presampled::peak_bytes(&dataset.manifest, presample),
             Method::Random => 4 * dataset.manifest.nodes,
             Method::Stream => stream::peak_bytes(&dataset.manifest, weights),
             Method::Metis(_) => metis::peak_bytes(&dataset.manifest, weights),
@@ -129,7 +135,7 @@ impl PartitionSpec {
 /// Provenance of an assignment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
-    /// `metis`, `stream`, `random` or `imported`.
+    /// `metis`, `presampled`, `stream`, `random` or `imported`.
     pub method: String,
     /// Objective of METIS: `volume` or `cut`.
     pub objective: Option<String>,
@@ -137,30 +143,48 @@ pub struct Origin {
     pub balance: Vec<String>,
     /// Seed.
     pub seed: Option<u64>,
+    /// The sampling that weighed the graph.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub presample: Option<Presample>,
 }
 
 impl Origin {
     /// Creates the provenance of an imported assignment.
     pub fn imported() -> Self {
-        Origin { method: "imported".into(), objective: None, balance: Vec::new(), seed: None }
+        Origin {
+            method: "imported".into(),
+            objective: None,
+            balance: Vec::new(),
+            seed: None,
+            presample: None,
+        }
     }
 }
 
 impl From<&PartitionSpec> for Origin {
     fn from(spec: &PartitionSpec) -> Self {
-        let (method, objective) = match spec.method {
+        let (method, objective) = match &spec.method {
+            Method::Presampled(_) => ("presampled", Some("cut")),
             Method::Metis(Objective::Volume) => ("metis", Some("volume")),
             Method::Metis(Objective::Cut) => ("metis", Some("cut")),
             Method::Stream => ("stream", None),
             Method::Random => ("random", None),
         };
+        let presample = match &spec.method {
+            Method::Presampled(presample) => Some(presample.clone()),
+            _ => None,
+        };
         let Balance { edges, train } = spec.balance;
-        let balance = [("nodes", true), ("edges", edges), ("train", train)];
+        let balance = match &presample {
+            None => [("nodes", true), ("edges", edges), ("train", train)],
+            Some(_) => [("nodes", true), ("work", true), ("train", false)],
+        };
         Origin {
             method: method.into(),
             objective: objective.map(String::from),
             balance: balance.into_iter().filter(|(_, on)| *on).map(|(name, _)| name.into()).collect(),
             seed: Some(spec.seed),
+            presample,
         }
     }
 }
@@ -212,8 +236,9 @@ mod tests {
             for method in METHODS {
                 for parts in [1, 2, 3, 7, 8, 39, 40, 1000] {
                     let balance = Balance { edges: parts % 2 == 0, train: parts % 3 == 0 };
-                    let found =
-                        PartitionSpec { balance, ..spec(parts, method) }.assign(&dataset, &Silent).unwrap();
+                    let found = PartitionSpec { balance, ..spec(parts, method.clone()) }
+                        .assign(&dataset, &Silent)
+                        .unwrap();
                     assert_eq!((found.of().len(), found.parts()), (toy.nodes(), parts));
                     assert!(found.of().iter().all(|&part| part < parts), "{method:?} {parts}");
                 }
@@ -225,7 +250,8 @@ mod tests {
     fn the_same_seed_gives_the_same_parts() {
         let (_folder, dataset) = communities(2000, 20_000);
         for method in METHODS {
-            let make = |seed| PartitionSpec { seed, ..spec(4, method) }.assign(&dataset, &Silent).unwrap();
+            let make =
+                |seed| PartitionSpec { seed, ..spec(4, method.clone()) }.assign(&dataset, &Silent).unwrap();
             assert!(make(1) == make(1) && make(1) != make(2), "{method:?}");
         }
     }
@@ -241,7 +267,7 @@ mod tests {
         };
         let chance = cut(&make(Method::Random));
         for method in &METHODS[..3] {
-            let found = make(*method);
+            let found = make(method.clone());
             assert!(cut(&found) * 2 < chance, "{method:?}: {} of {chance}", cut(&found));
             for part in 0..4 {
                 let size = found.of().iter().filter(|&&p| p == part).count();
@@ -256,7 +282,8 @@ mod tests {
         let (graph, split) = (dataset.graph(), dataset.split());
         for method in &METHODS[..3] {
             let balance = Balance { edges: true, train: true };
-            let found = PartitionSpec { balance, ..spec(4, *method) }.assign(&dataset, &Silent).unwrap();
+            let found =
+                PartitionSpec { balance, ..spec(4, method.clone()) }.assign(&dataset, &Silent).unwrap();
             let (mut edges, mut train) = ([0.0; 4], [0.0; 4]);
             for (v, &part) in found.of().iter().enumerate() {
                 edges[part as usize] += graph.degree(v) as f64;

@@ -9,6 +9,7 @@ use rayon::prelude::*;
 
 use super::weights::Weights;
 use super::{PartitionSpec, one_each};
+use crate::csr::CsrView;
 use crate::dataset::{Dataset, Manifest};
 use crate::error::Result;
 use crate::progress::{Progress, Unit};
@@ -18,21 +19,34 @@ const PASSES: u64 = 5;
 /// Capacity of a part, relative to the mean.
 const SLACK: f64 = 1.05;
 /// Marks a vertex that is not yet placed.
-const NOWHERE: u32 = u32::MAX;
+pub(super) const NOWHERE: u32 = u32::MAX;
 
 /// Returns the part of each vertex of `dataset`.
 pub(super) fn assign(dataset: &Dataset, spec: &PartitionSpec, progress: &dyn Progress) -> Result<Vec<u32>> {
-    let graph = dataset.graph();
-    let nodes = graph.nodes();
+    let nodes = dataset.graph().nodes();
     if spec.parts as usize >= nodes {
         return Ok(one_each(nodes));
     }
-    let key = Key::new(spec.seed, "partition stream");
-    let mut order: Vec<u32> = (0..nodes as u32).collect();
-    order.par_sort_unstable_by_key(|&v| (key.at(v.into()), v));
-    let mut parts = Parts::new(spec.parts as usize, Weights::new(dataset, spec.balance));
     let mut part_of = vec![NOWHERE; nodes];
-    progress.begin("placing vertices", Some(PASSES * nodes as u64), Unit::Items);
+    place_rest(dataset.graph(), spec, Weights::new(dataset, spec.balance), &mut part_of, progress)?;
+    Ok(part_of)
+}
+
+/// Places the vertices of `graph` whose part is [`NOWHERE`]; the others stay where they are.
+pub(super) fn place_rest(
+    graph: CsrView,
+    spec: &PartitionSpec,
+    weights: Weights,
+    part_of: &mut [u32],
+    progress: &dyn Progress,
+) -> Result<()> {
+    let key = Key::new(spec.seed, "partition stream");
+    let mut order: Vec<u32> = (0..part_of.len() as u32).filter(|&v| part_of[v as usize] == NOWHERE).collect();
+    order.par_sort_unstable_by_key(|&v| (key.at(v.into()), v));
+    let mut parts = Parts::new(spec.parts as usize, weights);
+    let placed = part_of.iter().enumerate().filter(|(_, part)| **part != NOWHERE);
+    placed.for_each(|(v, &part)| parts.add(v, part, 1.0));
+    progress.begin("placing vertices", Some(PASSES * order.len() as u64), Unit::Items);
     for _ in 0..PASSES {
         for chunk in order.chunks(4096) {
             for &v in chunk {
@@ -45,7 +59,7 @@ pub(super) fn assign(dataset: &Dataset, spec: &PartitionSpec, progress: &dyn Pro
             progress.tick(chunk.len() as u64)?;
         }
     }
-    Ok(part_of)
+    Ok(())
 }
 
 /// Returns the peak memory in bytes: order, parts and weights.

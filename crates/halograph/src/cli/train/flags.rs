@@ -104,7 +104,8 @@ const FLAGS: [(&str, &[Flag]); 6] = [
                 "train.partition",
                 "METHOD",
                 "How nodes are assigned to ranks",
-                "metis: least communication volume. stream: fast, with little memory. random.",
+                "metis: least communication volume. presampled: least exchange and even work of sampled mini-batches, by sampling \
+                 two epochs first (strategy minibatch). stream: fast, with little memory. random.",
             ),
             flag(
                 "overlap",

@@ -11,9 +11,10 @@
 //! ```
 //!
 //! Nothing is computed twice, so a batch norm counts each row once: training follows `minibatch` on one rank, up to rounding.
-//! Input rows are fetched if the first stage aggregates them unchanged: each at most once per macrobatch. Otherwise the first
-//! stage exchanges rows like all others: products with its weights, which only the owner computes; or, with a cached input
-//! aggregate, nothing, and the deepest hop is not sampled.
+//! Input rows are fetched, each at most once per macrobatch, instead of exchanged in every step. A first stage that multiplies
+//! them by weights before it aggregates them does so for fetched rows, too: repeating that takes less time than sending the
+//! products and returning their gradients. Nothing is fetched if the first stage reads no edges, or if its aggregate is cached:
+//! then the deepest hop is not even sampled.
 
 mod relay;
 

@@ -29,8 +29,8 @@ impl<'s> SplitRelay<'s> {
     /// Creates a relay.
     pub fn new(config: &Config, graph: &'s RankGraph<'s>) -> Self {
         let (hops, first) = (graph.spec.fanouts.len(), graph.first_messages);
-        // Rows are exchanged where their owner has computed something: not if features are aggregated as they are.
-        let fetches = !config.train.cache_input_aggregate && first.width > 0 && !first.has_gradient;
+        // Input rows are not exchanged in every step, but fetched once per macrobatch.
+        let fetches = !config.train.cache_input_aggregate && first.width > 0;
         SplitRelay { graph, exchanged: hops - fetches as usize, workers: Mutex::default() }
     }
 

@@ -76,7 +76,8 @@ fn cases(strategy: StrategyKind) -> impl Iterator<Item = (Traits, Config, Config
         let traits = Traits { self_loops: choose(0, 2) == 0, multi_label: choose(1, 2) == 0 };
         config.data.inductive = choose(2, 2) == 0;
         config.train.sampler = SAMPLERS[choose(3, 2)];
-        config.train.partition = [PartitionKind::Metis, PartitionKind::Random][choose(4, 2)];
+        config.train.partition =
+            [PartitionKind::Metis, PartitionKind::Random, PartitionKind::Presampled][choose(4, 3)];
         let config = steps(config);
         let mut together = on_ranks(&config, strategy, ranks, MACROBATCHES[choose(5, 3)]);
         together.train.row_encoding = [RowEncoding::Dense, RowEncoding::Nonzero][choose(6, 2)];
@@ -201,7 +202,7 @@ const KEPT: u64 = 60;
 
 /// Returns the least memory for batches that is not refused.
 fn least_memory(data: &Dataset, config: &Config) -> u64 {
-    let assignment = launch::partition_spec(&config.train).assign(data, &Silent).unwrap();
+    let assignment = launch::partition_spec(config).assign(data, &Silent).unwrap();
     let layout = Layout::of(data, &assignment).unwrap();
     let suffices = |batch_memory: u64| {
         let mut config = config.clone();
@@ -236,13 +237,6 @@ fn neither_macrobatches_nor_cached_rows_change_a_bit() {
         for macrobatch in [Some(1), Some(2), Some(4), Some(1 << 40), None] {
             let other = with(macrobatch, RowCache::None, memory);
             assert_same_bits(&other, &first, &format!("{strategy:?}, {kind:?}, {macrobatch:?}"));
-        }
-        if (strategy, kind) == (StrategyKind::Split, Kind::Gat) {
-            // Projected rows are exchanged: there are no rows to keep.
-            let other = with(Some(2), RowCache::Future, memory);
-            assert_same_bits(&other, &first, "nothing is fetched");
-            assert_eq!(other.summary.fetches.unwrap().remote_rows, 0);
-            continue;
         }
         let all = with(Some(2), RowCache::Lru, memory);
         let fetches = |outcome: &Outcome| outcome.summary.fetches.unwrap();

@@ -120,6 +120,14 @@ impl MacrobatchLoader {
     }
 }
 
+impl MacrobatchLoader {
+    /// Returns the next batch, with the rows fetched for it, if it belongs to the current macrobatch.
+    pub(super) fn coming(&self) -> Option<(&RankBatch, &FetchedRows)> {
+        let current = self.current.as_ref()?;
+        Some((current.batches.front()?, &current.rows))
+    }
+}
+
 fn ended() -> Error {
     Error::Threads { threads: 1, cause: "the thread that samples batches has failed".into() }
 }

@@ -21,7 +21,7 @@ mod source;
 mod tests;
 
 use std::thread::Scope;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use halograph_comm::Comm;
 use halograph_graph::partition::Shard;
@@ -78,6 +78,8 @@ pub struct RankBatches<'scope, 'env, 's, T: Real> {
     preparation: Option<Preparation<'s, T>>,
     /// From the first step.
     loader: Option<MacrobatchLoader>,
+    /// Inputs of the next batch, if they have been gathered.
+    coming_input: Option<ModelInput<T>>,
     totals: BatchTotals,
     fetches: FetchTotals,
 }
@@ -114,6 +116,7 @@ impl<'scope, 'env, 's: 'scope, T: Real> RankBatches<'scope, 'env, 's, T> {
             threads: rayon::current_num_threads(),
             preparation: Some(Preparation::new(source, relay, fetcher, plan)),
             loader: None,
+            coming_input: None,
             totals,
             fetches,
         })
@@ -124,9 +127,10 @@ impl<'scope, 'env, 's: 'scope, T: Real> RankBatches<'scope, 'env, 's, T> {
         gather_batches(&self.link.comm, self.totals, self.fetches)
     }
 
-    /// Runs forward, loss and backward of one batch; sums its loss and gradients over ranks. Collective; blocks.
+    /// Runs forward, loss and backward of one batch; sums its loss and gradients over ranks. Meanwhile, gathers the inputs of
+    /// the next batch, if that is prepared. Collective; blocks.
     fn compute(
-        &self,
+        &mut self,
         model: &mut Model<T>,
         step: &Step,
         batch: &RankBatch,
@@ -140,7 +144,20 @@ impl<'scope, 'env, 's: 'scope, T: Real> RankBatches<'scope, 'env, 's, T> {
         let mut halo = Fresh;
         let mut runner = StageRunner::new(Some(step.key), Some(batch.sample.ids()), Some(peers), &mut halo);
         let ranked = RankedStep { peers, blocks: &blocks, rows: &seeds, count: batch.seeds.of_all_ranks };
-        ranked.run(&mut runner, model, input, requests)
+        let (started, exposed) = (Instant::now(), self.link.comm.waited());
+        let mut gathered = Duration::ZERO;
+        let outcome = ranked.run(&mut runner, model, input, requests, || {
+            let started = Instant::now();
+            if let Some((batch, rows)) = self.loader.as_ref().and_then(MacrobatchLoader::coming) {
+                let gather = || self.source.rows.gather(&batch.inputs, &rows.bytes);
+                self.coming_input = Some(peers.timed("gather", gather));
+            }
+            gathered = started.elapsed();
+        })?;
+        let exposed = self.link.comm.waited() - exposed;
+        self.totals.gather_seconds += gathered.as_secs_f64();
+        self.totals.compute_seconds += started.elapsed().saturating_sub(exposed + gathered).as_secs_f64();
+        Ok(outcome)
     }
 }
 
@@ -169,7 +186,8 @@ impl<'scope, 's: 'scope, T: Real> Strategy<T> for RankBatches<'scope, '_, 's, T>
             self.link.wait_for("batch", at, move || loader.next(step.epoch, step.step))?;
         let waited = started.elapsed().as_secs_f64();
         peers.enter(0, "gather");
-        let input = peers.timed("gather", || self.source.rows.gather(&batch.inputs, &rows.bytes));
+        let gather = || peers.timed("gather", || self.source.rows.gather(&batch.inputs, &rows.bytes));
+        let input = self.coming_input.take().unwrap_or_else(gather);
         self.totals.gather_seconds += started.elapsed().as_secs_f64() - waited;
         self.totals.wait_seconds += waited;
         self.totals.add(&batch.sample);
@@ -181,11 +199,7 @@ impl<'scope, 's: 'scope, T: Real> Strategy<T> for RankBatches<'scope, '_, 's, T>
             self.fetches.fetched_rows += counts.fetched.fetched_rows;
             self.fetches.loaded_rows += counts.loaded_rows;
         }
-        let started = Instant::now();
-        let exposed = self.link.comm.waited();
         let outcome = self.compute(model, step, &batch, input, requests)?;
-        let exposed = self.link.comm.waited() - exposed;
-        self.totals.compute_seconds += started.elapsed().saturating_sub(exposed).as_secs_f64();
         drop(measured);
         Ok(outcome)
     }

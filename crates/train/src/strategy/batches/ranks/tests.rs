@@ -271,8 +271,8 @@ fn joined(ranks: &[Prepared], is_split: bool, what: &str) -> Vec<Batch> {
             merge(&mut whole.rows, &part.rows, what);
         }
     }
-    for batch in 0..all.len() {
-        for hop in 0..all[batch].hops.len() {
+    for (batch, whole) in all.iter().enumerate() {
+        for hop in 0..whole.hops.len() {
             let sizes: Vec<(usize, usize)> =
                 ranks.iter().filter_map(|rank| rank.exchanges[batch][hop]).collect();
             assert!(is_split || sizes.is_empty(), "{what}");
@@ -380,7 +380,7 @@ fn each_row_is_fetched_once_per_macrobatch_and_exchanges_are_few() {
         (Kind::Sage, false, 4, [4 + 2, 2 + 2]),
         (Kind::Sage, true, 8, [2 + 2, 2]),
         (Kind::Gcn, true, 4, [2 + 2, 2]),
-        (Kind::Gat, false, 4, [4 + 2, 3]),
+        (Kind::Gat, false, 4, [4 + 2, 2 + 2]),
     ];
     for (kind, caches, row_bytes, relays) in cases {
         let row_bytes = row_bytes * FEATURES;

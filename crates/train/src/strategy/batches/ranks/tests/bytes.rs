@@ -141,11 +141,11 @@ fn cases() -> Vec<(Config, bool, [bool; 3])> {
         (split(Kind::Gcn), true, [false, true, false]),
         (wide, true, [true, true, false]),
         (labor, true, [true, true, false]),
-        (projected, false, [false, false, false]),
+        (projected, true, [false, false, false]),
         (smooth, true, [false, false, false]),
         (split(Kind::Gin), true, [false, true, false]),
         (cached, false, [false, true, false]),
-        (split(Kind::Gat), false, [false, false, false]),
+        (split(Kind::Gat), true, [false, false, false]),
         (split(Kind::Gcnii), false, [false, false, false]),
         (split(Kind::Resgcn), false, [false, false, false]),
     ]

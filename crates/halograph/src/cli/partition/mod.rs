@@ -1,11 +1,13 @@
 //! `halograph partition DIR -k K -o SHARDS`
 
+mod presample;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
 use halograph::job::{AssignmentOption, ShardOptions, write_shards};
-use halograph::nn::model::{Kind, Spec};
+use halograph::nn::model::{Kind, Spec, StageMessages};
 use halograph::train::cost::PartitionTraffic;
 use halograph::words::count;
 use halograph_graph::partition::folder::PartitionManifest;
@@ -14,6 +16,7 @@ use halograph_graph::partition::{Balance, MAX_PARTS, Method, Objective, Partitio
 use halograph_graph::{Dataset, Error};
 use indicatif::{HumanBytes, HumanCount};
 
+use self::presample::{PresampleArgs, SplitTable};
 use crate::cli::print;
 use crate::cli::progress::Bar;
 
@@ -36,13 +39,15 @@ pub struct Args {
     /// Also balance this between parts, besides nodes; repeatable.
     #[arg(long, value_enum, value_name = "WHAT")]
     balance: Vec<BalanceArg>,
+    #[command(flatten)]
+    presample: PresampleArgs,
     /// Seed; the same seed gives the same parts.
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Read the assignment from a file instead: an .npy array of integers, or a METIS file with one part per line.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["method", "objective", "balance", "seed"])]
     assignment: Option<PathBuf>,
-    /// Number of layers of the GraphSAGE model whose communication volume is reported.
+    /// Number of layers of the GraphSAGE model whose communication volume is reported; that is sampled with --presample.
     #[arg(long, value_name = "N", default_value_t = Spec::new(Kind::Sage).layers as u32, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     layers: u32,
     /// Hidden size of that model.
@@ -92,26 +97,39 @@ enum BalanceArg {
 
 impl Args {
     fn spec(&self) -> Result<PartitionSpec, Error> {
-        let method = match (self.method, self.objective) {
-            (MethodArg::Metis, None | Some(ObjectiveArg::Volume)) => Method::Metis(Objective::Volume),
-            (MethodArg::Metis, Some(ObjectiveArg::Cut)) => Method::Metis(Objective::Cut),
-            (_, Some(_)) => {
-                return Err(Error::input("--objective", "only METIS has one").help("leave it out"));
+        let method = match self.presample.resolve(self.layers as usize)? {
+            None => self.plain_method()?,
+            Some(presample) if self.method == MethodArg::Metis => Method::Presampled(presample),
+            Some(_) => {
+                return Err(Error::input(
+                    "--presample",
+                    "weighs the graph for METIS, and for no other method",
+                )
+                .help("leave out --method, or --presample"));
             }
-            (MethodArg::Stream, None) => Method::Stream,
-            (MethodArg::Random, None) => Method::Random,
         };
         let balances = |arg| self.balance.contains(&arg);
         let balance = Balance { edges: balances(BalanceArg::Edges), train: balances(BalanceArg::Train) };
         Ok(PartitionSpec { parts: self.parts, method, balance, seed: self.seed })
     }
 
-    /// Returns the bytes that training a GraphSAGE model sends, if every row is needed.
-    fn traffic(&self, partition: &PartitionManifest) -> PartitionTraffic {
+    /// Returns the method without presampling.
+    fn plain_method(&self) -> Result<Method, Error> {
+        match (self.method, self.objective) {
+            (MethodArg::Metis, None | Some(ObjectiveArg::Volume)) => Ok(Method::Metis(Objective::Volume)),
+            (MethodArg::Metis, Some(ObjectiveArg::Cut)) => Ok(Method::Metis(Objective::Cut)),
+            (_, Some(_)) => Err(Error::input("--objective", "only METIS has one").help("leave it out")),
+            (MethodArg::Stream, None) => Ok(Method::Stream),
+            (MethodArg::Random, None) => Ok(Method::Random),
+        }
+    }
+
+    /// Returns the messages of the stages of a GraphSAGE model.
+    fn messages(&self, dataset: &Dataset) -> Vec<StageMessages> {
         let spec =
             Spec { layers: self.layers as usize, hidden: self.hidden as usize, ..Spec::new(Kind::Sage) };
-        let [inputs, outputs] = [partition.dataset.features, partition.dataset.classes].map(|n| n as usize);
-        PartitionTraffic::of(&partition.report, &spec.messages(inputs, outputs))
+        let [inputs, outputs] = [dataset.manifest.features, dataset.manifest.classes].map(|n| n as usize);
+        spec.messages(inputs, outputs)
     }
 
     fn options(&self) -> Result<ShardOptions, Error> {
@@ -130,17 +148,30 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let dataset = Dataset::open(&args.dir)?;
     let bar = Bar::new(args.quiet || args.json);
     let partition = write_shards(&dataset, &options, &bar)?;
+    let messages = args.messages(&dataset);
+    let reports = args.json || !args.quiet;
+    let split = match &options.assignment {
+        AssignmentOption::Computed(spec) if reports => {
+            SplitTable::of(&dataset, spec, &options, &messages, &bar)?
+        }
+        _ => None,
+    };
     drop(bar);
-    let traffic = args.traffic(&partition);
+    let traffic = PartitionTraffic::of(&partition.report, &messages);
     if args.json {
-        print(&json(args, &partition, &traffic).to_string())?;
+        print(&json(args, &partition, &traffic, split.as_ref()).to_string())?;
     } else if !args.quiet {
-        lines(args, &partition, &traffic).iter().try_for_each(|line| print(line))?;
+        lines(args, &partition, &traffic, split.as_ref()).iter().try_for_each(|line| print(line))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn json(args: &Args, partition: &PartitionManifest, traffic: &PartitionTraffic) -> serde_json::Value {
+fn json(
+    args: &Args,
+    partition: &PartitionManifest,
+    traffic: &PartitionTraffic,
+    split: Option<&SplitTable>,
+) -> serde_json::Value {
     let PartitionTraffic { setup_bytes, bytes_per_epoch, pair_bytes_per_epoch } = traffic;
     let traffic = serde_json::json!({
         "layers": args.layers,
@@ -149,10 +180,19 @@ fn json(args: &Args, partition: &PartitionManifest, traffic: &PartitionTraffic) 
         "bytes_per_epoch": bytes_per_epoch,
         "pair_bytes_per_epoch": pair_bytes_per_epoch,
     });
-    serde_json::json!({ "out": args.out, "partition": partition, "traffic": traffic })
+    let mut json = serde_json::json!({ "out": args.out, "partition": partition, "traffic": traffic });
+    if let Some(split) = split {
+        json["split"] = split.json();
+    }
+    json
 }
 
-fn lines(args: &Args, partition: &PartitionManifest, traffic: &PartitionTraffic) -> Vec<String> {
+fn lines(
+    args: &Args,
+    partition: &PartitionManifest,
+    traffic: &PartitionTraffic,
+    split: Option<&SplitTable>,
+) -> Vec<String> {
     let PartitionManifest { report, dataset, origin, .. } = partition;
     let how = origin.objective.as_ref().map_or(String::new(), |objective| format!(", objective {objective}"));
     let [nodes, edges] = [dataset.nodes, dataset.edges].map(HumanCount);
@@ -181,6 +221,7 @@ fn lines(args: &Args, partition: &PartitionManifest, traffic: &PartitionTraffic)
         HumanBytes(traffic.bytes_per_epoch),
         busiest(report, traffic)
     ));
+    lines.extend(split.into_iter().flat_map(SplitTable::lines));
     lines.push(format!("shards   {}", args.out.display()));
     lines
 }
