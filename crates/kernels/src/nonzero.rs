@@ -62,7 +62,8 @@ pub fn add<T: Real>(entries: &[T], words: &[u64], row: &mut [T]) {
 
 fn check<T>(row: &[T], words: &[u64], entries: usize) {
     assert_eq!(words.len(), row.len().div_ceil(WORD), "a bit of every column");
-    let beyond = words.last().filter(|_| row.len() % WORD > 0).map_or(0, |word| word >> (row.len() % WORD));
+    let beyond =
+        words.last().filter(|_| !row.len().is_multiple_of(WORD)).map_or(0, |word| word >> (row.len() % WORD));
     assert!(count(words) == entries && beyond == 0, "an entry of every bit");
 }
 
