@@ -177,7 +177,7 @@ fn short_help_is_shorter_and_both_have_headings() {
             "Optimisation",
             "Strategy and ranks",
             "Strategy pipelined (PipeGCN)",
-            "Strategy minibatch",
+            "Strategies minibatch (BatchGNN) and split (GSplit)",
             "Output",
         ] {
             assert!(help.lines().any(|line| line == format!("{heading}:")), "{heading} in {help}");

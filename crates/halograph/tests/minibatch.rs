@@ -82,6 +82,18 @@ fn bad_settings_are_refused_with_flag_value_and_remedy() {
             vec!["--row-cache", "'all'", "none, lru, degree, future"],
         ),
         (
+            "--strategy split --ranks 2 --row-encoding sparse".into(),
+            vec!["--row-encoding", "'sparse'", "dense, nonzero"],
+        ),
+        (
+            "--strategy split --ranks 2 --fanout 5".into(),
+            vec!["--fanout: train.fanout: 1 fanout for a model of 3 graph layers", "one fanout per layer"],
+        ),
+        (
+            "--strategy split --ranks 2 --cache-input-aggregate --model gat".into(),
+            vec!["--cache-input-aggregate: train.cache_input_aggregate", "model gat", "gcn, sage or gin"],
+        ),
+        (
             format!("{MINIBATCH} --fanout 0"),
             vec!["--fanout: train.fanout: 0: must be at least 1, or -1 for all neighbours"],
         ),
@@ -142,7 +154,7 @@ fn bad_settings_are_refused_with_flag_value_and_remedy() {
             "--strategy single --ranks 2".into(),
             vec![
                 "--ranks: train.ranks: 2: must be 1 with train.strategy = \"single\"",
-                "choose strategy partition, pipelined or minibatch",
+                "choose strategy partition, pipelined, minibatch or split",
             ],
         ),
     ];
@@ -160,8 +172,8 @@ fn mini_batches_of_shards_need_one_rank_per_part() {
     let folder = small();
     let path = folder.path();
     ok(path, "partition g -k 2 --method random -o s -q");
-    for ranks in [1, 3] {
-        let message = refused(path, &format!("train s {QUICK} --strategy minibatch --ranks {ranks}"));
+    for (strategy, ranks) in [("minibatch", 1), ("minibatch", 3), ("split", 1), ("split", 3)] {
+        let message = refused(path, &format!("train s {QUICK} --strategy {strategy} --ranks {ranks}"));
         assert!(message.contains(&format!("s: 2 parts for {ranks} rank")), "{message}");
         assert!(message.contains("use --ranks 2"), "{message}");
         assert_eq!(names(path), ["g", "s"]);
@@ -229,6 +241,19 @@ fn settings_of_batches_are_noted_if_nothing_samples() {
         let stderr = String::from_utf8_lossy(&out.stderr);
         assert!(out.status.success() && stderr.contains("strategy minibatch"), "{flags}: {stderr}");
     }
+    for flags in ["", MINIBATCH, "--strategy minibatch --ranks 2", "--strategy split"] {
+        let out =
+            halograph(folder.path(), &format!("train g {QUICK} --overwrite {flags} --row-encoding dense"));
+        let stderr = String::from_utf8_lossy(&out.stderr);
+        assert!(
+            out.status.success() && stderr.contains("strategy split on several ranks"),
+            "{flags}: {stderr}"
+        );
+    }
+    let split = "--strategy split --ranks 2 --row-encoding dense --row-cache lru --macrobatch 2";
+    let out = halograph(folder.path(), &format!("train g {QUICK} --overwrite {split}"));
+    let stderr = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success() && !stderr.contains("strategy"), "{stderr}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Tests of `halograph train --strategy minibatch` on ranks, through the binary.
+//! Tests of `halograph train --strategy minibatch` and `--strategy split` on ranks, through the binary.
 
 mod common;
 #[path = "common/shell.rs"]
@@ -14,8 +14,13 @@ use common::{ok, refused};
 use shell::shell;
 
 /// Flags of a model that trains quickly, on small batches.
-const QUICK: &str =
-    "--hidden 8 --layers 2 --epochs 3 --threads 1 --strategy minibatch --batch-size 16 --fanout 4,3";
+const QUICK: &str = "--hidden 8 --layers 2 --epochs 3 --threads 1 --batch-size 16 --fanout 4,3";
+const STRATEGIES: [&str; 2] = ["minibatch", "split"];
+
+/// Returns such flags with a strategy.
+fn quick(strategy: &str) -> String {
+    format!("{QUICK} --strategy {strategy}")
+}
 
 /// Creates a folder with a small dataset `g`.
 fn small() -> TempDir {
@@ -48,23 +53,25 @@ fn epochs(folder: &Path, run: &str) -> Vec<Value> {
 fn too_little_memory_is_refused_with_key_and_remedy() {
     let folder = small();
     let path = folder.path();
-    ok(path, &format!("train g --ranks 2 {QUICK} --out kept"));
-    for (flags, words) in [
+    ok(path, &format!("train g --ranks 2 {} --out kept", quick("split")));
+    let cases = [
         ("--batch-memory 1KiB", ["1024 bytes: batches of this run need 1 MiB", "--batch-size or --fanout"]),
         (
             "--batch-memory 16KiB --macrobatch 4",
             ["16384 bytes: macrobatches of 4 batches of this run need 1 MiB", "or a smaller --macrobatch"],
         ),
-    ] {
+    ];
+    for (strategy, (flags, words)) in STRATEGIES.into_iter().flat_map(|s| cases.map(|case| (s, case))) {
+        let quick = quick(strategy);
         for ranks in [2, 3] {
-            let message = refused(path, &format!("train g --ranks {ranks} {QUICK} {flags} --out r"));
+            let message = refused(path, &format!("train g --ranks {ranks} {quick} {flags} --out r"));
             for word in words.into_iter().chain(["train.batch_memory", "give --batch-memory 1MiB or more"]) {
                 assert!(message.contains(word), "{flags}: {word:?} is not in {message}");
             }
             assert_eq!(message.matches("error: ").count(), 1, "{message}");
             assert!(!path.join("r").exists(), "{flags}: a run is left");
             // Nor is another run replaced.
-            let _ = refused(path, &format!("train g --ranks {ranks} {QUICK} {flags} --out kept --overwrite"));
+            let _ = refused(path, &format!("train g --ranks {ranks} {quick} {flags} --out kept --overwrite"));
             assert!(path.join("kept/model.safetensors").exists(), "{flags}: a run was replaced");
         }
     }
@@ -74,25 +81,38 @@ fn too_little_memory_is_refused_with_key_and_remedy() {
 fn shards_train_like_the_dataset_they_were_cut_from() {
     let folder = small();
     let path = folder.path();
-    let one = json(path, &format!("train g {QUICK} --out one"));
-    for (parts, flags) in
-        [(2, "--macrobatch 2"), (3, "--cache-input-aggregate --sampler labor --row-cache lru")]
-    {
+    let one = json(path, &format!("train g {} --out one", quick("minibatch")));
+    for parts in [2, 3] {
         ok(path, &format!("partition g -k {parts} --balance edges --balance train -o s{parts} -q"));
-        let shards = json(path, &format!("train s{parts} {QUICK} {flags} --out shards --overwrite"));
-        assert_eq!((&shards["ranks"], &shards["strategy"]), (&parts.into(), &"minibatch".into()));
+    }
+    let cases = [(2, "--macrobatch 2"), (3, "--cache-input-aggregate --sampler labor --row-cache lru")];
+    for (strategy, (parts, flags)) in STRATEGIES.into_iter().flat_map(|s| cases.map(|case| (s, case))) {
+        let quick = quick(strategy);
+        let shards = json(path, &format!("train s{parts} {quick} {flags} --out shards --overwrite"));
+        assert_eq!((&shards["ranks"], &shards["strategy"]), (&parts.into(), &strategy.into()));
         assert_eq!(shards["batches"]["batches"], one["batches"]["batches"]);
-        assert!(shards["fetches"]["fetched_rows"].as_u64().unwrap() > 0, "{}", shards["fetches"]);
+        // `split` fetches no rows if the deepest hop is not sampled.
+        let fetches = strategy == "minibatch" || parts == 2;
+        assert_eq!(shards["fetches"]["fetched_rows"].as_u64().unwrap() > 0, fetches, "{}", shards["fetches"]);
+        if strategy == "split" && parts == 2 {
+            for count in ["sampled_edges", "computed_nodes"] {
+                assert_eq!(shards["batches"][count], one["batches"][count], "{count}");
+            }
+        }
         let dataset =
-            json(path, &format!("train g --ranks {parts} {QUICK} {flags} --out dataset --overwrite"));
+            json(path, &format!("train g --ranks {parts} {quick} {flags} --out dataset --overwrite"));
         assert_eq!(shards["loss_history"], dataset["loss_history"]);
         assert!(weights(path, "shards") == weights(path, "dataset"), "{parts} parts: other weights");
     }
-    // With the settings of one process.
-    ok(path, &format!("train s2 {QUICK} --out shards --overwrite -q"));
-    for (got, want) in epochs(path, "shards").iter().zip(epochs(path, "one")) {
-        let [got, want] = [got, &want].map(|epoch| epoch["loss"].as_f64().unwrap());
-        assert!((got - want).abs() <= 1e-4 * want, "loss {got} where one process has {want}");
+    // With the settings of one process; a dataset on one rank is a single part.
+    for (strategy, data) in [("minibatch", "s2"), ("split", "s2"), ("split", "g")] {
+        ok(path, &format!("train {data} {} --out follower --overwrite -q", quick(strategy)));
+        let (found, want) = (epochs(path, "follower"), epochs(path, "one"));
+        assert_eq!(found.len(), want.len());
+        for (got, want) in found.iter().zip(&want) {
+            let [got, want] = [got, want].map(|epoch| epoch["loss"].as_f64().unwrap());
+            assert!((got - want).abs() <= 1e-4 * want, "{strategy}: loss {got} where one process has {want}");
+        }
     }
 }
 
@@ -101,20 +121,44 @@ fn a_run_interrupted_inside_an_epoch_resumes_bit_identically() {
     let folder = small();
     let path = folder.path();
     // Epochs of 75 steps and more: signals rarely arrive between two of them.
-    let flags = format!("{QUICK} --batch-size 2 --ranks 2 -q");
-    for (signal, macrobatch) in [("INT", "--macrobatch 10"), ("TERM", "")] {
+    for (strategy, signal, macrobatch) in [
+        ("minibatch", "INT", "--macrobatch 10"),
+        ("minibatch", "TERM", ""),
+        ("split", "INT", "--macrobatch 7"),
+    ] {
+        let flags = format!("{} --batch-size 2 --ranks 2 -q", quick(strategy));
+        let run = &format!("{strategy}-{signal}");
         let line = format!(
-            "$H train g --out {signal} {flags} {macrobatch} --epochs 10000000 & p=$!
-             for i in $(seq 600); do [ -s {signal}/metrics.jsonl ] && break; sleep 0.02; done
+            "$H train g --out {run} {flags} {macrobatch} --epochs 10000000 & p=$!
+             for i in $(seq 600); do [ -s {run}/metrics.jsonl ] && break; sleep 0.02; done
              kill -{signal} $p; wait $p"
         );
         let (code, stderr) = shell(path, &line);
         assert_eq!(code, Some(130), "{stderr}");
         assert!(stderr.contains("interrupted after") && stderr.contains("saved. Resume with: "), "{stderr}");
-        let trained = epochs(path, signal).len() + 2;
-        ok(path, &format!("train --resume --out {signal} --epochs {trained} -q"));
+        let trained = epochs(path, run).len() + 2;
+        ok(path, &format!("train --resume --out {run} --epochs {trained} -q"));
         ok(path, &format!("train g --out whole --overwrite {flags} --epochs {trained}"));
-        assert_eq!(epochs(path, signal), epochs(path, "whole"), "{signal}");
-        assert!(weights(path, signal) == weights(path, "whole"), "{signal}: other weights");
+        assert_eq!(epochs(path, run), epochs(path, "whole"), "{run}");
+        assert!(weights(path, run) == weights(path, "whole"), "{run}: other weights");
+    }
+}
+
+#[test]
+fn a_resumed_run_may_exchange_rows_in_another_way() {
+    let folder = small();
+    let path = folder.path();
+    for (strategy, other) in [("minibatch", "--strategy split"), ("split", "--strategy minibatch")] {
+        let flags = format!("{} --ranks 3 --macrobatch 4 -q", quick(strategy));
+        ok(path, &format!("train g --out whole {flags} --epochs 4 --overwrite"));
+        ok(path, &format!("train g --out r {flags} --epochs 2 --overwrite"));
+        for refused_flags in ["--batch-size 8", "--fanout 5,5", "--sampler labor", other] {
+            let message = refused(path, &format!("train --resume --out r --epochs 4 {refused_flags}"));
+            assert!(message.contains("but the run was started with"), "{refused_flags}: {message}");
+        }
+        let others = "--macrobatch 3 --row-cache lru --batch-memory 64MiB --row-encoding dense";
+        ok(path, &format!("train --resume --out r --epochs 4 {others} -q"));
+        assert_eq!(epochs(path, "r"), epochs(path, "whole"), "{strategy}");
+        assert!(weights(path, "r") == weights(path, "whole"), "{strategy}: other weights");
     }
 }

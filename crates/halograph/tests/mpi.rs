@@ -276,21 +276,35 @@ fn pipelined_is_bit_identical_on_mpi_and_threads() {
 }
 
 #[test]
-fn minibatch_is_bit_identical_on_mpi_and_threads() {
+fn sampled_batches_are_bit_identical_on_mpi_and_threads() {
     let Some(place) = place() else { return };
     place.ok("partition g -k 2 -o shards -q");
+    let cached = "train.cache_input_aggregate=true train.sampler=labor model.input_dropout=0";
     let cases = [
-        (2, "g", "sage", "train.macrobatch=2"),
-        (2, "shards", "gcn", "train.cache_input_aggregate=true train.sampler=labor model.input_dropout=0"),
-        (3, "g", "gat", "train.sampler=labor train.row_cache=lru"),
-        (3, "g", "gin", "train.macrobatch=1 train.row_cache=none data.inductive=true train.precision=f64"),
+        (2, "minibatch", "g", "sage", "train.macrobatch=2"),
+        (2, "minibatch", "shards", "gcn", cached),
+        (2, "split", "g", "sage", "train.macrobatch=2 model.norm=batch"),
+        (2, "split", "shards", "gcn", cached),
+        (3, "minibatch", "g", "gat", "train.sampler=labor train.row_cache=lru"),
+        (
+            3,
+            "minibatch",
+            "g",
+            "gin",
+            "train.macrobatch=1 train.row_cache=none data.inductive=true train.precision=f64",
+        ),
+        (3, "split", "g", "gat", "train.sampler=labor train.macrobatch=3"),
+        (3, "split", "g", "gin", "train.macrobatch=1 data.inductive=true train.precision=f64"),
+        (3, "split", "g", "resgcn", "train.row_encoding=dense"),
+        (3, "split", "g", "gcnii", "train.sampler=labor"),
+        (4, "split", "g", "sage", "train.sampler=labor train.row_cache=lru"),
     ];
-    for ranks in [2, 3] {
-        let job = |&(_, data, model, settings): &(usize, &'static str, &str, &str)| TestJob {
-            run: format!("{model}-{ranks}"),
+    for ranks in [2, 3, 4] {
+        let job = |&(_, strategy, data, model, settings): &(usize, &str, &'static str, &str, &str)| TestJob {
+            run: format!("{strategy}-{model}-{ranks}"),
             data,
             settings: format!(
-                "{QUICK_SETTINGS} model.kind={model} train.strategy=minibatch train.batch_size=16 train.fanout=4,3 {settings}"
+                "{QUICK_SETTINGS} model.kind={model} train.strategy={strategy} train.batch_size=16 train.fanout=4,3 {settings}"
             ),
         };
         let jobs: Vec<TestJob> = cases.iter().filter(|case| case.0 == ranks).map(job).collect();
@@ -530,7 +544,12 @@ fn a_killed_or_stopped_rank_ends_the_job_and_the_run_resumes() {
     // Fewer epochs, of several steps.
     let batches = "--strategy minibatch --batch-size 16 --fanout 4,3 --macrobatch 4 --epochs 80";
     place.ok(&format!("train g {LONG} --ranks 3 {batches} --out batches"));
+    let split = batches.replace("minibatch", "split");
+    let split = split.as_str();
+    place.ok(&format!("train g {LONG} --ranks 3 {split} --out split"));
     let cases = [
+        ("-KILL", 1, "exited without reporting", split, "split"),
+        ("-STOP", 2, "sent nothing for", split, "split"),
         ("-KILL", 2, "exited without reporting", batches, "batches"),
         ("-STOP", 1, "sent nothing for", batches, "batches"),
         ("-KILL", 1, "exited without reporting", stale, "stale"),
@@ -538,8 +557,8 @@ fn a_killed_or_stopped_rank_ends_the_job_and_the_run_resumes() {
         ("-KILL", 0, "exited without reporting", "", "fresh"),
         ("-STOP", 0, "sent nothing for", "", "fresh"),
     ];
-    for (name, rank, cause, strategy, _) in cases {
-        let run = format!("r{name}-{rank}");
+    for (name, rank, cause, strategy, whole) in cases {
+        let run = format!("r{name}-{rank}-{whole}");
         let launcher = place.start(&format!("{LAUNCH} 3 H train g {LONG} {strategy} --out {run}"));
         let ranks = at_work(&launcher, &place.path(&run), 3);
         signal(name, ranks[rank]);
@@ -557,9 +576,10 @@ fn a_killed_or_stopped_rank_ends_the_job_and_the_run_resumes() {
             sleep(Duration::from_millis(20));
         }
     }
-    let resume: String = cases.map(|(name, rank, ..)| format!("resume r{name}-{rank} g\n")).concat();
+    let resume: String =
+        cases.map(|(name, rank, .., whole)| format!("resume r{name}-{rank}-{whole} g\n")).concat();
     place.train_on_mpi(3, &resume);
     for (name, rank, _, _, whole) in cases {
-        place.same(&format!("r{name}-{rank}"), whole);
+        place.same(&format!("r{name}-{rank}-{whole}"), whole);
     }
 }

@@ -576,7 +576,7 @@ impl Config {
             }
             "train.schedule_unit" => (
                 sampled && train.schedule != ScheduleKind::Constant,
-                "strategy minibatch with schedule cosine or step",
+                "strategy minibatch or split with schedule cosine or step",
             ),
             _ => (true, ""),
         };

@@ -52,13 +52,23 @@ fn settings_of_the_exchange_of_batches_require_ranks() {
     for key in ["train.macrobatch", "train.batch_memory", "train.row_cache"] {
         for (strategy, ranks, is_met) in [
             (StrategyKind::Minibatch, 2, true),
-            (StrategyKind::Split, 2, true),
             (StrategyKind::Minibatch, 1, false),
+            (StrategyKind::Split, 2, true),
+            (StrategyKind::Split, 1, false),
             (StrategyKind::Partition, 2, false),
         ] {
             let requires = (!is_met).then_some("strategy minibatch or split on several ranks");
             assert_eq!(on_ranks(strategy, ranks).requirement(key), requires, "{key}");
         }
+    }
+    for (strategy, ranks, is_met) in [
+        (StrategyKind::Split, 2, true),
+        (StrategyKind::Split, 1, false),
+        (StrategyKind::Minibatch, 2, false),
+        (StrategyKind::Partition, 2, false),
+    ] {
+        let requires = (!is_met).then_some("strategy split on several ranks");
+        assert_eq!(on_ranks(strategy, ranks).requirement("train.row_encoding"), requires, "{strategy:?}");
     }
 }
 

@@ -17,6 +17,9 @@ pub(super) struct ExchangedRows<T: Real> {
     halo: Arc<Matrix<T>>,
 }
 
+/// The aggregate of a layer, and the rows that were exchanged for it.
+pub(super) type Aggregated<T> = (Arc<Matrix<T>>, Option<ExchangedRows<T>>);
+
 /// What the steps of one layer have in common.
 pub(super) struct LayerRun<'r, T: Real> {
     /// Index of the stage in the whole model.
@@ -52,7 +55,7 @@ impl<T: Real> LayerRun<'_, T> {
         messages: Input<T>,
         halo: &mut dyn HaloSource<T>,
         cache: &mut AnyCache,
-    ) -> Result<(Arc<Matrix<T>>, Option<ExchangedRows<T>>)> {
+    ) -> Result<Aggregated<T>> {
         let (block, pass) = (self.edges(), &self.pass);
         let Some((exchange, peers)) = self.exchange(layer) else {
             return Ok((Layer::aggregate(layer, block, messages, pass, cache), None));

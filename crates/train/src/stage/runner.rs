@@ -12,7 +12,7 @@ use halograph_nn::model::{Stage, StageCache};
 use halograph_nn::norm::NormSums;
 use halograph_nn::{Input, Layer, Matrix, Model, Pass};
 
-use super::layer::{ExchangedRows, LayerRun};
+use super::layer::{Aggregated, LayerRun};
 use super::tape::Tape;
 use super::{ModelInput, StageBlock};
 use crate::boundary::{Encoding, HaloSource, Peers};
@@ -261,7 +261,7 @@ fn aggregate<T: Real>(
     rows: &mut Activations<T>,
     halo: &mut dyn HaloSource<T>,
     cache: &mut StageCache<T>,
-) -> Result<(Arc<Matrix<T>>, Option<ExchangedRows<T>>)> {
+) -> Result<Aggregated<T>> {
     let input = std::mem::take(&mut rows.input);
     let prepare = || Layer::prepare(&stage.layer, input, &run.pass, &mut cache.layer);
     let messages = run.timed("prepare", prepare);

@@ -8,6 +8,9 @@ use halograph_nn::model::StageCache;
 
 use super::layer::ExchangedRows;
 
+/// The cache of a stage, the rows exchanged for its aggregate, and the output that later stages mix in.
+type StageRecord<T> = (StageCache<T>, Option<ExchangedRows<T>>, Option<Arc<Matrix<T>>>);
+
 /// What a backward needs of the forward before it, stage by stage.
 #[derive(Default)]
 pub struct Tape<T: Real> {
@@ -26,7 +29,7 @@ impl<T: Real> Tape<T> {
         self.initial = initial;
     }
 
-    pub(super) fn pop(&mut self) -> (StageCache<T>, Option<ExchangedRows<T>>, Option<Arc<Matrix<T>>>) {
+    pub(super) fn pop(&mut self) -> StageRecord<T> {
         let (cache, exchanged) = self.caches.pop().expect("a forward of this stage");
         (cache, exchanged, self.initial.clone())
     }

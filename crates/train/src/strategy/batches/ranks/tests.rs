@@ -271,8 +271,8 @@ fn joined(ranks: &[Prepared], is_split: bool, what: &str) -> Vec<Batch> {
             merge(&mut whole.rows, &part.rows, what);
         }
     }
-    for batch in 0..all.len() {
-        for hop in 0..all[batch].hops.len() {
+    for (batch, whole) in all.iter().enumerate() {
+        for hop in 0..whole.hops.len() {
             let sizes: Vec<(usize, usize)> =
                 ranks.iter().filter_map(|rank| rank.exchanges[batch][hop]).collect();
             assert!(is_split || sizes.is_empty(), "{what}");

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use halograph_comm::Purpose;
 use halograph_graph::partition::Assignment;
 use halograph_nn::Project;
-use halograph_nn::model::{NormKind, StageMessages};
+use halograph_nn::model::{ActivationKind, NormKind, StageMessages};
 
 use super::*;
 use crate::config::RowEncoding;
@@ -131,6 +131,8 @@ fn cases() -> Vec<(Config, bool, [bool; 3])> {
     labor.data.inductive = true;
     let mut projected = split(Kind::Sage);
     projected.model.project = Project::First;
+    let mut smooth = split(Kind::Sage);
+    smooth.model.activation = ActivationKind::Elu;
     let mut cached = split(Kind::Gin);
     cached.train.cache_input_aggregate = true;
     vec![
@@ -140,6 +142,7 @@ fn cases() -> Vec<(Config, bool, [bool; 3])> {
         (wide, true, [true, true, false]),
         (labor, true, [true, true, false]),
         (projected, true, [false, false, false]),
+        (smooth, true, [false, false, false]),
         (split(Kind::Gin), true, [false, true, false]),
         (cached, false, [false, true, false]),
         (split(Kind::Gat), true, [false, false, false]),
