@@ -394,9 +394,12 @@ fn mini_batches_are_for_shards_and_ranks() {
 fn only_mini_batches_balance_training_nodes_and_edges() {
     let mut config = halograph::config::resolve(&[]).unwrap();
     config.train.ranks = 2;
-    for (strategy, balanced) in
-        [(StrategyKind::Partition, false), (StrategyKind::Pipelined, false), (StrategyKind::Minibatch, true)]
-    {
+    for (strategy, balanced) in [
+        (StrategyKind::Partition, false),
+        (StrategyKind::Pipelined, false),
+        (StrategyKind::Minibatch, true),
+        (StrategyKind::Split, true),
+    ] {
         config.train.strategy = strategy;
         let balance = Balance { edges: balanced, train: balanced };
         assert_eq!(launch::partition_spec(&config).balance, balance, "{strategy:?}");
@@ -419,7 +422,7 @@ fn presampled_partitions_take_the_sampling_of_the_run() {
         cached_input: true,
         inductive: true,
     };
-    assert_eq!((spec.method, spec.seed, spec.parts), (Method::Presampled(expected), 5, 2));
+    assert_eq!((spec.method, spec.seed, spec.parts), (Method::Presampled(expected), 0, 2));
 }
 
 #[test]
