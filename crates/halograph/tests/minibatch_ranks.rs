@@ -99,8 +99,10 @@ fn shards_train_like_the_dataset_they_were_cut_from() {
                 assert_eq!(shards["batches"][count], one["batches"][count], "{count}");
             }
         }
-        let dataset =
-            json(path, &format!("train g --ranks {parts} {quick} {flags} --out dataset --overwrite"));
+        let dataset = json(
+            path,
+            &format!("train g --ranks {parts} --partition metis {quick} {flags} --out dataset --overwrite"),
+        );
         assert_eq!(shards["loss_history"], dataset["loss_history"]);
         assert!(weights(path, "shards") == weights(path, "dataset"), "{parts} parts: other weights");
     }
