@@ -54,7 +54,8 @@ WAYS = {
     DISTDGL: Way(DISTDGL),
 }
 HEAD = ["model", "way", "delay", "epoch (range)", "waiting for batches", "exposed communication", "sampling, of the epoch",
-        "gathering", "relays", "sent, MB", *PURPOSES, "W", "hit rate", "data parallel", "DistDGL: epoch", "waiting", "test", "others' CPU"]
+        "gathering", "relays", "sent, MB", *PURPOSES, "W", "hit rate", "data parallel", "DistDGL: epoch", "waiting", "test",
+        "others' CPU"]
 LEGEND = f"""\
 All values are per epoch. Epoch: median without the first epoch, and range. Waiting for batches: seconds in which training
 waited for a batch, of the rank that waited longest (`batches.longest_wait_seconds`), mean over all epochs, with the first, in
