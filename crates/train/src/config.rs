@@ -416,7 +416,7 @@ impl Config {
         if train.partition == PartitionKind::Presampled && !train.strategy.samples() {
             let problem = format!("strategy {} does not sample", train.strategy.name());
             return Err(Error::input("train.partition", format!("presampled: {problem}"))
-                .help("choose --strategy minibatch, or another --partition"));
+                .help("choose --strategy minibatch or split, or another --partition"));
         }
         self.check_batches()?;
         require(train.staleness <= MAX_STALENESS, "staleness", train.staleness, "at most 100 epochs")?;
