@@ -105,7 +105,7 @@ const FLAGS: [(&str, &[Flag]); 6] = [
                 "METHOD",
                 "How nodes are assigned to ranks",
                 "metis: least communication volume. presampled: least exchange and even work of sampled mini-batches, by sampling \
-                 two epochs first (strategy minibatch). stream: fast, with little memory. random.",
+                 two epochs first (default of split; also for minibatch). stream: fast, with little memory. random.",
             ),
             flag(
                 "overlap",
