@@ -84,7 +84,7 @@ fn columns(words: &[u64]) -> impl Iterator<Item = usize> {
 mod avx512 {
     use std::any::TypeId;
     use std::arch::x86_64::{
-        __m512, _CMP_NEQ_UQ, _mm512_add_ps, _mm512_cmp_ps_mask, _mm512_mask_storeu_ps,
+        __m512, _CMP_NEQ_UQ, _mm512_cmp_ps_mask, _mm512_mask_add_ps, _mm512_mask_storeu_ps,
         _mm512_maskz_compress_ps, _mm512_maskz_expand_ps, _mm512_maskz_loadu_ps, _mm512_setzero_ps,
     };
 
@@ -144,7 +144,8 @@ mod avx512 {
             for (lane, numbers) in row.chunks_mut(LANES).enumerate() {
                 let mask = (word >> (lane * LANES)) as u16;
                 let (now, rest) = entries.split_at(mask.count_ones() as usize);
-                store(numbers, _mm512_add_ps(load(numbers), _mm512_maskz_expand_ps(mask, load(now))));
+                let (old, more) = (load(numbers), _mm512_maskz_expand_ps(mask, load(now)));
+                store(numbers, _mm512_mask_add_ps(old, mask, old, more));
                 entries = rest;
             }
         }

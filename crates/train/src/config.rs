@@ -242,30 +242,30 @@ pub struct TrainConfig {
     /// Whether every epoch measures the relative error of stale rows, and waits for fresh ones to do so (pipelined).
     #[serde(default)]
     pub measure_staleness: bool,
-    /// Training nodes per optimiser step, of all ranks together (minibatch).
+    /// Training nodes per optimiser step, of all ranks together (minibatch, split).
     // Runs from before `minibatch` existed have none of these keys.
     #[serde(default = "default_batch_size")]
     pub batch_size: u64,
     /// Sampled in-neighbours per node and hop, hop 1 (of the seed nodes) first; -1: all. Empty: 15, 10, then 5 for every
-    /// further hop (minibatch).
+    /// further hop (minibatch, split).
     #[serde(default)]
     pub fanout: Vec<i64>,
-    /// How neighbours are sampled (minibatch).
+    /// How neighbours are sampled (minibatch, split).
     #[serde(default)]
     pub sampler: SamplerKind,
     /// Whether the first layer's aggregate of the features is computed once, over all neighbours, instead of sampled
-    /// (minibatch).
+    /// (minibatch, split).
     #[serde(default)]
     pub cache_input_aggregate: bool,
     /// Consecutive batches that are sampled and fetched in one exchange; `None`: as many as `batch_memory` allows
-    /// (minibatch on several ranks).
+    /// (minibatch and split on several ranks).
     // Runs from before `minibatch` ran on several ranks have none of these keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub macrobatch: Option<u64>,
-    /// Bytes per rank for batches sampled and fetched ahead, and for cached remote rows (minibatch on several ranks).
+    /// Bytes per rank for batches sampled and fetched ahead, and for cached remote rows (minibatch and split on several ranks).
     #[serde(default = "default_batch_memory")]
     pub batch_memory: u64,
-    /// Which remote feature rows are cached (minibatch on several ranks).
+    /// Which remote feature rows are cached (minibatch and split on several ranks).
     #[serde(default)]
     pub row_cache: RowCache,
     /// How hidden rows are sent to other ranks (split).

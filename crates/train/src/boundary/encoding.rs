@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use halograph_comm::Message;
+use halograph_graph::error::Error as InputError;
 use halograph_kernels::Real;
 use halograph_kernels::nonzero::{self, WORD};
 use halograph_nn::Matrix;
@@ -98,6 +99,11 @@ pub(super) fn decode<T: Real>(message: &Message, columns: usize, out: &mut [T]) 
         // An error that names the message.
         None => message.expect(words * rows)?,
     };
+    let beyond = |bits: &[u64]| bits[words - 1] >> (columns % WORD) != 0;
+    if !columns.is_multiple_of(WORD) && bits.par_chunks(words).any(beyond) {
+        let problem = format!("bits beyond the last of {columns} columns");
+        return Err(InputError::input("a message of encoded rows", problem).into());
+    }
     let ranges = ranges(bits.par_chunks(words).map(nonzero::count).collect());
     let count = ranges.last().map_or(0, |range| range.end);
     let entries = &message.expect::<u8>(bytes + size_of::<T>() * count)?[bytes..];

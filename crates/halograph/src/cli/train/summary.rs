@@ -148,7 +148,7 @@ fn sampling(config: &Config) -> String {
     };
     let fanouts: Vec<String> = fanouts.iter().map(fanout).collect();
     let fanouts = if fanouts.is_empty() { String::new() } else { format!(", fanout {}", fanouts.join(", ")) };
-    format!("minibatch, sampler {sampler}{fanouts}{cached}")
+    format!("{}, sampler {sampler}{fanouts}{cached}", config.train.strategy.name())
 }
 
 /// Formats the mini-batches of this process, which resumed after `before` epochs: means per batch.

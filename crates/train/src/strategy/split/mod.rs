@@ -1,5 +1,5 @@
-//! One mini-batch split over all ranks (GSplit): every vertex of every layer of a batch is sampled, loaded and computed by
-//! exactly one rank, its owner. Hidden rows of neighbours are exchanged between layers, as in `partition`.
+//! One mini-batch split over all ranks (GSplit): the row of a vertex in a layer is sampled and computed by exactly one rank, the
+//! owner of the vertex. Hidden rows of neighbours are exchanged between layers, as in `partition`.
 //!
 //! ```text
 //! loader    for each macrobatch of W batches:
@@ -10,10 +10,9 @@
 //!           backward   returns gradients of halo rows to their owners; gradients are summed over ranks
 //! ```
 //!
-//! Nothing is computed twice, so a batch norm counts each row once: training follows `minibatch` on one rank, up to rounding.
+//! No row is computed twice, so a batch norm counts each once: training follows `minibatch` on one rank, up to rounding.
 //! Input rows are fetched, each at most once per macrobatch, instead of exchanged in every step. A first stage that multiplies
-//! them by weights before it aggregates them does so for fetched rows, too: repeating that takes less time than sending the
-//! products and returning their gradients. Nothing is fetched if the first stage reads no edges, or if its aggregate is cached:
+//! them by weights before it aggregates them does so for fetched rows, too. Nothing is fetched if the first stage reads no edges, or if its aggregate is cached:
 //! then the deepest hop is not even sampled.
 
 mod relay;

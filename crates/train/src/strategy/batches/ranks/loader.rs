@@ -118,9 +118,7 @@ impl MacrobatchLoader {
         let batch = current.batches.pop_front().expect("a macrobatch that is not empty");
         Ok((batch, &current.rows, counts))
     }
-}
 
-impl MacrobatchLoader {
     /// Returns the next batch, with the rows fetched for it, if it belongs to the current macrobatch.
     pub(super) fn coming(&self) -> Option<(&RankBatch, &FetchedRows)> {
         let current = self.current.as_ref()?;

@@ -4,7 +4,8 @@
 //! ```text
 //! loader    for each macrobatch of W batches: sample them; fetch the distinct remote input rows that are not kept, two
 //!           all-to-alls
-//! step      wait for the batch; gather its input rows; forward; loss of the seeds; backward; sum gradients over ranks
+//! step      wait for the batch; forward; loss of the seeds; backward; sum gradients over ranks; meanwhile, gather the input rows
+//!           of the next batch
 //! ```
 //!
 //! Which vertices are sampled does not depend on ranks or W, and nothing is stale: losses are those of one process, up to
