@@ -14,6 +14,7 @@ use halograph::graph::sample::Fanout;
 use halograph::graph::{Dataset, Error as InputError};
 use halograph::job::{Job, JobOptions, NoObserver, Note, OutOption, World, open_trained};
 use halograph::nn::Matrix;
+use halograph::nn::model::{self, Kind};
 use halograph::train::config::{PartitionKind, StrategyKind};
 use halograph::train::event::{Ending, Event, Observer};
 use halograph::train::{Prediction, Summary, launch};
@@ -419,10 +420,17 @@ fn presampled_partitions_take_the_sampling_of_the_run() {
         batch_size: 77,
         sampler: config.train.sampler,
         fanouts: vec![Fanout::AtMost(4), Fanout::All, Fanout::AtMost(2)],
+        reads_inputs: true,
         cached_input: true,
         inductive: true,
     };
     assert_eq!((spec.method, spec.seed, spec.parts), (Method::Presampled(expected), 0, 2));
+    // The first stage of these models reads no edges: rows of the last hop are its output, and exchanged.
+    for (kind, reads_inputs) in [(Kind::Gat, true), (Kind::Gcnii, false), (Kind::Resgcn, false)] {
+        config.model = model::Spec::new(kind);
+        let Method::Presampled(found) = launch::partition_spec(&config).method else { panic!("presampled") };
+        assert_eq!((found.reads_inputs, found.exchanged().len()), (reads_inputs, 3 - reads_inputs as usize));
+    }
 }
 
 #[test]

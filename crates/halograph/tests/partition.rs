@@ -186,7 +186,7 @@ fn presampling_reports_the_expected_costs_of_a_step() {
     let flags = "--presample 1 --batch-size 256 --fanout 5,-1 --layers 2 --hidden 16 --sampler labor";
     let out = place.json(&format!("partition demo -k 4 -o t {flags}"));
     let sampling = serde_json::json!({
-        "epochs": 1, "batch_size": 256, "sampler": "labor", "fanouts": [5, -1], "cached_input": false, "inductive": false
+        "epochs": 1, "batch_size": 256, "sampler": "labor", "fanouts": [5, -1], "reads_inputs": true, "cached_input": false, "inductive": false
     });
     assert_eq!(out["partition"]["presample"], sampling);
     assert_eq!(out["partition"]["balance"], serde_json::json!(["nodes", "work"]));

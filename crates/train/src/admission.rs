@@ -28,7 +28,7 @@ use halograph_nn::model::Kind;
 use self::bound::{WeightBytes, least_activations, number_bytes};
 use self::dry_run::{DryRuns, Phase};
 use self::shape::Shape;
-use crate::config::{Config, StrategyKind};
+use crate::config::{Config, RowEncoding, StrategyKind};
 use crate::cost::{NumberBytes, RowBytes};
 use crate::error::Result;
 use crate::memory::{available, is_counting, rss};
@@ -269,8 +269,15 @@ impl HaloBytes {
         sizes.dedup();
         // Messages of stages of the same width share memory. A message is in memory as it was sent and as it is read.
         let mut transient = 2 * sizes.iter().sum::<u64>();
-        if config.model.kind == Kind::Gat && config.train.strategy != StrategyKind::Pipelined {
-            // Attention keeps halo rows for the backward.
+        let keeps_rows = match config.train.strategy {
+            StrategyKind::Pipelined => false,
+            // To know which of their gradients are returned.
+            StrategyKind::Split if config.train.row_encoding == RowEncoding::Nonzero => true,
+            // Attention needs them.
+            _ => config.model.kind == Kind::Gat,
+        };
+        if keeps_rows {
+            // Until the backward.
             transient += rows.iter().map(|row| row.features).sum::<u64>();
         }
         let kept = Schedule::of(&config.train).kept_versions() * recurring;

@@ -32,7 +32,7 @@ pub struct PartCost {
     pub destinations: f64,
     /// Sampled edges into them, self-loops not counted.
     pub edges: f64,
-    /// Distinct hidden rows that the part reads from others; 0 in the last hop, which reads cached input rows.
+    /// Distinct hidden rows that the part reads from others; 0 in a last hop that reads input rows, which are cached.
     pub remote_rows: f64,
 }
 

@@ -259,6 +259,8 @@ fn presample(config: &Config) -> Presample {
         batch_size: config.train.batch_size,
         sampler: config.train.sampler,
         fanouts: config.fanouts(),
+        // Whether a stage reads edges does not depend on sizes.
+        reads_inputs: config.model.messages(1, 1)[0].width > 0,
         cached_input: config.train.cache_input_aggregate,
         inductive: config.data.inductive,
     }

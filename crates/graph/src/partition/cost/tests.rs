@@ -7,7 +7,7 @@ use crate::sample::{Fanout, SamplerKind};
 
 fn presample(cached_input: bool, inductive: bool, sampler: SamplerKind) -> Presample {
     let fanouts = vec![Fanout::AtMost(4), Fanout::All, Fanout::AtMost(3)];
-    Presample { epochs: 2, batch_size: 32, sampler, fanouts, cached_input, inductive }
+    Presample { epochs: 2, batch_size: 32, sampler, fanouts, reads_inputs: true, cached_input, inductive }
 }
 
 /// Counts one step with sets: destinations, edges and remote rows of each hop and part.

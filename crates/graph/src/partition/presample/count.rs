@@ -82,6 +82,7 @@ mod tests {
             batch_size: 50,
             sampler: SamplerKind::Neighbor,
             fanouts: vec![Fanout::AtMost(3), Fanout::AtMost(2), Fanout::AtMost(5)],
+            reads_inputs: true,
             cached_input: false,
             inductive: false,
         }

@@ -2,8 +2,8 @@
 //! (GSplit, arXiv 2303.13775). The counts weigh the graph that is partitioned.
 //!
 //! In split-parallel training all ranks compute one mini-batch: the owner of a vertex draws its in-neighbours and computes
-//! its row, in every layer that needs it. Hidden rows of remote in-neighbours are exchanged. The last hop reads input rows,
-//! which ranks cache: it causes work, but no exchange in every step.
+//! its row, in every layer that needs it. Hidden rows of remote in-neighbours are exchanged. If the last hop reads input rows,
+//! ranks cache them: it causes work, but no exchange in every step.
 
 mod batches;
 mod count;
@@ -29,8 +29,10 @@ pub struct Presample {
     pub batch_size: u64,
     /// The sampler.
     pub sampler: SamplerKind,
-    /// Fanout of each hop; the first is that of the seeds. The last hop reads input rows.
+    /// Fanout of each hop; the first is that of the seeds.
     pub fanouts: Vec<Fanout>,
+    /// Whether the last hop reads input rows. If not, it reads hidden rows of a stage without edges.
+    pub reads_inputs: bool,
     /// Whether the aggregate of input rows is cached: the last hop is not sampled then.
     pub cached_input: bool,
     /// Whether training sees only training vertices and the edges between them.
@@ -46,9 +48,9 @@ impl Presample {
         self.fanouts.len()
     }
 
-    /// Returns the fanouts of the hops whose sources are hidden rows, i.e. of all but the last.
+    /// Returns the fanouts of the hops whose sources are hidden rows: of all but a last one that reads input rows.
     pub fn exchanged(&self) -> &[Fanout] {
-        &self.fanouts[..self.hops().saturating_sub(1)]
+        &self.fanouts[..self.hops().saturating_sub(self.reads_inputs as usize)]
     }
 
     /// Returns the edges that `hop` draws into a vertex with this many in-neighbours; self-loops do not count.

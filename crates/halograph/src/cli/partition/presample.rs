@@ -64,6 +64,7 @@ impl PresampleArgs {
                 Some(SamplerArg::Labor) => SamplerKind::Labor,
             },
             fanouts: fanouts.map_err(|problem| Error::input("--fanout", problem))?,
+            reads_inputs: true,
             cached_input: false,
             inductive: false,
         }))

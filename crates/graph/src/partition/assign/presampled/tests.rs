@@ -10,6 +10,7 @@ fn presample(fanouts: &[u32]) -> Presample {
         batch_size: 8,
         sampler: SamplerKind::Neighbor,
         fanouts: fanouts.iter().map(|&most| Fanout::AtMost(most)).collect(),
+        reads_inputs: true,
         cached_input: false,
         inductive: false,
     }

@@ -54,8 +54,6 @@ impl<'s> RankGraph<'s> {
         let numbers = RankNumbers::new(&counts);
         let mut row_numbers: Vec<u32> =
             (0..shard.owned() as u32).map(|row| numbers.number(comm.rank(), row)).collect();
-        let runs =
-            |owner: usize| if owner == comm.rank() { 0..shard.owned() } else { shard.rows_of(owner as u32) };
         let m = &shard.partition().dataset;
         let messages = config.model.messages(m.features as usize, m.classes as usize);
         for owner in (0..comm.size()).filter(|&owner| owner != comm.rank()) {
@@ -72,7 +70,7 @@ impl<'s> RankGraph<'s> {
             comm: comm.clone(),
             numbers,
             row_numbers,
-            runs: (0..comm.size()).map(runs).collect(),
+            runs: (0..comm.size() as u32).map(|owner| shard.rows_of(owner)).collect(),
             first_messages: messages[0],
             neighbors: Neighbors::of(graph),
             spec,
