@@ -15,16 +15,19 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILT = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release/halograph"
 MODELS = ["sage", "gcn", "gat", "gcnii"]
 CASES = {"reddit-like": MODELS, "arxiv-like": ["sage"], "products-like": ["sage", "gcn", "gat"]}
-# The models that bench/peers builds, as flags.
+# Models as flags. bench/peers builds all but resgcn.
 FLAGS = {
     "sage": "--layers 3 --hidden 256 --norm layer",
     "gcn": "--layers 3 --hidden 256 --norm none",
     "gat": "--layers 2 --hidden 256 --heads 4 --norm none --set model.attention_dropout=0",
     "gcnii": "--layers 32 --hidden 64 --norm none"
              " --set model.alpha=0.1 --set model.theta=0.5 --set model.input_dropout=0.5",
+    "resgcn": "--layers 32 --hidden 64 --norm layer",
 }
 # Flags of every case.
 TRAINING = ["--dropout", "0.5", "--set", "train.lr=0.003"]
+# Pipelined training with one synchronous epoch.
+STALE = ["--strategy", "pipelined", "--warmup-epochs", "1", "--smooth", "none"]
 MAKE_LIMIT, BUILD_LIMIT = 1800, 3600  # seconds
 
 
@@ -106,6 +109,19 @@ def prepare_graphs(args, graphs, features=()):
             execute(make, MAKE_LIMIT, captured=False)
 
 
+def train_flags(args, graph, folder, *flags):
+    """Returns the arguments of halograph that train with one thread per rank and print the summary as JSON."""
+    return ["train", str(args.data / graph), "--threads", "1", *flags, "--out", f"{folder}/run", "--overwrite", "--force", "--json"]
+
+
+def sized(model, layers, hidden):
+    """Returns the flags of a model with other sizes."""
+    words = FLAGS[model].split()
+    for flag, size in [("--layers", layers), ("--hidden", hidden)]:
+        words[words.index(flag) + 1] = str(size)
+    return words
+
+
 def chosen(args):
     """Returns the chosen (graph, model) pairs; by default those of CASES."""
     models = args.models or MODELS
@@ -123,6 +139,11 @@ def names(known=None, comma=","):
             raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: not among {', '.join(known)}")
         return parts
     return split
+
+
+def numbers(text):
+    """Parses a list of positive numbers."""
+    return [positive(part) for part in text.split(",")]
 
 
 def positive(text):

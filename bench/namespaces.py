@@ -1,15 +1,19 @@
 """The hosts of bench/hosts for scripts: network namespaces that exist as long as a `with` block."""
 
 import contextlib
+import ctypes
+import json
 import os
 import signal
 import subprocess
+import time
 
-from cases import ROOT, Failure, reason
+from cases import ROOT, Failure, execute, reason
 
 HOSTS = str(ROOT / "bench/hosts")
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-DOWN_LIMIT = 30  # seconds
+DOWN_LIMIT, EXIT_LIMIT = 30, 60  # seconds
+PR_SET_CHILD_SUBREAPER = 36
 
 
 def raise_on_signals():
@@ -47,3 +51,35 @@ def hosts_up(count, rate):
     finally:
         with uninterrupted():
             subprocess.run([HOSTS, "down"], timeout=DOWN_LIMIT)
+
+
+def adopt_orphans():
+    """Makes this process the parent of descendants whose parents end: the daemons of mpirun with their ranks. Their CPU time
+    counts as our own once they have been waited for."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def reap():
+    """Waits for adopted processes, not for ever."""
+    end = time.monotonic() + EXIT_LIMIT
+    while time.monotonic() < end:
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                time.sleep(0.05)
+        except ChildProcessError:
+            return
+
+
+def on_all_hosts(count, *command):
+    """Returns the command that runs `command` under mpirun, one rank per host."""
+    return [HOSTS, "mpi", "--", "-n", str(count), *command]
+
+
+def train_on_hosts(count, rate, command, limit):
+    """Runs a command on new hosts and returns the last line of its output, the summary of a run."""
+    with hosts_up(count, rate):
+        output = execute(command, limit)
+    report = json.loads((output.splitlines() or [""])[-1])
+    if report["ranks"] != count:
+        raise Failure(f"{report['ranks']} ranks instead of {count}: was halograph built with the feature mpi?")
+    return report

@@ -17,6 +17,10 @@ pub enum Purpose {
     Statistics,
     /// Requests for sampled neighbours, and their replies.
     Sampling,
+    /// Output rows of a stage of the model, sent to the rank of the next stage.
+    Activations,
+    /// Gradients of these rows, sent back.
+    ActivationGradients,
     /// All messages of evaluation.
     Evaluation,
     /// Messages sent once per run, before training.
@@ -27,12 +31,14 @@ pub enum Purpose {
 
 impl Purpose {
     /// All purposes, in the order of their discriminants.
-    pub const ALL: [Purpose; 8] = [
+    pub const ALL: [Purpose; 10] = [
         Purpose::Features,
         Purpose::Gradients,
         Purpose::Weights,
         Purpose::Statistics,
         Purpose::Sampling,
+        Purpose::Activations,
+        Purpose::ActivationGradients,
         Purpose::Evaluation,
         Purpose::Setup,
         Purpose::Control,
@@ -46,6 +52,8 @@ impl Purpose {
             Purpose::Weights => "weights",
             Purpose::Statistics => "statistics",
             Purpose::Sampling => "sampling",
+            Purpose::Activations => "activations",
+            Purpose::ActivationGradients => "activation_gradients",
             Purpose::Evaluation => "evaluation",
             Purpose::Setup => "setup",
             Purpose::Control => "control",

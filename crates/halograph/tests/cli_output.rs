@@ -178,6 +178,7 @@ fn short_help_is_shorter_and_both_have_headings() {
             "Strategy and ranks",
             "Strategy pipelined (PipeGCN)",
             "Strategies minibatch (BatchGNN) and split (GSplit)",
+            "Strategies layers and hybrid (GNNPipe)",
             "Output",
         ] {
             assert!(help.lines().any(|line| line == format!("{heading}:")), "{heading} in {help}");

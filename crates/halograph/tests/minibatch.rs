@@ -154,7 +154,7 @@ fn bad_settings_are_refused_with_flag_value_and_remedy() {
             "--strategy single --ranks 2".into(),
             vec![
                 "--ranks: train.ranks: 2: must be 1 with train.strategy = \"single\"",
-                "choose strategy partition, pipelined, minibatch or split",
+                "choose strategy partition, pipelined, minibatch, split, layers or hybrid",
             ],
         ),
     ];

@@ -313,6 +313,34 @@ fn sampled_batches_are_bit_identical_on_mpi_and_threads() {
 }
 
 #[test]
+fn stages_and_chunks_are_bit_identical_on_mpi_and_threads() {
+    let Some(place) = place() else { return };
+    place.ok("partition g -k 2 -o shards -q");
+    let stale = "layers.history_epochs=2 layers.steps_per_epoch=2";
+    let cases = [
+        (2, "layers", "g", "sage", "layers.chunks=1"),
+        (2, "layers", "g", "gcnii", ""),
+        (3, "layers", "g", "gat", stale),
+        (3, "layers", "g", "gin", "data.inductive=true train.precision=f64"),
+        (4, "hybrid", "g", "resgcn", "layers.stages=2 layers.history_init=zero"),
+        (4, "hybrid", "shards", "gcn", "layers.stages=2 layers.chunks=2"),
+        (4, "hybrid", "shards", "gcnii", &format!("layers.stages=2 layers.chunks=8 {stale}")),
+        (4, "hybrid", "g", "sage", "layers.stages=1 layers.chunks=8"),
+    ];
+    for ranks in [2, 3, 4] {
+        let job = |&(_, strategy, data, model, settings): &(usize, &str, &'static str, &str, &str)| TestJob {
+            run: format!("{strategy}-{model}-{ranks}"),
+            data,
+            settings: format!(
+                "{QUICK_SETTINGS} model.layers=3 model.kind={model} train.strategy={strategy} {settings}"
+            ),
+        };
+        let jobs: Vec<TestJob> = cases.iter().filter(|case| case.0 == ranks).map(job).collect();
+        place.assert_jobs_as_on_threads(ranks, &jobs);
+    }
+}
+
+#[test]
 fn messages_of_launched_ranks_can_be_delayed() {
     let Some(place) = place() else { return };
     place.ok(&format!("train g --out threads --ranks 2 {QUICK}"));

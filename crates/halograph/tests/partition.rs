@@ -213,6 +213,35 @@ fn presampling_reports_the_expected_costs_of_a_step() {
 }
 
 #[test]
+fn training_finds_the_partition_of_shards_that_were_presampled_alike() {
+    let place = Place::new();
+    let stored = || entries(&place.path("demo")).iter().filter(|name| name.contains("presampled")).count();
+    let cases = [
+        ("", ""),
+        ("--cache-input-aggregate", "--cache-input-aggregate"),
+        ("--inductive", "--set data.inductive=true"),
+        ("--model gcnii", "--model gcnii"),
+    ];
+    for (case, (flags, train)) in cases.into_iter().enumerate() {
+        let sampling = "--fanout 4,3 --batch-size 256 --layers 2 --hidden 8";
+        let text = place.ok(&format!("partition demo -k 2 -o s{case} --presample 2 {sampling} {flags}"));
+        // An assignment and its description.
+        assert_eq!(stored(), 2 * (case + 1), "{flags}: a partition of its own");
+        // The table lists the hops whose rows are exchanged.
+        let row = text.lines().find(|line| line.starts_with("metis cut")).unwrap();
+        assert_eq!(row.contains(" + "), case == 3, "{flags}: {text}");
+        let run = |data: &str| {
+            let run = format!("train {data} --strategy split --ranks 2 {sampling} {train} --epochs 1");
+            place.json(&format!("{run} --out run --overwrite"))
+        };
+        let [shards, dataset] = [run(&format!("s{case}")), run("demo")];
+        assert_eq!(shards["loss_history"], dataset["loss_history"], "{flags}");
+        assert_eq!(shards["bytes_by_tag"], dataset["bytes_by_tag"], "{flags}");
+        assert_eq!(stored(), 2 * (case + 1), "{flags}: nothing new");
+    }
+}
+
+#[test]
 fn invalid_presampling_is_explained() {
     let place = Place::new();
     let refused = |args: &str| place.refused(&format!("partition demo -k 2 -o s {args}"));
@@ -227,7 +256,13 @@ fn invalid_presampling_is_explained() {
     assert!(refused("--presample 2 --fanout 5,-2,5").contains("-2: must be at least 1"));
     assert!(refused("--presample 2 --batch-size 0").contains("--batch-size"));
     assert!(refused("--presample 2 --sampler other").contains("neighbor"));
-    for flag in ["--fanout 5,5,5", "--batch-size 10", "--sampler labor"] {
+    let cached = refused("--presample 2 --model gat --cache-input-aggregate");
+    assert!(cached.contains("model gat does not aggregate unchanged features") && cached.contains("sage"));
+    assert!(refused("--model other").contains("resgcn"));
+    assert!(refused("--model gat --hidden 9 --presample 2").contains("model.heads"));
+    for flag in
+        ["--fanout 5,5,5", "--batch-size 10", "--sampler labor", "--inductive", "--cache-input-aggregate"]
+    {
         assert!(refused(flag).contains("--presample"), "{flag}");
     }
 }

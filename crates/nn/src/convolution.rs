@@ -27,8 +27,16 @@ pub trait Convolution {
     /// See [`Layer::message_width`].
     fn message_width(&self) -> usize;
 
+    /// See [`Layer::output_width`].
+    fn output_width(&self) -> usize;
+
     /// See [`Layer::aggregates_input`].
     fn aggregates_input(&self) -> bool;
+
+    /// See [`Layer::sends_relu_output`].
+    fn sends_relu_output(&self) -> bool {
+        false
+    }
 
     /// See [`Layer::finish_reads_input`].
     fn finish_reads_input(&self) -> bool {
@@ -121,8 +129,16 @@ impl<T: Real, C: Convolution<Scalar = T>> Layer<T> for C {
         Convolution::message_width(self)
     }
 
+    fn output_width(&self) -> usize {
+        Convolution::output_width(self)
+    }
+
     fn aggregates_input(&self) -> bool {
         Convolution::aggregates_input(self)
+    }
+
+    fn sends_relu_output(&self) -> bool {
+        Convolution::sends_relu_output(self)
     }
 
     fn finish_reads_input(&self) -> bool {

@@ -88,7 +88,9 @@ macro_rules! erase {
 erase! {
     getters {
         fn message_width() -> usize;
+        fn output_width() -> usize;
         fn aggregates_input() -> bool;
+        fn sends_relu_output() -> bool;
         fn finish_reads_input() -> bool;
         fn params() -> Vec<&Param<T>>;
         fn buffers() -> Vec<&Param<T>>;

@@ -85,9 +85,17 @@ pub trait Layer<T: Real> {
     /// Returns the number of columns of a message; 0 if the layer reads no edges.
     fn message_width(&self) -> usize;
 
+    /// Returns the number of columns of the output.
+    fn output_width(&self) -> usize;
+
     /// Returns whether messages are the unchanged input and their aggregate depends on no parameter. The aggregate of a
     /// constant input is then computed only once.
     fn aggregates_input(&self) -> bool;
+
+    /// Returns whether messages are the output of a ReLU of this layer, and perhaps a dropout.
+    fn sends_relu_output(&self) -> bool {
+        false
+    }
 
     /// Returns whether the output of a row depends on its input other than through the aggregate. If not, and the aggregate
     /// is known, the input is not needed.

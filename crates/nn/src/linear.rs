@@ -47,6 +47,10 @@ impl<T: Real> Layer<T> for Linear<T> {
         0
     }
 
+    fn output_width(&self) -> usize {
+        self.weight.shape[0]
+    }
+
     fn aggregates_input(&self) -> bool {
         false
     }

@@ -39,6 +39,11 @@ impl<T: Real> Projection<T> {
         self.weight.shape[if self.is_first { 0 } else { 1 }]
     }
 
+    /// Returns the width of output rows.
+    pub(crate) fn output_width(&self) -> usize {
+        self.weight.shape[0]
+    }
+
     /// Returns the rows that are aggregated.
     pub(crate) fn prepare(&self, input: Input<T>, factor: &mut Input<T>) -> Input<T> {
         if !self.is_first {

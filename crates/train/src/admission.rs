@@ -7,7 +7,8 @@
 //!    the rules of the pool, gives the peak. So the prediction stays true when layers change what they keep.
 //! 3. Strategy `minibatch` (`batches`): dry runs of the shape of a sampled batch, and of an evaluation of the whole graph.
 //!    On ranks the size of a batch is estimated (`rank_batches`).
-//! 4. Edges, and for parts of a graph halo rows, are counted.
+//! 4. Strategies that split the model (`stages`): the dry runs are of the whole model; one rank has a share of them.
+//! 5. Edges, and for parts of a graph halo rows, are counted.
 //!
 //! The prediction is a function of the data and the configuration, up to the memory that the process already has.
 
@@ -16,6 +17,7 @@ mod bound;
 mod dry_run;
 mod rank_batches;
 mod shape;
+mod stages;
 
 use halograph_graph::Dataset;
 use halograph_graph::dataset::Manifest;
@@ -23,11 +25,12 @@ use halograph_graph::error::Error as InputError;
 use halograph_graph::partition::report::PartCounts;
 use halograph_graph::partition::shard::manifest::ShardManifest;
 use halograph_graph::partition::{PartitionInfo, Shard};
-use halograph_nn::model::Kind;
+use halograph_nn::model::{Kind, StageMessages};
 
 use self::bound::{WeightBytes, least_activations, number_bytes};
 use self::dry_run::{DryRuns, Phase};
 use self::shape::Shape;
+use self::stages::Stages;
 use crate::config::{Config, RowEncoding, StrategyKind};
 use crate::cost::{NumberBytes, RowBytes};
 use crate::error::Result;
@@ -100,7 +103,7 @@ impl From<&Shard> for PartSize {
     }
 }
 
-/// Predicts the peak memory of training `config` in one process on all these parts of a graph, one rank each. Blocks.
+/// Predicts the peak memory of training `config` in one process on all these parts of a graph, with all ranks of each. Blocks.
 pub fn predict_parts(
     whole: &PartitionInfo,
     parts: &[PartSize],
@@ -115,7 +118,13 @@ pub fn predict_parts(
     }
     let shape = Shape::of_part(whole, config.model.hops());
     predict_with(&shape, config, parts.len() as u64, Phase::Training, |runs| {
-        let all: u64 = parts.iter().map(|part| part_bytes(runs, part, whole, &shape, config)).sum();
+        let bytes = |part: &PartSize| match config.train.strategy.splits_model() {
+            true => {
+                Stages::new(part, whole, &shape, config).all_groups(runs, HaloBytes::of_row(whole, config))
+            }
+            false => part_bytes(runs, part, whole, &shape, config),
+        };
+        let all: u64 = parts.iter().map(bytes).sum();
         before + PROCESS + FACTS * whole.dataset.nodes + all
     })
 }
@@ -133,7 +142,15 @@ pub fn predict_part(shard: &Shard, config: &Config, threads: usize) -> Result<Op
     }
     let shape = Shape::of_part(whole, config.model.hops());
     predict_with(&shape, config, 1, Phase::Training, |runs| {
-        before + PROCESS + part_bytes(runs, &shard.into(), whole, &shape, config)
+        let part = PartSize::from(shard);
+        let own = match config.train.strategy.splits_model() {
+            true => {
+                let stages = Stages::new(&part, whole, &shape, config);
+                stages.largest_group(runs, HaloBytes::of_row(whole, config))
+            }
+            false => part_bytes(runs, &part, whole, &shape, config),
+        };
+        before + PROCESS + own
     })
 }
 
@@ -208,6 +225,7 @@ fn remedy(strategy: StrategyKind) -> &'static str {
     match strategy {
         StrategyKind::Single => "train on more hosts, or with train.strategy = minibatch",
         StrategyKind::Partition | StrategyKind::Pipelined => "train on more hosts",
+        StrategyKind::Layers | StrategyKind::Hybrid => "train on more ranks of more hosts",
         StrategyKind::Minibatch | StrategyKind::Split => {
             "a smaller train.batch_size, train.fanout or train.batch_memory"
         }
@@ -244,6 +262,11 @@ fn part_edges(part: &PartSize, shape: &Shape, config: &Config) -> u64 {
     ((1.0 + copies) * part.edges as f64) as u64
 }
 
+fn stage_messages(whole: &PartitionInfo, config: &Config) -> Vec<StageMessages> {
+    let [inputs, outputs] = [whole.dataset.features, whole.dataset.classes].map(|n| n as usize);
+    config.model.messages(inputs, outputs)
+}
+
 /// Bytes of memory for halo rows, in all stages.
 #[derive(Clone, Copy, Default)]
 struct HaloBytes {
@@ -256,12 +279,34 @@ struct HaloBytes {
 }
 
 impl HaloBytes {
-    /// Returns the bytes of one halo row.
+    /// Returns the bytes of one halo row of each stage that reads edges, of a whole part.
     fn of_row(whole: &PartitionInfo, config: &Config) -> Self {
-        let [inputs, outputs] = [whole.dataset.features, whole.dataset.classes].map(|n| n as usize);
+        // Attention needs halo rows until the backward; `pipelined` keeps versions of them instead.
+        let is_kept = config.model.kind == Kind::Gat && config.train.strategy != StrategyKind::Pipelined;
+        HaloBytes::of_stages(&stage_messages(whole, config), config, |_| is_kept)
+    }
+
+    /// Returns the bytes of one halo row of each stage whose rows `split` exchanges, in a batch.
+    fn of_batch_row(whole: &PartitionInfo, config: &Config) -> Self {
+        let mut messages = stage_messages(whole, config);
+        messages.retain(|messages| messages.width > 0);
+        let exchanged = messages.split_off(messages.len() - config.exchanged_hops());
+        let (is_gat, encoding) = (config.model.kind == Kind::Gat, config.train.row_encoding);
+        // To know which gradients are returned, of rows without zeros.
+        let without_zeros =
+            |messages: &StageMessages| messages.is_relu_output && encoding == RowEncoding::Nonzero;
+        HaloBytes::of_stages(&exchanged, config, |messages| is_gat || without_zeros(messages))
+    }
+
+    /// Returns the bytes of one halo row of each of these stages. `is_kept`: whether a backward needs the halo rows.
+    fn of_stages(
+        messages: &[StageMessages],
+        config: &Config,
+        is_kept: impl Fn(&StageMessages) -> bool,
+    ) -> Self {
         let number = number_bytes(config).into();
         let numbers = NumberBytes { features: number, activations: number };
-        let rows = RowBytes::of_stages(&config.model.messages(inputs, outputs), numbers);
+        let rows = RowBytes::of_stages(messages, numbers);
         let recurring: u64 = rows.iter().map(|row| row.features + row.gradients).sum();
         let mut sizes: Vec<u64> =
             rows.iter().flat_map(|row| [row.setup, row.features.max(row.gradients)]).collect();
@@ -269,17 +314,8 @@ impl HaloBytes {
         sizes.dedup();
         // Messages of stages of the same width share memory. A message is in memory as it was sent and as it is read.
         let mut transient = 2 * sizes.iter().sum::<u64>();
-        let keeps_rows = match config.train.strategy {
-            StrategyKind::Pipelined => false,
-            // To know which of their gradients are returned.
-            StrategyKind::Split if config.train.row_encoding == RowEncoding::Nonzero => true,
-            // Attention needs them.
-            _ => config.model.kind == Kind::Gat,
-        };
-        if keeps_rows {
-            // Until the backward.
-            transient += rows.iter().map(|row| row.features).sum::<u64>();
-        }
+        let kept_rows = rows.iter().zip(messages).filter(|(_, messages)| is_kept(messages));
+        transient += kept_rows.map(|(row, _)| row.features).sum::<u64>();
         let kept = Schedule::of(&config.train).kept_versions() * recurring;
         // Messages that arrived are copied into matrices, and gradients of one stage at a time too.
         let features: u64 = rows.iter().map(|row| row.features).sum();

@@ -1,6 +1,8 @@
 //! The resolved configuration of a run.
 //!
-//! Serialised, it has the tables `[data]`, `[model]` and `[train]`, in TOML files and in `run.json`.
+//! Serialised, it has the tables `[data]`, `[model]`, `[train]` and `[layers]`, in TOML files and in `run.json`.
+
+mod layers;
 
 use std::collections::BTreeMap;
 
@@ -9,6 +11,8 @@ use halograph_graph::sample::{Fanout, SamplerKind};
 use halograph_nn::Project;
 use halograph_nn::model::{Kind, Spec};
 use serde::{Deserialize, Serialize};
+
+pub use layers::{ChunkOrder, GradientWeighting, HistoryInit, LayersConfig};
 
 const MAX_THREADS: usize = 1024;
 const MAX_RANKS: usize = 4096;
@@ -34,6 +38,10 @@ pub struct Config {
     pub model: Spec,
     /// Training.
     pub train: TrainConfig,
+    /// Strategies that split the model.
+    // Runs from before they existed do not have it.
+    #[serde(default)]
+    pub layers: LayersConfig,
 }
 
 /// Preprocessing of the data.
@@ -118,6 +126,10 @@ pub enum StrategyKind {
     Minibatch,
     /// As `minibatch`, but each node of a mini-batch is computed by one rank, its owner; hidden rows are exchanged (GSplit).
     Split,
+    /// Each rank computes consecutive stages of the model on the whole graph, chunk by chunk (GNNPipe).
+    Layers,
+    /// As `layers`, but each stage is computed by several ranks, each on a part of the graph.
+    Hybrid,
 }
 
 impl StrategyKind {
@@ -129,12 +141,19 @@ impl StrategyKind {
             StrategyKind::Pipelined => "pipelined",
             StrategyKind::Minibatch => "minibatch",
             StrategyKind::Split => "split",
+            StrategyKind::Layers => "layers",
+            StrategyKind::Hybrid => "hybrid",
         }
     }
 
     /// Returns whether optimiser steps are computed on sampled mini-batches.
     pub fn samples(self) -> bool {
         matches!(self, StrategyKind::Minibatch | StrategyKind::Split)
+    }
+
+    /// Returns whether a rank computes only some stages of the model.
+    pub fn splits_model(self) -> bool {
+        matches!(self, StrategyKind::Layers | StrategyKind::Hybrid)
     }
 
     /// Returns whether the strategy may run on several ranks.
@@ -342,8 +361,8 @@ impl TrainConfig {
     pub fn uses_parts(&self) -> bool {
         match self.strategy {
             StrategyKind::Single => false,
-            StrategyKind::Partition | StrategyKind::Pipelined | StrategyKind::Split => true,
             StrategyKind::Minibatch => self.ranks > 1,
+            _ => true,
         }
     }
 }
@@ -393,6 +412,7 @@ impl Config {
                 threads: 0,
                 checkpoint_seconds: 60.0,
             },
+            layers: LayersConfig::default(),
         }
     }
 
@@ -410,7 +430,7 @@ impl Config {
             let want = format!("1 with train.strategy = \"{}\"", train.strategy.name());
             let found = require(train.ranks == 1, "ranks", train.ranks, &want);
             found.map_err(|error| {
-                error.help("train on one rank, or choose strategy partition, pipelined, minibatch or split")
+                error.help("train on one rank, or choose strategy partition, pipelined, minibatch, split, layers or hybrid")
             })?;
         }
         if train.partition == PartitionKind::Presampled && !train.strategy.samples() {
@@ -419,6 +439,7 @@ impl Config {
                 .help("choose --strategy minibatch or split, or another --partition"));
         }
         self.check_batches()?;
+        self.check_layers()?;
         require(train.staleness <= MAX_STALENESS, "staleness", train.staleness, "at most 100 epochs")?;
         require((0.0..1.0).contains(&train.gamma), "gamma", train.gamma, "at least 0 and below 1")?;
         let deadline = train.deadline.is_finite() && train.deadline >= 1.0;
@@ -532,6 +553,19 @@ impl Config {
         fanouts
     }
 
+    /// Returns whether the first stage reads rows of neighbours; if not, the deepest hop reads its output.
+    pub fn first_stage_reads_edges(&self) -> bool {
+        // Does not depend on the number of features and classes.
+        self.model.messages(1, 1)[0].width > 0
+    }
+
+    /// Returns the number of hops whose remote rows are exchanged in every step of `split`: all that are sampled, but for a
+    /// deepest one that reads input rows. These are fetched.
+    pub fn exchanged_hops(&self) -> usize {
+        let fetches = self.first_stage_reads_edges() && !self.train.cache_input_aggregate;
+        self.sampled_fanouts().len() - fetches as usize
+    }
+
     /// Returns the number of graph layers by which rows are ordered in one process: rows that the loss needs come first.
     /// `None` if batches are sampled, to which that order is of no use.
     pub(crate) fn nested_hops(&self) -> Option<usize> {
@@ -552,6 +586,9 @@ impl Config {
             "model.alpha" | "model.theta" => (kind == Kind::Gcnii, "model gcnii"),
             "model.train_eps" => (kind == Kind::Gin, "model gin"),
             "model.project" => (!matches!(kind, Kind::Gat | Kind::Gcnii), "another model"),
+            "train.partition" if train.strategy.splits_model() => {
+                (self.parts() > 1, "strategy hybrid with several ranks per group of stages")
+            }
             "train.partition" | "train.overlap" | "train.deadline" => (train.ranks > 1, "several ranks"),
             "train.staleness" => (pipelined, "strategy pipelined on several ranks"),
             "train.warmup_epochs" | "train.cooldown_epochs" | "train.smooth" | "train.measure_staleness" => {
@@ -575,9 +612,10 @@ impl Config {
                 (train.strategy == StrategyKind::Split && train.ranks > 1, "strategy split on several ranks")
             }
             "train.schedule_unit" => (
-                sampled && train.schedule != ScheduleKind::Constant,
+                (sampled || self.layers.steps_per_epoch > 1) && train.schedule != ScheduleKind::Constant,
                 "strategy minibatch or split with schedule cosine or step",
             ),
+            key if key.starts_with("layers.") => (train.strategy.splits_model(), "strategy layers or hybrid"),
             _ => (true, ""),
         };
         (!is_met).then_some(requires)

@@ -71,6 +71,21 @@ impl StepBytes {
     }
 }
 
+/// The boundary between two groups of consecutive stages on different ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Boundary {
+    /// Rows that the stage before the boundary computes, of all ranks.
+    pub rows: u64,
+    /// Numbers sent per row: the width of that stage, and that of the initial stage if that is another one before it.
+    pub width: u64,
+}
+
+/// Returns the bytes of activations that all ranks together send over boundaries between stages in one step; gradients are as
+/// many. `number`: bytes of a number.
+pub fn boundary_bytes(boundaries: &[Boundary], number: u64) -> u64 {
+    boundaries.iter().map(|boundary| boundary.rows * boundary.width * number).sum()
+}
+
 /// Bytes that all ranks together send to sum a vector of `bytes` over `ranks` ranks.
 pub fn all_reduce_bytes(bytes: u64, ranks: u64) -> u64 {
     2 * ranks.saturating_sub(1) * bytes

@@ -7,7 +7,7 @@ use halograph_nn::{Matrix, Model};
 use rayon::prelude::*;
 
 use crate::boundary::{Fresh, Peers, RankLink};
-use crate::data::{Data, Rows, ShardData, View};
+use crate::data::{Data, Rows, Scored, ShardData, View};
 use crate::error::{Error, Result};
 use crate::event::Scores;
 use crate::loss::loss;
@@ -74,10 +74,24 @@ pub(crate) fn scores_on_ranks<T: Real>(
     link: &RankLink,
     epoch: u64,
 ) -> Result<Option<Scores>> {
+    scores_of(model, data, link, epoch, |scored| {
+        let peers = Peers::forward_only(link, Evaluation::Rows.tag(epoch, scored.graph));
+        Ok(Some(outputs_on_ranks(model, scored.view, scored.block, peers)?.logits))
+    })
+}
+
+/// Scores what `outputs` returns for each graph over the rows of all ranks; `None` if it is not finite, or if these ranks do
+/// not compute the outputs of the model. Collective; blocks.
+pub(crate) fn scores_of<T: Real>(
+    model: &Model<T>,
+    data: &ShardData<T>,
+    link: &RankLink,
+    epoch: u64,
+    outputs: impl Fn(&Scored<T>) -> Result<Option<Matrix<T>>>,
+) -> Result<Option<Scores>> {
     let (mut found, mut val_loss, mut finite) = ([None; 3], None, true);
     data.each_scored(link, model, |scored| {
-        let peers = Peers::forward_only(link, Evaluation::Rows.tag(epoch, scored.graph));
-        let logits = outputs_on_ranks(model, scored.view, scored.block, peers)?.logits;
+        let Some(logits) = outputs(&scored)? else { return Ok(()) };
         finite &= is_finite(&logits);
         for &part in scored.parts {
             found[part] = score_on_ranks(data, part, &logits, link, epoch)?;

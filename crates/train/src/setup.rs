@@ -35,11 +35,26 @@ pub(crate) fn check_weights(features: u64, classes: u64, config: &Config) -> Res
 
 /// Creates the optimiser of `config`. Refuses weight decay for parameters that do not exist.
 pub(crate) fn new_optimizer<T: Real>(config: &TrainConfig, model: &Model<T>) -> Result<Optimizer<T>> {
+    check_decays(config, model)?;
+    Ok(optimizer_of(config, model))
+}
+
+/// Creates the optimiser of `config` for some stages of a model.
+pub(crate) fn optimizer_of<T: Real>(config: &TrainConfig, model: &Model<T>) -> Optimizer<T> {
     let method = match config.optimizer {
         OptimizerKind::Adam => Method::Adam,
         OptimizerKind::Adamw => Method::AdamW,
         OptimizerKind::Sgd => Method::Sgd { momentum: config.momentum },
     };
+    let decay = |name: &str| {
+        let longest = config.weight_decay_for.iter().filter(|(prefix, _)| matches(prefix, name));
+        longest.max_by_key(|(prefix, _)| prefix.len()).map_or(config.weight_decay, |(_, &decay)| decay)
+    };
+    Optimizer::new(method, model, decay)
+}
+
+/// Refuses weight decay for parameters that `model` does not have.
+pub(crate) fn check_decays<T: Real>(config: &TrainConfig, model: &Model<T>) -> Result<()> {
     for prefix in config.weight_decay_for.keys() {
         if !model.params().any(|p| matches(prefix, &p.name)) {
             let names: Vec<&str> = model.params().map(|p| p.name.as_str()).collect();
@@ -48,11 +63,7 @@ pub(crate) fn new_optimizer<T: Real>(config: &TrainConfig, model: &Model<T>) -> 
             return Err(error.help(format!("parameters are {}", names.join(", "))).into());
         }
     }
-    let decay = |name: &str| {
-        let longest = config.weight_decay_for.iter().filter(|(prefix, _)| matches(prefix, name));
-        longest.max_by_key(|(prefix, _)| prefix.len()).map_or(config.weight_decay, |(_, &decay)| decay)
-    };
-    Ok(Optimizer::new(method, model, decay))
+    Ok(())
 }
 
 /// Returns whether `prefix` is `name` or its first components: `convs.1` does not match `convs.10.bias`.

@@ -1,13 +1,14 @@
 //! The summary of a finished run.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use halograph_graph::dataset::Metric;
 use halograph_graph::sample::Sample;
 use halograph_nn::model::Kind;
 use serde::Serialize;
 
-use crate::config::{StrategyKind, TrainConfig};
+use crate::config::{Config, StrategyKind, TrainConfig};
 use crate::event::{Best, Ending, EpochRecord};
 use crate::memory;
 
@@ -97,6 +98,45 @@ pub struct Summary {
     /// Rows that ranks fetched of each other for sampled batches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fetches: Option<FetchTotals>,
+    /// Stages and chunks, of strategies that split the model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pipeline: Option<PipelineFacts>,
+}
+
+/// How stages and chunks are spread over ranks.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PipelineFacts {
+    /// First stage of each group, and the end.
+    pub stages: Vec<[usize; 2]>,
+    /// Ranks per group: parts of the graph.
+    pub ways: usize,
+    /// Chunks of the graph, of all parts together.
+    pub chunks: usize,
+    /// Optimiser steps of an epoch.
+    pub steps_per_epoch: u64,
+    /// Share of a step that ranks are idle while the pipeline fills and drains, if every chunk took equally long in every
+    /// group.
+    pub bubble: f64,
+    /// Measured share of training time that ranks only waited.
+    pub idle: f64,
+}
+
+impl PipelineFacts {
+    /// Describes groups of these stages; the idle share is added by [`Summary::with_pipeline`].
+    pub(crate) fn new(config: &Config, groups: &[Range<usize>]) -> Self {
+        let (ways, chunks, steps_per_epoch) =
+            (config.parts(), config.chunks(), config.layers.steps_per_epoch);
+        let slots = chunks as f64 / ways as f64 / steps_per_epoch as f64;
+        let filling = groups.len() as f64 - 1.0;
+        PipelineFacts {
+            stages: groups.iter().map(|group| [group.start, group.end]).collect(),
+            ways,
+            chunks,
+            steps_per_epoch,
+            bubble: filling / (slots + filling),
+            idle: 0.0,
+        }
+    }
 }
 
 /// All sampled batches that this process, or all ranks, trained on. Nodes and edges are summed over ranks; seconds are the
@@ -265,7 +305,15 @@ impl Summary {
             parts: traffic.parts,
             batches: None,
             fetches: None,
+            pipeline: None,
         }
+    }
+
+    /// Adds how stages and chunks were spread over ranks.
+    pub(crate) fn with_pipeline(self, facts: Option<PipelineFacts>) -> Self {
+        let whole = self.compute_seconds + self.wait_seconds;
+        let idle = if whole > 0.0 { self.wait_seconds / whole } else { 0.0 };
+        Summary { pipeline: facts.map(|facts| PipelineFacts { idle, ..facts }), ..self }
     }
 
     /// Adds what is known of the sampled batches of all ranks.

@@ -56,6 +56,10 @@ pub enum Control {
     LongestWait,
     /// Spans of a trace.
     Trace,
+    /// Sums over ranks that own different stages.
+    StageSums,
+    /// Weights of the stages of a rank.
+    StageWeights,
 }
 
 impl Control {
@@ -87,6 +91,20 @@ pub(crate) enum Setup {
     TrainingIds,
     /// Bytes of a batch.
     BatchBytes,
+    /// Chunks of owned rows, from the rank that has computed them.
+    Chunks,
+    /// Numbers of training rows in chunks.
+    ChunkCounts,
+    /// Rows whose chunks are asked for.
+    ChunkRows,
+    /// Chunks of these rows.
+    ChunkNumbers,
+    /// Halo rows of the forward that initialises history.
+    HistoryHalo,
+    /// Rows between stages of different ranks in that forward.
+    HistoryInput,
+    /// Rows of the initial stage between these.
+    HistoryInitial,
 }
 
 /// Graphs of an inductive run.
@@ -116,6 +134,12 @@ pub(crate) enum Evaluation {
     Summary = 2 * GRAPHS,
     /// Features for a static aggregate, one slot per graph.
     StaticAggregate,
+    /// Rows between stages of different ranks, one slot per graph.
+    StageRows = Evaluation::StaticAggregate as u8 + GRAPHS,
+    /// Rows of the initial stage between these, one slot per graph.
+    InitialRows = Evaluation::StageRows as u8 + GRAPHS,
+    /// Scores, from the ranks of the last stage.
+    Scores = Evaluation::InitialRows as u8 + GRAPHS,
 }
 
 impl Evaluation {

@@ -111,22 +111,31 @@ impl Assembler {
 
     /// Assembles one hop: `list` appends the neighbours of a vertex, its own number last if it has a self-loop. Hops of
     /// several samples may take turns.
-    pub fn add_hop(&mut self, sample: &mut Sample, mut list: impl FnMut(u32, &mut Vec<u32>)) {
-        self.numbering.start(&sample.rows);
-        let mut hop = Hop::default();
-        hop.clear();
-        for (r, &number) in sample.rows.iter().enumerate() {
-            let first = hop.indices.len();
-            list(number, &mut hop.indices);
-            if hop.indices[first..].last() == Some(&number) {
-                hop.loops.push(r as u32);
-            }
-            hop.indptr.push(hop.indices.len() as u64);
-        }
-        self.numbering.add_hop(&mut sample.rows, &mut hop, &[]);
-        sample.hops.push(hop);
-        self.numbering.clear(&sample.rows);
+    pub fn add_hop(&mut self, sample: &mut Sample, list: impl FnMut(u32, &mut Vec<u32>)) {
+        add_hop(&mut self.numbering, sample, list);
     }
+}
+
+/// Adds a hop to `sample`: `list` appends the neighbours of each row, itself last if it has a self-loop.
+pub(super) fn add_hop(
+    numbering: &mut Numbering,
+    sample: &mut Sample,
+    mut list: impl FnMut(u32, &mut Vec<u32>),
+) {
+    numbering.start(&sample.rows);
+    let mut hop = Hop::default();
+    hop.clear();
+    for (r, &row) in sample.rows.iter().enumerate() {
+        let first = hop.indices.len();
+        list(row, &mut hop.indices);
+        if hop.indices[first..].last() == Some(&row) {
+            hop.loops.push(r as u32);
+        }
+        hop.indptr.push(hop.indices.len() as u64);
+    }
+    numbering.add_hop(&mut sample.rows, &mut hop, &[]);
+    sample.hops.push(hop);
+    numbering.clear(&sample.rows);
 }
 
 impl Sample {

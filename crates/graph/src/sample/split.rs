@@ -11,6 +11,7 @@ use std::sync::Arc;
 use halograph_kernels::keyed::Key;
 
 use super::numbering::{Numbering, RowSet};
+use super::ranks::add_hop;
 use super::{Hop, Neighbors, OwnedSampler, Sample};
 use crate::block::Halo;
 
@@ -138,23 +139,11 @@ impl SplitAssembler {
 
     /// Adds a hop to `sample` whose drawn rows of other ranks become rows of the sample, after the own ones.
     pub fn add_inputs(&mut self, sampler: &mut OwnedSampler, key: Key, sample: &mut Sample) {
-        let own = std::mem::take(&mut sample.rows);
-        sampler.start(key, sample.hops.len(), &own);
-        let mut hop = Hop::default();
-        hop.clear();
-        for (r, &row) in own.iter().enumerate() {
-            let first = hop.indices.len();
-            sampler.draw(&own, r, &mut hop.indices);
-            if hop.indices[first..].last() == Some(&row) {
-                hop.loops.push(r as u32);
-            }
-            hop.indptr.push(hop.indices.len() as u64);
-        }
-        sample.rows = own;
-        self.numbering.start(&sample.rows);
-        self.numbering.add_hop(&mut sample.rows, &mut hop, &[]);
-        self.numbering.clear(&sample.rows);
-        sample.hops.push(hop);
+        let (rows, mut at) = (sample.rows.clone(), 0..);
+        sampler.start(key, sample.hops.len(), &rows);
+        add_hop(&mut self.numbering, sample, |_, list| {
+            sampler.draw(&rows, at.next().expect("rows are counted without end"), list);
+        });
     }
 }
 

@@ -6,8 +6,8 @@ use halograph_graph::sample::SamplerKind;
 use halograph_nn::Project;
 use halograph_nn::model::{ActivationKind, Kind, NormKind};
 use halograph_train::config::{
-    Normalize, OptimizerKind, Overlap, PartitionKind, Precision, RowCache, RowEncoding, ScheduleKind,
-    ScheduleUnit, Smooth, StrategyKind,
+    ChunkOrder, GradientWeighting, HistoryInit, Normalize, OptimizerKind, Overlap, PartitionKind, Precision,
+    RowCache, RowEncoding, ScheduleKind, ScheduleUnit, Smooth, StrategyKind,
 };
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
@@ -30,6 +30,9 @@ pub fn choices(key: &str) -> &'static [&'static str] {
         "train.schedule" => variants::<ScheduleKind>(),
         "train.schedule_unit" => variants::<ScheduleUnit>(),
         "train.precision" => variants::<Precision>(),
+        "layers.history_init" => variants::<HistoryInit>(),
+        "layers.chunk_order" => variants::<ChunkOrder>(),
+        "layers.gradient_weights" => variants::<GradientWeighting>(),
         _ => &[],
     }
 }

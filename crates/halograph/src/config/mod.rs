@@ -22,11 +22,11 @@ use crate::note::Note;
 /// The default model.
 pub const DEFAULT_KIND: Kind = Kind::Sage;
 /// Keys that may be unset: a configuration has none of them by default.
-pub const OPTIONAL: [&str; 1] = ["train.macrobatch"];
+pub const OPTIONAL: [&str; 3] = ["layers.stages", "layers.chunks", "train.macrobatch"];
 /// The key of a size, which may have a unit.
 const SIZE: &str = "train.batch_memory";
 /// Whole numbers that must not be 0.
-const POSITIVE: [&str; 9] = [
+const POSITIVE: [&str; 13] = [
     "model.layers",
     "model.hidden",
     "model.heads",
@@ -36,6 +36,10 @@ const POSITIVE: [&str; 9] = [
     "train.step_epochs",
     "train.batch_size",
     "train.macrobatch",
+    "layers.stages",
+    "layers.chunks",
+    "layers.history_epochs",
+    "layers.steps_per_epoch",
 ];
 /// The only table with free keys: prefixes of parameter names.
 const FREE: [&str; 2] = ["train", "weight_decay_for"];
@@ -53,6 +57,7 @@ pub fn resolve(settings: &[Setting]) -> Result<Config> {
     }
     let mut config = overlay(&base, settings)?;
     config.resolve_fanout();
+    config.resolve_layers();
     // What is best for it, unless the user knows better.
     if config.train.strategy == StrategyKind::Split
         && !settings.iter().any(|s| s.key == ["train", "partition"])

@@ -47,7 +47,7 @@ pub use self::demo::open_dataset;
 use self::directory::NewDirectory;
 pub use self::prepare::{Admission, check_one_process};
 pub use self::shards::{AssignmentOption, ShardOptions, write_shards};
-pub use self::split::{ComparedPartition, compare_splits};
+pub use self::split::{ComparedPartition, SplitComparison, compare_splits};
 pub use self::trained::open_trained;
 pub use self::world::World;
 use crate::config::Setting;
@@ -176,10 +176,10 @@ pub struct Job {
 
 enum Role {
     /// Rank 0, or the only process.
-    Lead(Lead),
+    Lead(Box<Lead>),
     /// Another rank that a launcher started.
     Follow {
-        header: Header,
+        header: Box<Header>,
         /// Path of the run directory on this rank's host; `None` if the run has none.
         directory: Option<PathBuf>,
     },
@@ -292,8 +292,10 @@ impl Job {
     /// directory, if there is one.
     pub fn trained(&self) -> Result<TrainedModel> {
         match &self.role {
-            Role::Lead(Lead { store: Store::Memory(run), .. }) => TrainedModel::of(run),
-            Role::Lead(Lead { store: Store::Directory(run), .. }) => TrainedModel::open(run.path()),
+            Role::Lead(lead) => match &lead.store {
+                Store::Memory(run) => TrainedModel::of(run),
+                Store::Directory(run) => TrainedModel::open(run.path()),
+            },
             Role::Follow { .. } => {
                 Err(InputError::input("trained model", "only rank 0 has the results of a run").into())
             }
@@ -321,8 +323,10 @@ impl Job {
     /// Returns the run directory; `None` for a run in memory.
     pub fn directory(&self) -> Option<&Path> {
         match &self.role {
-            Role::Lead(Lead { store: Store::Directory(run), .. }) => Some(run.path()),
-            Role::Lead(_) => None,
+            Role::Lead(lead) => match &lead.store {
+                Store::Directory(run) => Some(run.path()),
+                Store::Memory(_) => None,
+            },
             Role::Follow { directory, .. } => directory.as_deref(),
         }
     }
@@ -344,7 +348,7 @@ impl Job {
 
     fn lead(&self) -> Option<&Lead> {
         match &self.role {
-            Role::Lead(lead) => Some(lead),
+            Role::Lead(lead) => Some(lead.as_ref()),
             Role::Follow { .. } => None,
         }
     }
@@ -374,7 +378,7 @@ fn leading(
         trace: options.trace.clone(),
         send_delay: options.send_delay,
         force: options.force,
-        role: Role::Lead(lead),
+        role: Role::Lead(Box::new(lead)),
         part,
         started: false,
     }

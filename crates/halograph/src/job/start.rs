@@ -161,6 +161,10 @@ fn check_settings_of_shards(settings: &[Setting], data: &JobData) -> InputResult
             ("train.strategy", Some("single")) => {
                 "leave it out, or train on the dataset that was partitioned"
             }
+            ("train.strategy", Some("layers")) => {
+                "each of its ranks reads the whole graph: train on the dataset that was partitioned, or choose \
+                 --strategy hybrid"
+            }
             _ => continue,
         };
         let problem =
@@ -172,8 +176,24 @@ fn check_settings_of_shards(settings: &[Setting], data: &JobData) -> InputResult
 
 /// Refuses to train shards on another number of ranks.
 pub(super) fn check_ranks(config: &Config, data: &JobData) -> InputResult<()> {
-    let ranks = config.train.ranks;
+    let (ranks, ways) = (config.train.ranks, config.parts());
     match data.parts() {
+        Some(_) if config.train.strategy == StrategyKind::Layers => {
+            let problem = "a folder of shards: each rank of strategy layers reads the whole graph";
+            Err(InputError::input(data.place(), problem)
+                .help("train on the dataset that was partitioned, or choose --strategy hybrid"))
+        }
+        Some(parts) if config.train.strategy == StrategyKind::Hybrid && parts as usize != ways => {
+            let stages = config.stage_groups();
+            let problem = format!("{} for {ranks} ranks in {stages} groups of {ways}", count(parts, "part"));
+            let help = format!(
+                "use {} ranks, or partition the dataset into {}",
+                parts as usize * stages,
+                count(ways, "part")
+            );
+            Err(InputError::input(data.place(), problem).help(help))
+        }
+        Some(_) if config.train.strategy == StrategyKind::Hybrid => Ok(()),
         Some(parts) if parts as usize != ranks || !config.train.strategy.allows_ranks() => {
             let problem = format!("{} for {}", count(parts, "part"), count(ranks, "rank"));
             let start = match halograph_comm::launched() {

@@ -53,7 +53,9 @@ impl World {
             return Ok(World::alone());
         }
         // Invalid settings are refused later, when all ranks can be notified.
-        let deadline = config::resolve(settings).ok().map(|c| Duration::from_secs_f64(c.train.deadline));
+        let ranks = comm::launched_ranks().map(|n| Setting::new("launcher", "train.ranks", &n.to_string()));
+        let settings: Vec<Setting> = settings.iter().cloned().chain(ranks).collect();
+        let deadline = config::resolve(&settings).ok().map(|c| Duration::from_secs_f64(c.train.deadline));
         let options = comm::Options::default();
         let options = comm::Options { deadline: deadline.unwrap_or(options.deadline), ..options };
         let comm = comm::mpi::join(&options)?;
@@ -182,10 +184,10 @@ pub(super) fn open(options: &JobOptions, world: &World, comm: &Comm, progress: &
 /// Opens the job on a rank other than 0.
 fn follow(options: &JobOptions, world: &World, comm: &Comm) -> Result<Job> {
     let announced = announce(comm, None)?;
-    let rank = comm.rank() as u32;
-    let data = open_data(&options.data, rank).and_then(|data| match data {
+    let part = announced.header.config.part_of(comm.rank());
+    let data = open_data(&options.data, part).and_then(|data| match data {
         Some(data) => Ok(data),
-        None => announced.open_data(rank),
+        None => announced.open_data(part),
     });
     let data = all_succeed(comm, Control::DataOpened, data.map_err(Error::from))?;
     let part = RankPart::open(comm, data.source(), &announced.header.config, None, options.force)?;
@@ -202,7 +204,7 @@ fn follow(options: &JobOptions, world: &World, comm: &Comm) -> Result<Job> {
         trace: announced.trace,
         send_delay: announced.send_delay,
         force: options.force,
-        role: Role::Follow { header: announced.header, directory },
+        role: Role::Follow { header: Box::new(announced.header), directory },
         part: Some(part),
         started: false,
     })
@@ -263,7 +265,7 @@ impl Announcement {
 
     /// Opens the data of rank 0 on a rank that was given none. On another host it generates the built-in graph, in temporary
     /// files that are removed, but stay mapped.
-    fn open_data(&self, rank: u32) -> InputResult<JobData> {
+    fn open_data(&self, part: u32) -> InputResult<JobData> {
         let missing = || {
             InputError::input("data", "rank 0 trains on a dataset in memory, and this rank was given none")
                 .help("give every rank the same dataset")
@@ -272,7 +274,7 @@ impl Announcement {
         if self.is_demo && !there.exists() {
             return open_dataset(None).map(JobData::Dataset);
         }
-        JobData::open(there, rank)
+        JobData::open(there, part)
     }
 }
 

@@ -201,6 +201,10 @@ impl<T: Real> Layer<T> for Gat<T> {
         self.projected_width() + self.heads()
     }
 
+    fn output_width(&self) -> usize {
+        self.bias.shape[0]
+    }
+
     fn aggregates_input(&self) -> bool {
         false
     }

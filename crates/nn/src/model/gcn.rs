@@ -54,6 +54,10 @@ impl<T: Real> Convolution for Gcn<T> {
         self.projection.message_width()
     }
 
+    fn output_width(&self) -> usize {
+        self.projection.output_width()
+    }
+
     fn aggregates_input(&self) -> bool {
         self.projection.aggregates_input()
     }

@@ -78,8 +78,12 @@ impl<T: Real> Convolution for Gcnii<T> {
         self.weight.shape[0]
     }
 
+    fn output_width(&self) -> usize {
+        self.weight.shape[0]
+    }
+
     fn aggregates_input(&self) -> bool {
-        false
+        true
     }
 
     fn propagation(&self, block: &Block) -> Propagation<T> {

@@ -93,6 +93,10 @@ impl<T: Real> Convolution for Gin<T> {
         self.projection.message_width()
     }
 
+    fn output_width(&self) -> usize {
+        self.projection.output_width()
+    }
+
     fn aggregates_input(&self) -> bool {
         self.projection.aggregates_input()
     }

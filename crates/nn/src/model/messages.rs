@@ -2,6 +2,7 @@
 
 use super::{Model, Spec, Stage};
 use crate::layer::Layer;
+use crate::param::Param;
 
 /// The message of one stage per boundary row, in a training step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,9 +13,36 @@ pub struct StageMessages {
     pub is_static: bool,
     /// Whether gradients of messages are sent back: not if nothing below the aggregation has a parameter.
     pub has_gradient: bool,
+    /// Whether messages are the output of a ReLU and perhaps a dropout: see [`Model::sends_relu_output`].
+    pub is_relu_output: bool,
+}
+
+/// The size of one stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StageSize {
+    /// Columns of the output.
+    pub outputs: usize,
+    /// Numbers of the weight matrices.
+    pub weights: usize,
+    /// Numbers of all parameters.
+    pub parameters: usize,
+    /// Whether later stages read the output as the initial representation.
+    pub is_initial: bool,
 }
 
 impl Spec {
+    /// Returns the size of each stage of such a model, from rows of `inputs` features to rows of `outputs` logits.
+    pub fn stage_sizes(&self, inputs: usize, outputs: usize) -> Vec<StageSize> {
+        let numbers = |p: &Param<f32>| p.shape.iter().product::<usize>();
+        let size = |stage: &Stage<f32>| StageSize {
+            outputs: Layer::output_width(&stage.layer),
+            weights: stage.params().into_iter().filter(|p| p.shape.len() == 2).map(numbers).sum(),
+            parameters: stage.params().into_iter().map(numbers).sum(),
+            is_initial: stage.is_initial,
+        };
+        Model::outline(self, inputs, outputs).stages.iter().map(size).collect()
+    }
+
     /// Returns the message of each stage of such a model, from rows of `inputs` features to rows of `outputs` logits.
     pub fn messages(&self, inputs: usize, outputs: usize) -> Vec<StageMessages> {
         sent(&Model::<f32>::outline(self, inputs, outputs))
@@ -34,6 +62,7 @@ fn sent(model: &Model<f32>) -> Vec<StageMessages> {
             width,
             is_static: index == 0 && stage.has_static_aggregate(),
             has_gradient: width > 0 && (index > 0 || !Layer::aggregates_input(&stage.layer)),
+            is_relu_output: model.sends_relu_output(index),
         }
     };
     model.stages.iter().enumerate().map(stage).collect()
@@ -41,7 +70,7 @@ fn sent(model: &Model<f32>) -> Vec<StageMessages> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Kind;
+    use super::super::{ActivationKind, Kind};
     use super::*;
     use crate::layer::Project;
 
@@ -60,6 +89,12 @@ mod tests {
                         let parameters = model.params().map(|p| p.value.len() as u128).sum::<u128>();
                         assert_eq!(spec.parameters(inputs, 7), parameters, "{spec:?}");
                         assert_eq!(spec.hops(), model.hops(), "{spec:?}");
+                        let sizes = spec.stage_sizes(inputs, 7);
+                        assert_eq!(
+                            sizes.iter().map(|size| size.parameters as u128).sum::<u128>(),
+                            parameters
+                        );
+                        assert_eq!(sizes[sizes.len() - 1].outputs, 7, "{spec:?}");
                     }
                 }
             }
@@ -68,9 +103,15 @@ mod tests {
 
     #[test]
     fn messages_are_as_wide_as_the_narrower_side() {
-        let message = |width, is_static, has_gradient| StageMessages { width, is_static, has_gradient };
+        let message = |width, is_static, has_gradient| StageMessages {
+            width,
+            is_static,
+            has_gradient,
+            is_relu_output: false,
+        };
         let spec = Spec { hidden: 8, heads: 2, ..Spec::new(Kind::Sage) };
-        let last = [message(8, false, true), message(7, false, true)];
+        let hidden = StageMessages { is_relu_output: true, ..message(8, false, true) };
+        let last = [hidden, message(7, false, true)];
         // Features that are never dropped are aggregated once, however wide they are.
         assert_eq!(spec.messages(40, 7), [&[message(40, true, false)], &last[..]].concat());
         let dropped = Spec { input_dropout: 0.2, ..spec.clone() };
@@ -78,6 +119,33 @@ mod tests {
         // A GAT sends the projected row and a score of each head.
         let gat = Spec { kind: Kind::Gat, layers: 2, ..spec };
         assert_eq!(gat.messages(40, 7), [message(8 + 2, false, true), message(2 * 7 + 2, false, true)]);
+    }
+
+    #[test]
+    fn rows_that_are_sent_as_a_relu_has_computed_them_are_known() {
+        let sent = |spec: Spec| -> Vec<bool> {
+            let stages = spec.messages(40, 7);
+            stages.iter().filter(|stage| stage.width > 0).map(|stage| stage.is_relu_output).collect()
+        };
+        let of = |kind| Spec { hidden: 8, ..Spec::new(kind) };
+        for kind in [Kind::Gcn, Kind::Sage, Kind::Gin] {
+            // The input is no output of a ReLU, and the last layer multiplies by its weights first.
+            assert_eq!(sent(Spec { layers: 3, ..of(kind) }), [false, true, false], "{kind:?}");
+            let last = Spec { project: Project::Last, layers: 3, ..of(kind) };
+            assert_eq!(sent(last), [false, true, true], "{kind:?}");
+            let first = Spec { project: Project::First, layers: 3, ..of(kind) };
+            assert_eq!(sent(first), [false; 3], "{kind:?}");
+        }
+        assert_eq!(sent(Spec { layers: 3, ..of(Kind::Gat) }), [false; 3]);
+        assert_eq!(sent(Spec { layers: 3, ..of(Kind::Gcnii) }), [true; 3]);
+        // Blocks send the output of their own ReLU; before the first layer there is none.
+        let resgcn = Spec { layers: 3, ..of(Kind::Resgcn) };
+        assert_eq!(sent(resgcn.clone()), [false, true, true]);
+        assert_eq!(sent(Spec { project: Project::First, ..resgcn.clone() }), [false; 3]);
+        for spec in [resgcn, of(Kind::Gcnii), of(Kind::Sage)] {
+            let smooth = Spec { activation: ActivationKind::Elu, ..spec };
+            assert!(!sent(smooth).contains(&true));
+        }
     }
 
     #[test]

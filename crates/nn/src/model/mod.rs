@@ -28,7 +28,7 @@ use std::ops::Range;
 
 use halograph_kernels::Real;
 
-pub use messages::StageMessages;
+pub use messages::{StageMessages, StageSize};
 pub use registry::Kind;
 pub use spec::{ActivationKind, NormKind, Spec};
 pub use stage::{Norm, Stage, StageCache};
@@ -96,6 +96,14 @@ impl<T: Real> Model<T> {
     /// Returns the dropout probability of the input of any stage of the whole model; `None` if there is no such stage.
     pub fn dropout(&self, index: usize) -> Option<f64> {
         self.dropouts.get(index).copied()
+    }
+
+    /// Returns whether the messages of a stage are the output of a ReLU and perhaps a dropout. The backward multiplies the
+    /// gradient of such an entry by 0 if the entry is 0, whatever it is.
+    pub fn sends_relu_output(&self, index: usize) -> bool {
+        // The activation of a stage that is not in memory is unknown.
+        let before = index.checked_sub(self.first + 1).map(|before| self.stages[before].activation);
+        self.stage(index).sends_relu_output(before.unwrap_or_default())
     }
 
     /// Returns the number of stages that read edges: the receptive field of a node, in hops.

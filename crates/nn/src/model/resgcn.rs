@@ -101,8 +101,16 @@ impl<T: Real, C: Convolution<Scalar = T>> Convolution for Residual<T, C> {
         self.conv.message_width()
     }
 
+    fn output_width(&self) -> usize {
+        self.conv.output_width()
+    }
+
     fn aggregates_input(&self) -> bool {
         false
+    }
+
+    fn sends_relu_output(&self) -> bool {
+        self.activation == Activation::Relu && self.conv.aggregates_input()
     }
 
     fn propagation(&self, block: &Block) -> Propagation<T> {

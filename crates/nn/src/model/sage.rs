@@ -81,6 +81,10 @@ impl<T: Real> Convolution for Sage<T> {
         self.neighbours.message_width()
     }
 
+    fn output_width(&self) -> usize {
+        self.neighbours.output_width()
+    }
+
     fn aggregates_input(&self) -> bool {
         self.neighbours.aggregates_input()
     }

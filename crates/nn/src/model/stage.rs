@@ -101,6 +101,12 @@ impl<T: Real> Stage<T> {
         self.dropout == 0.0 && Layer::aggregates_input(&self.layer)
     }
 
+    /// Returns whether messages are the output of a ReLU and perhaps a dropout. `before`: the activation of the stage before.
+    pub(super) fn sends_relu_output(&self, before: Activation) -> bool {
+        let sends_input = Layer::aggregates_input(&self.layer);
+        Layer::sends_relu_output(&self.layer) || sends_input && before == Activation::Relu
+    }
+
     /// Returns whether the features are read besides their static aggregate, if this is the first stage.
     pub fn reads_features_of(&self, has_aggregate: bool) -> bool {
         !has_aggregate || Layer::finish_reads_input(&self.layer)

@@ -1,7 +1,7 @@
 //! How rows are encoded in messages.
 //!
-//! Rows behind a ReLU, and often a dropout, are mostly zeros. [`Encoding::Nonzero`] sends a bitmap of each row and the other
-//! entries. Gradients need not even a bitmap: a ReLU multiplies the gradient of an entry that is 0 by 0, so only those of the
+//! Rows behind a ReLU, and often a dropout, are mostly zeros. The encoding `nonzero` sends a bitmap of each row and the
+//! other entries. Gradients need not even a bitmap: a ReLU multiplies the gradient of an entry that is 0 by 0, so only those of the
 //! entries that were sent are returned, and both sides know them. Neither changes a result.
 
 use std::ops::Range;
@@ -14,16 +14,6 @@ use halograph_nn::Matrix;
 use rayon::prelude::*;
 
 use crate::error::Result;
-
-/// How rows are encoded in messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Encoding {
-    /// All entries.
-    #[default]
-    Dense,
-    /// A bitmap of the entries other than 0, and these entries.
-    Nonzero,
-}
 
 /// Bitmaps of rows, and the entries of each row among those of all of them.
 struct Bitmaps {

@@ -9,8 +9,9 @@ use halograph_kernels::{Real, rows};
 use halograph_nn::{Input, Matrix};
 use rayon::prelude::*;
 
-use super::encoding::{self, Encoding};
+use super::encoding;
 use super::transfer::{FeatureTransfer, GradientTransfer, ReturnedGradients, copy};
+use crate::config::RowEncoding;
 use crate::error::Result;
 
 /// Rows moved by one task when rows are gathered.
@@ -61,6 +62,20 @@ impl Exchange {
         Ok(Exchange::new(send_rows, wanted.iter().map(Vec::len).collect()))
     }
 
+    /// Splits the exchange by runs of owned rows: `own` has the start of each run and the end, and `halo` for each run the
+    /// halo rows of every rank in the corresponding run there. Owned rows are numbered anew from the start of their run.
+    pub fn by_run(&self, own: &[usize], halo: &[Vec<Range<usize>>]) -> Vec<Exchange> {
+        let within = |rows: &[u32], run: &[usize]| -> Vec<u32> {
+            let rows = rows.iter().filter(|&&row| (run[0]..run[1]).contains(&(row as usize)));
+            rows.map(|&row| row - run[0] as u32).collect()
+        };
+        let exchange = |(run, halo): (&[usize], &Vec<Range<usize>>)| {
+            let send_rows = self.send_rows.iter().map(|rows| within(rows, run)).collect();
+            Exchange::new(send_rows, halo.iter().map(Range::len).collect())
+        };
+        own.windows(2).zip(halo).map(exchange).collect()
+    }
+
     /// Returns the number of halo rows.
     pub fn halo_rows(&self) -> usize {
         self.halo_counts.iter().sum()
@@ -76,14 +91,14 @@ impl Exchange {
         &self,
         comm: &Comm,
         tag: Tag,
-        (priority, encoding): (Priority, Encoding),
+        (priority, encoding): (Priority, RowEncoding),
         messages: &Input<T>,
     ) -> Result<FeatureTransfer<T>> {
         match (messages, encoding) {
-            (Input::Full(x), Encoding::Dense) => {
+            (Input::Full(x), RowEncoding::Dense) => {
                 self.send_boundary(comm, tag, priority, |rows| dense(x, rows))?
             }
-            (Input::Full(x), Encoding::Nonzero) => {
+            (Input::Full(x), RowEncoding::Nonzero) => {
                 self.send_boundary(comm, tag, priority, |rows| encoding::encode(x, rows))?;
             }
             (Input::Half(x), _) => self.send_boundary(comm, tag, priority, |rows| dense(x, rows))?,

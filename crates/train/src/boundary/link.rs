@@ -1,5 +1,6 @@
 //! The connection to the other ranks, as the stage runner and the strategies see it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -11,9 +12,9 @@ use halograph_nn::model::Stage;
 use halograph_nn::norm::NormSums;
 use halograph_nn::{Input, Matrix, Model};
 
-use super::encoding::Encoding;
 use super::exchange::Exchange;
 use super::transfer::{FeatureTransfer, GradientTransfer};
+use crate::config::RowEncoding;
 use crate::error::Result;
 use crate::requests::Requests;
 use crate::tags::Control;
@@ -28,9 +29,9 @@ pub struct RankLink {
     /// Whether communication overlaps with computation: owned rows are aggregated while halo rows are in flight.
     pub overlap: bool,
     /// How rows that a ReLU has computed are sent in training.
-    pub encoding: Encoding,
+    pub encoding: RowEncoding,
     /// Transfer time that overlapped with computation, in nanoseconds.
-    hidden: AtomicU64,
+    hidden: Arc<AtomicU64>,
     /// Time waited for anything but messages, in nanoseconds.
     waited: AtomicU64,
 }
@@ -38,14 +39,22 @@ pub struct RankLink {
 impl RankLink {
     /// Creates a link over `comm` that sends dense rows.
     pub fn new(comm: &Comm, overlap: bool) -> Self {
-        let (hidden, waited) = (AtomicU64::new(0), AtomicU64::new(0));
-        RankLink { comm: comm.clone(), overlap, encoding: Encoding::Dense, hidden, waited }
+        let (hidden, waited) = (Arc::default(), AtomicU64::new(0));
+        RankLink { comm: comm.clone(), overlap, encoding: RowEncoding::Dense, hidden, waited }
     }
 
     /// Returns the link with another encoding.
     #[must_use]
-    pub fn with_encoding(self, encoding: Encoding) -> Self {
+    pub fn with_encoding(self, encoding: RowEncoding) -> Self {
         RankLink { encoding, ..self }
+    }
+
+    /// Returns a link to some of the ranks; see [`Comm::subgroup`]. Overlapped transfer time counts for both links. Does not
+    /// communicate.
+    pub fn subgroup(&self, members: &[usize], id: u16) -> Result<Self> {
+        let link =
+            RankLink::new(&self.comm.subgroup(members, id)?, self.overlap).with_encoding(self.encoding);
+        Ok(RankLink { hidden: self.hidden.clone(), ..link })
     }
 
     /// Combines the requests of all ranks. Collective; blocks.
@@ -104,8 +113,17 @@ impl<'a> Peers<'a> {
         Peers { link, features: tag, gradients: tag, statistics: tag, weights: tag }
     }
 
+    /// Returns the ranks while this one computes a chunk of the graph.
+    #[must_use]
+    pub fn of_chunk(self, chunk: usize) -> Self {
+        let tag = |tag: Tag| tag.chunk(chunk as u16);
+        let Peers { link, features, gradients, statistics, weights } = self;
+        let [features, gradients, statistics] = [features, gradients, statistics].map(tag);
+        Peers { link, features, gradients, statistics, weights }
+    }
+
     /// Returns how rows that a ReLU has computed are sent.
-    pub fn encoding(&self) -> Encoding {
+    pub fn encoding(&self) -> RowEncoding {
         self.link.encoding
     }
 
@@ -141,7 +159,7 @@ impl<'a> Peers<'a> {
         &self,
         stage: usize,
         exchange: &Exchange,
-        how: (Priority, Encoding),
+        how: (Priority, RowEncoding),
         messages: &Input<T>,
     ) -> Result<FeatureTransfer<T>> {
         exchange.start_features(&self.link.comm, self.features.layer(stage as u16), how, messages)

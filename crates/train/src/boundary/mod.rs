@@ -13,7 +13,6 @@ mod link;
 mod transfer;
 mod versions;
 
-pub use encoding::Encoding;
 pub use exchange::Exchange;
 pub use halo::{Fresh, HaloSource};
 pub use link::{GradientSums, LossSum, Peers, RankLink};

@@ -11,8 +11,9 @@ use halograph_kernels::Real;
 use halograph_nn::{Input, Matrix};
 use rayon::prelude::*;
 
-use super::encoding::{self, Encoding};
+use super::encoding;
 use super::versions::{Deviation, RemoteRows, Transfer};
+use crate::config::RowEncoding;
 use crate::error::Result;
 
 /// Numbers copied by one task.
@@ -59,7 +60,7 @@ pub struct FeatureTransfer<T> {
     parts: Vec<(usize, ReceiveRequest)>,
     columns: usize,
     is_half: bool,
-    encoding: Encoding,
+    encoding: RowEncoding,
     flight: Flight,
     numbers: PhantomData<T>,
 }
@@ -69,7 +70,7 @@ impl<T> FeatureTransfer<T> {
         parts: Vec<(usize, ReceiveRequest)>,
         columns: usize,
         is_half: bool,
-        encoding: Encoding,
+        encoding: RowEncoding,
     ) -> Self {
         FeatureTransfer { parts, columns, is_half, encoding, flight: Flight::start(), numbers: PhantomData }
     }
@@ -111,8 +112,8 @@ impl<T: Real> Transfer for FeatureTransfer<T> {
         }
         let columns = self.columns;
         let (rows, hidden) = match self.encoding {
-            Encoding::Dense => self.rows(place)?,
-            Encoding::Nonzero => self.rows(|message, rows| encoding::decode(message, columns, rows))?,
+            RowEncoding::Dense => self.rows(place)?,
+            RowEncoding::Nonzero => self.rows(|message, rows| encoding::decode(message, columns, rows))?,
         };
         Ok((rows.into(), hidden))
     }

@@ -21,7 +21,7 @@ fn only_single_refuses_ranks() {
     }
     let message = on_ranks(StrategyKind::Single, 2).check().unwrap_err().to_string();
     assert!(message.starts_with("train.ranks: 2: must be 1 with train.strategy = \"single\""), "{message}");
-    assert!(message.ends_with("choose strategy partition, pipelined, minibatch or split"), "{message}");
+    assert!(message.ends_with("pipelined, minibatch, split, layers or hybrid"), "{message}");
 }
 
 #[test]
@@ -31,7 +31,9 @@ fn a_dataset_is_partitioned_by_strategy_and_ranks() {
     assert_eq!(uses_parts(StrategyKind::Partition), [true, true]);
     assert_eq!(uses_parts(StrategyKind::Pipelined), [true, true]);
     assert_eq!(uses_parts(StrategyKind::Minibatch), [false, true]);
-    assert_eq!(uses_parts(StrategyKind::Split), [true, true]);
+    for strategy in [StrategyKind::Split, StrategyKind::Layers, StrategyKind::Hybrid] {
+        assert_eq!(uses_parts(strategy), [true, true]);
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! Transductive training knows one [`View`], the whole graph. Inductive training knows three, each a graph of its own:
 //! the training nodes; these and the validation nodes; all nodes.
 
+mod chunks;
 mod features;
 mod rows;
 mod shard;
@@ -11,9 +12,10 @@ mod whole;
 
 use halograph_graph::dataset::Subset;
 
+pub use chunks::{ChunkReads, RowChunks, StageChunks, StageRows};
 pub use features::Scaling;
 pub use rows::Rows;
-pub use shard::{ShardData, fit_scaling};
+pub use shard::{Loading, Scored, ShardData, fit_scaling};
 pub(crate) use shard::{sampled_graph, training_rows};
 pub use view::{InputSource, View};
 pub use whole::{Data, check};

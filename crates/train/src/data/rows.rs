@@ -1,5 +1,7 @@
 //! Labelled rows, which losses and scores are computed from.
 
+use std::ops::Range;
+
 use bytemuck::Pod;
 use halograph_comm::{Comm, Message, Tag};
 use halograph_kernels::{Real, rows};
@@ -41,6 +43,14 @@ impl Rows {
             }
         };
         Rows { rows: (0..positions.len() as u32).collect(), labels }
+    }
+
+    /// Returns the rows of a range of row numbers, counted from its start.
+    pub fn within(&self, range: Range<usize>) -> Self {
+        let at = |row: usize| self.rows.partition_point(|&r| (r as usize) < row) as u32;
+        let positions: Vec<u32> = (at(range.start)..at(range.end)).collect();
+        let rows = positions.iter().map(|&at| self.rows[at as usize] - range.start as u32).collect();
+        Rows { rows, ..self.select(&positions) }
     }
 
     /// Returns the number of rows.

@@ -13,10 +13,11 @@ use halograph_graph::dataset::{LabelView, Metric};
 use halograph_graph::partition::{Shard, Subgraph as Graph};
 use halograph_kernels::batch_norm::Moments;
 use halograph_kernels::{Real, buffer};
-use halograph_nn::Model;
+use halograph_nn::{Input, Model};
 use rayon::prelude::*;
 
 use super::PARTS;
+use super::chunks::{RowChunks, order_key};
 use super::features::{Features, Scaling, column_scaling};
 use super::rows::{Labels, Rows};
 use super::view::{InputSource, View};
@@ -40,15 +41,32 @@ pub struct ShardData<'s, T: Real> {
     pub counts: [u64; 3],
     /// Number of graph layers. Rows farther from training rows do not affect the loss.
     hops: usize,
+    /// Whether this rank reads features: not if it only computes later stages.
+    has_features: bool,
+    chunks: Option<RowChunks>,
+}
+
+/// What a rank loads of its shard.
+pub struct Loading {
+    /// Whether training, validation and test have graphs of their own.
+    pub inductive: bool,
+    /// How features are scaled.
+    pub scaling: Scaling,
+    /// Number of graph layers of the model to train.
+    pub hops: usize,
+    /// Chunks by which training rows are sorted.
+    pub chunks: Option<RowChunks>,
+    /// Whether this rank reads features.
+    pub has_features: bool,
 }
 
 /// The rows of one graph that a rank owns, with all edges into them.
-struct LocalGraph {
-    graph: Graph,
+pub(super) struct LocalGraph {
+    pub(super) graph: Graph,
     /// Rows of the shard, in the order of rows here.
-    rows: Vec<u32>,
+    pub(super) rows: Vec<u32>,
     /// The block of a stage that computes all rows.
-    block: StageBlock<'static>,
+    pub(super) block: StageBlock<'static>,
 }
 
 /// A graph that is evaluated.
@@ -72,19 +90,49 @@ impl<'s, T: Real> ShardData<'s, T> {
         scaling: Scaling,
         hops: usize,
     ) -> Result<Self> {
+        ShardData::load_as(
+            shard,
+            link,
+            Loading { inductive, scaling, hops, chunks: None, has_features: true },
+        )
+    }
+
+    /// Loads a shard for a rank that computes it in chunks, or only later stages. Collective; blocks.
+    pub fn load_as(shard: &'s Shard, link: &RankLink, loading: Loading) -> Result<Self> {
+        let Loading { inductive, scaling, hops, chunks, has_features } = loading;
         let features = Features::of(shard.features(), scaling);
         let graphs = if inductive { [Graph::Train, Graph::TrainVal, Graph::All] } else { [Graph::All; 3] };
-        let local = |graph: Graph| LocalGraph::new(shard, link, graph, hops);
-        let train = local(graphs[0])?;
-        let larger = if inductive { Some([local(graphs[1])?, local(graphs[2])?]) } else { None };
+        let local = |graph: Graph, chunks| LocalGraph::new(shard, link, graph, (hops, chunks));
+        let train = local(graphs[0], chunks.as_ref())?;
+        let larger = if inductive { Some([local(graphs[1], None)?, local(graphs[2], None)?]) } else { None };
         let scored = match &larger {
             None => [&train; 3],
             Some([val, all]) => [&train, val, all],
         };
         let rows = [0, 1, 2].map(|i| labelled(shard, &scored[i].rows, PARTS[i] as u8));
         let counts = total(link, rows.each_ref().map(Rows::count))?;
-        let view = View::new(train.block.block.clone(), features.rows(Some(&stored(shard, &train.rows)))?);
-        Ok(ShardData { shard, features, train: (train, view), larger, rows, counts, hops })
+        let input = match has_features {
+            true => features.rows(Some(&stored(shard, &train.rows)))?,
+            false => Input::default(),
+        };
+        let view = View::new(train.block.block.clone(), input);
+        let train = (train, view);
+        Ok(ShardData { shard, features, train, larger, rows, counts, hops, has_features, chunks })
+    }
+
+    /// Returns the training graph with its features.
+    pub(super) fn training(&self) -> (&LocalGraph, &View<'s, T>) {
+        (&self.train.0, &self.train.1)
+    }
+
+    /// Returns the chunks that the shard was loaded with.
+    pub(super) fn chunks(&self) -> &RowChunks {
+        self.chunks.as_ref().expect("loaded with chunks")
+    }
+
+    /// Returns the number of graph layers.
+    pub(super) fn hops(&self) -> usize {
+        self.hops
     }
 
     /// Computes the static aggregate of the training graph, if the first stage of `model` has one. Collective; blocks.
@@ -157,8 +205,8 @@ impl<'s, T: Real> ShardData<'s, T> {
         Ok(blocks)
     }
 
-    /// Returns for each stage the largest distance from training rows of the rows that it computes; `None`: all rows.
-    fn levels(&self, model: &Model<T>) -> Vec<Option<u8>> {
+    /// Returns for each stage of a whole model the largest distance from training rows of the rows that it computes; `None`: all rows.
+    pub fn levels(&self, model: &Model<T>) -> Vec<Option<u8>> {
         if self.larger.is_some() {
             return vec![None; model.stages.len()];
         }
@@ -205,7 +253,10 @@ impl<'s, T: Real> ShardData<'s, T> {
         for (local, part) in larger.iter().zip([1, 2]) {
             // Buffers of training do not fit graphs of other sizes, nor the other way round.
             buffer::release();
-            let features = self.features.rows(Some(&stored(self.shard, &local.rows)))?;
+            let features = match self.has_features {
+                true => self.features.rows(Some(&stored(self.shard, &local.rows)))?,
+                false => Input::default(),
+            };
             let view = View::new(local.block.block.clone(), features);
             let tag = Evaluation::StaticAggregate.tag(0, local.graph as u8);
             view.prepare(model, &local.block, Some(Peers::forward_only(link, tag)))?;
@@ -217,12 +268,23 @@ impl<'s, T: Real> ShardData<'s, T> {
 }
 
 impl LocalGraph {
-    fn new(shard: &Shard, link: &RankLink, graph: Graph, hops: usize) -> Result<Self> {
+    /// Orders the owned rows of a graph by chunk, if there are any, and then by their distance from training rows; negotiates
+    /// the exchange of halo rows. Collective; blocks.
+    fn new(
+        shard: &Shard,
+        link: &RankLink,
+        graph: Graph,
+        (hops, chunks): (usize, Option<&RowChunks>),
+    ) -> Result<Self> {
         let split = shard.split();
         let mut rows: Vec<u32> =
             (0..shard.owned() as u32).filter(|&row| graph.holds(split[row as usize])).collect();
         if graph == Graph::All {
             rows.sort_by_key(|&row| level(shard, hops, row));
+        }
+        if let Some(chunks) = chunks {
+            let is_near = graph == Graph::All;
+            rows.sort_by_key(|&row| order_key(shard, if is_near { hops } else { 0 }, chunks, row));
         }
         let tag = Setup::GraphHalo.of_graph(graph as u8);
         let block = OwnedRows { graph, hops, rows: &rows }.block(shard, link, rows.len(), tag)?;
@@ -231,7 +293,7 @@ impl LocalGraph {
 }
 
 /// Returns the distance of a row of a shard from training rows, at most `hops`.
-fn level(shard: &Shard, hops: usize, row: u32) -> u8 {
+pub(super) fn level(shard: &Shard, hops: usize, row: u32) -> u8 {
     shard.distance()[row as usize].min(hops.min(255) as u8)
 }
 
@@ -254,11 +316,7 @@ impl OwnedRows<'_> {
         tag: Tag,
     ) -> Result<StageBlock<'static>> {
         let &OwnedRows { graph, hops, rows } = self;
-        // Sorted by id: less than half the memory of a hash table.
-        let mut row_of: Vec<(u32, u32)> =
-            rows.iter().zip(0..).map(|(&row, at)| (shard.ids()[row as usize], at)).collect();
-        row_of.par_sort_unstable();
-        let row_of = |id: u32| row_of.binary_search_by_key(&id, |&(id, _)| id).ok().map(|at| row_of[at].1);
+        let row_of = row_lookup(shard, rows);
         let halo = halo_rows(shard, graph, hops, &rows[..destinations]);
         let wanted: Vec<Vec<u32>> = halo.iter().map(|of| ids(shard, of)).collect();
         let exchange = Exchange::negotiate(&link.comm, tag, &wanted, row_of)?;
@@ -274,12 +332,21 @@ impl OwnedRows<'_> {
     }
 }
 
-fn ids(shard: &Shard, rows: &[u32]) -> Vec<u32> {
+/// Returns a function from dataset ids to positions in `rows`, which are rows of the shard.
+pub(super) fn row_lookup(shard: &Shard, rows: &[u32]) -> impl Fn(u32) -> Option<u32> + use<> {
+    // Sorted by id: less than half the memory of a hash table.
+    let mut row_of: Vec<(u32, u32)> =
+        rows.iter().zip(0..).map(|(&row, at)| (shard.ids()[row as usize], at)).collect();
+    row_of.par_sort_unstable();
+    move |id: u32| row_of.binary_search_by_key(&id, |&(id, _)| id).ok().map(|at| row_of[at].1)
+}
+
+pub(super) fn ids(shard: &Shard, rows: &[u32]) -> Vec<u32> {
     rows.iter().map(|&row| shard.ids()[row as usize]).collect()
 }
 
 /// Returns for each rank the halo rows of the shard that it owns and that `rows` read, in the order of its own rows.
-fn halo_rows(shard: &Shard, graph: Graph, hops: usize, rows: &[u32]) -> Vec<Vec<u32>> {
+pub(super) fn halo_rows(shard: &Shard, graph: Graph, hops: usize, rows: &[u32]) -> Vec<Vec<u32>> {
     let split = shard.split();
     let mut is_read = vec![false; shard.rows()];
     for &row in rows {

@@ -1,5 +1,6 @@
 //! A graph with the features of its rows.
 
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use bytemuck::Pod;
@@ -34,10 +35,11 @@ impl<'d, T: Real> View<'d, T> {
         View { block: block.into(), features: features.into(), aggregate: OnceLock::new() }
     }
 
-    /// Computes the first stage's aggregate of the features, unless that was done or changes with every step. With
+    /// Computes the first stage's aggregate of the features, unless that was done, changes with every step, or is that of
+    /// another rank. With
     /// `peers`: collective; blocks for halo rows.
     pub(crate) fn prepare(&self, model: &Model<T>, block: &StageBlock, peers: Option<Peers>) -> Result<()> {
-        if self.aggregate.get().is_some() {
+        if self.aggregate.get().is_some() || model.indices().start > 0 {
             return Ok(());
         }
         let mut halo = Fresh;
@@ -51,6 +53,23 @@ impl<'d, T: Real> View<'d, T> {
     /// Returns the rows as input of the model that the view was prepared for.
     pub fn input(&self) -> ModelInput<T> {
         ModelInput { features: self.features.clone(), aggregate: self.aggregate.get().cloned() }
+    }
+
+    /// Returns a run of rows as input of the model that the view was prepared for. Copies them, unless they are all rows.
+    pub(crate) fn input_run(&self, model: &Model<T>, rows: Range<usize>) -> ModelInput<T> {
+        let aggregate = self.aggregate.get().map(|aggregate| run_of(aggregate, &rows));
+        match aggregate {
+            Some(aggregate) if !model.stages[0].reads_features_of(true) => {
+                ModelInput::of_aggregate(aggregate)
+            }
+            aggregate => {
+                let features = match &self.features {
+                    Input::Full(x) => Input::Full(run_of(x, &rows)),
+                    Input::Half(x) => Input::Half(run_of(x, &rows)),
+                };
+                ModelInput { features, aggregate }
+            }
+        }
     }
 
     /// Gathers these rows as input of `model`, with the first stage's aggregate if asked for: it must have been prepared.
@@ -78,6 +97,16 @@ impl<T: Real> InputSource<T> for View<'_, T> {
             (Some(numbers), Input::Half(x)) => Input::Half(Arc::new(gathered(x, numbers))),
         })
     }
+}
+
+/// Returns a run of rows; copies them, unless they are all rows.
+fn run_of<E: Pod + Send + Sync>(x: &Arc<Matrix<E>>, rows: &Range<usize>) -> Arc<Matrix<E>> {
+    if *rows == (0..x.rows()) {
+        return x.clone();
+    }
+    let mut out = Matrix::unspecified(rows.len(), x.cols());
+    out.data_mut().copy_from_slice(x.run(rows.clone()));
+    Arc::new(out)
 }
 
 fn gathered<E: Pod + Send + Sync>(from: &Matrix<E>, numbers: &[u32]) -> Matrix<E> {

@@ -8,20 +8,21 @@ use halograph_nn::Model;
 use super::part::new_relay;
 use super::sink::RankedRunSink;
 use super::{Leader, Order, THREADS};
-use crate::boundary::{Encoding, RankLink};
+use crate::boundary::RankLink;
 use crate::config::{Overlap, Precision, RowEncoding, StrategyKind, TrainConfig};
-use crate::data::{ShardData, fit_scaling};
+use crate::data::{Scaling, ShardData, fit_scaling};
 use crate::error::{Error, Result};
 use crate::event::{Observer, Point};
 use crate::memory;
 use crate::run::{self, Header, RunStore};
-use crate::setup::{new_model, new_optimizer};
+use crate::setup::{check_decays, new_model, optimizer_of};
 use crate::strategy::Strategy;
 use crate::strategy::batches::ranks::{RankBatches, RankSource};
+use crate::strategy::chunks::{self, Chunked, Grid, Links};
 use crate::strategy::partition::Partition;
 use crate::strategy::pipelined::Pipelined;
 use crate::strategy::vertex_parallel::VertexParallel;
-use crate::summary::{Facts, PartFacts, Summary, Traffic};
+use crate::summary::{Facts, PartFacts, PipelineFacts, Summary, Traffic};
 use crate::tags::Control;
 use crate::trace;
 use crate::traffic::StepMeter;
@@ -56,17 +57,34 @@ impl Member<'_> {
     fn train_in<T: Real>(self, shard: &Shard, role: Role) -> Result<Option<Summary>> {
         let (comm, Header { config, data: data_ref }) = (self.comm, self.order.header);
         let model: Model<T> = new_model(data_ref, config)?;
-        let optimizer = new_optimizer(&config.train, &model)?;
+        check_decays(&config.train, &model)?;
         let link =
             RankLink::new(comm, config.train.overlap == Overlap::On).with_encoding(encoding(&config.train));
         if self.order.extras.trace.is_some() {
             comm.trace();
         }
-        let scaling = fit_scaling(shard, &link, config.data.normalize)?;
+        let splits_model = config.train.strategy.splits_model();
+        let grid = splits_model.then(|| Grid::new(&link, config.stage_groups())).transpose()?;
+        // The ranks that own the other parts.
+        let parts = grid.as_ref().map_or(&link, |grid| &grid.link);
+        let scaling = match &grid {
+            // Only ranks of the first stages read features; rank 0 is one of them.
+            Some(grid) if !grid.is_first() => Scaling::None,
+            _ => fit_scaling(shard, parts, config.data.normalize)?,
+        };
         let scaling_state = scaling.to_state();
         let hops = config.nested_hops().unwrap_or(0);
-        let data = ShardData::load(shard, &link, config.data.inductive, scaling, hops)?;
-        data.prepare(&link, &model)?;
+        let data = match &grid {
+            Some(grid) => chunks::load(shard, grid, config, scaling, hops)?,
+            None => ShardData::load(shard, &link, config.data.inductive, scaling, hops)?,
+        };
+        let stages = grid.as_ref().map(|grid| chunks::plan(&model, &config.model, &data, grid.stages));
+        let model = match (&grid, &stages) {
+            (Some(grid), Some(stages)) => model.restricted_to(stages.groups[grid.stage].clone()),
+            _ => model,
+        };
+        let optimizer = optimizer_of(&config.train, &model);
+        data.prepare(parts, &model)?;
         let meter = StepMeter::new(self.order.extras.fault);
 
         let (mut run, from, observer) = match role {
@@ -100,6 +118,10 @@ impl Member<'_> {
                     train(&mut strategy, model).inspect_err(|error| comm.fail(&error.to_string()))?;
                 Ok::<_, Error>((outcome, Some(strategy.totals()?)))
             })?
+        } else if let (Some(grid), Some(stages)) = (&grid, &stages) {
+            let links = Links { world: &link, grid };
+            let mut strategy = Chunked::new(config, &model, &data, links, stages, &meter)?;
+            (train(&mut strategy, model)?, None)
         } else {
             let shard_rows = VertexParallel::new(&model, &data, &link, &meter)?;
             (train(&mut *vertex_strategy(&config.train, shard_rows), model)?, None)
@@ -108,7 +130,7 @@ impl Member<'_> {
             transport: self.transport,
             ..meter.gather(comm, batches.map(|(totals, _)| totals.per_epoch))?
         };
-        traffic.parts = gather_parts(comm, &data)?;
+        traffic.parts = gather_parts(&parts.comm, &data)?;
         if self.transport == THREADS {
             // All ranks are in one process.
             traffic.peak_rss_bytes = memory::peak_rss();
@@ -117,6 +139,8 @@ impl Member<'_> {
         let metric = data.metric();
         let facts = Facts { threads: self.threads, metric, outcome: &outcome, train: &config.train };
         let summary = Summary::new(facts, traffic).with_fetches(batches);
+        let pipeline = stages.as_ref().map(|stages| PipelineFacts::new(config, &stages.groups));
+        let summary = summary.with_pipeline(pipeline);
         if let Some(run) = &mut run {
             run.finish(&serde_json::to_value(&summary).expect("numbers and names always serialise"))?;
         }
@@ -167,11 +191,8 @@ impl Member<'_> {
 }
 
 /// Returns how rows are sent in training.
-fn encoding(train: &TrainConfig) -> Encoding {
-    match (train.strategy, train.row_encoding) {
-        (StrategyKind::Split, RowEncoding::Nonzero) => Encoding::Nonzero,
-        _ => Encoding::Dense,
-    }
+fn encoding(train: &TrainConfig) -> RowEncoding {
+    if train.strategy == StrategyKind::Split { train.row_encoding } else { RowEncoding::Dense }
 }
 
 /// Creates the configured strategy for ranks that own vertices.
@@ -185,6 +206,7 @@ fn vertex_strategy<'s, T: Real>(
         StrategyKind::Minibatch | StrategyKind::Split => {
             unreachable!("RankBatches is created with the thread of its loader")
         }
+        StrategyKind::Layers | StrategyKind::Hybrid => unreachable!("their ranks own stages"),
     }
 }
 

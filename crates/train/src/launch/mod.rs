@@ -163,7 +163,7 @@ fn train_on_threads(source: DataSource, order: Order, leader: Leader) -> Result<
         let leader = (comm.rank() == 0).then(|| leader.lock().ok()?.take()).flatten();
         let member = Member { comm, order, threads, transport: THREADS };
         in_pool(threads, || {
-            let part = comm.rank() as u32;
+            let part = order.header.config.part_of(comm.rank());
             let shard = match (&layout, source) {
                 (Some(layout), _) => layout.cut(part)?,
                 (None, DataSource::Shards(path)) => Shard::open(path, part)?,
@@ -249,7 +249,7 @@ pub fn partition_spec(config: &Config) -> PartitionSpec {
     let sampled = train.strategy.samples() && !is_presampled;
     let balance = Balance { edges: sampled, train: sampled };
     // Runs that differ in their seed share a partition.
-    PartitionSpec { parts: train.ranks as u32, method, balance, seed: 0 }
+    PartitionSpec { parts: config.parts() as u32, method, balance, seed: 0 }
 }
 
 /// Returns the sampling of a run.
@@ -259,8 +259,7 @@ fn presample(config: &Config) -> Presample {
         batch_size: config.train.batch_size,
         sampler: config.train.sampler,
         fanouts: config.fanouts(),
-        // Whether a stage reads edges does not depend on sizes.
-        reads_inputs: config.model.messages(1, 1)[0].width > 0,
+        reads_inputs: config.first_stage_reads_edges(),
         cached_input: config.train.cache_input_aggregate,
         inductive: config.data.inductive,
     }

@@ -35,7 +35,7 @@ impl RankPart {
         let ranks_here = comm.hosts().iter().filter(|host| *host == here).count();
         let threads = threads_among(&config.train, ranks_here);
         in_pool(threads, || {
-            let part = comm.rank() as u32;
+            let part = config.part_of(comm.rank());
             check_same_kind(comm, source)?;
             let shard = match source {
                 DataSource::Shards(path) => Shard::open(path, part)?,
@@ -116,6 +116,7 @@ pub fn all_succeed<T>(comm: &Comm, tag: Control, result: Result<T>) -> Result<T>
 
 /// Compares version, configuration and data of all ranks; fails if they differ. Collective; blocks.
 pub(super) fn check_equal(comm: &Comm, config: &Config, shard: &Shard) -> Result<()> {
+    let (own, parts) = (config.part_of(comm.rank()), config.parts());
     let config = serde_json::to_string(config).expect("numbers and names always serialise");
     let whole = shard.partition();
     let facts = [
@@ -126,8 +127,8 @@ pub(super) fn check_equal(comm: &Comm, config: &Config, shard: &Shard) -> Result
         ("number of parts", whole.parts.to_string()),
     ];
     handshake(comm, &facts)?;
-    let (part, rank) = (shard.part() as usize, comm.rank());
-    if part != rank || whole.parts as usize != comm.size() {
+    let (part, rank) = (shard.part(), comm.rank());
+    if part != own || whole.parts as usize != parts {
         let problem = format!("part {part} of {} on rank {rank} of {}", whole.parts, comm.size());
         return Err(InputError::input("shard", problem)
             .help("start as many ranks as there are parts, and give each rank the shard of its number")
@@ -148,5 +149,5 @@ fn shared_assignment(
         _ => None,
     };
     let parts = comm.broadcast(Setup::Assignment.tag(), 0, made)?;
-    Ok(Assignment::new(config.train.ranks as u32, parts.as_slice::<u32>()?.to_vec())?)
+    Ok(Assignment::new(config.parts() as u32, parts.as_slice::<u32>()?.to_vec())?)
 }

@@ -8,17 +8,18 @@ use halograph_nn::erased::{AnyCache, AnyLayer};
 use halograph_nn::{Input, Layer, Matrix, Pass};
 
 use super::StageBlock;
-use crate::boundary::{Encoding, Exchange, HaloSource, Peers};
+use crate::boundary::{Exchange, HaloSource, Peers};
+use crate::config::RowEncoding;
 use crate::error::Result;
 
 /// Rows that were sent and received in the forward, if only gradients of their nonzero entries are returned.
-pub(super) struct ExchangedRows<T: Real> {
+pub(super) struct RectifiedRows<T: Real> {
     sent: Arc<Matrix<T>>,
     halo: Arc<Matrix<T>>,
 }
 
 /// The aggregate of a layer, and the rows that were exchanged for it.
-pub(super) type Aggregated<T> = (Arc<Matrix<T>>, Option<ExchangedRows<T>>);
+pub(super) type Aggregated<T> = (Arc<Matrix<T>>, Option<RectifiedRows<T>>);
 
 /// What the steps of one layer have in common.
 pub(super) struct LayerRun<'r, T: Real> {
@@ -27,7 +28,7 @@ pub(super) struct LayerRun<'r, T: Real> {
     pub block: &'r StageBlock<'r>,
     pub pass: Pass<'r, T>,
     /// How rows are sent.
-    pub encoding: Encoding,
+    pub encoding: RowEncoding,
     pub peers: Option<Peers<'r>>,
 }
 
@@ -67,14 +68,14 @@ impl<T: Real> LayerRun<'_, T> {
         };
         let (sums, (rows, hidden)) = if peers.overlap() {
             let sums = own();
-            (sums, halo.features(self.stage, started)?)
+            (sums, halo.features(self.stage, &messages, started)?)
         } else {
-            let arrived = halo.features(self.stage, started)?;
+            let arrived = halo.features(self.stage, &messages, started)?;
             (own(), arrived)
         };
         peers.add_hidden(hidden);
-        let kept = (self.encoding == Encoding::Nonzero)
-            .then(|| ExchangedRows { sent: messages.full(), halo: rows.full() });
+        let kept = (self.encoding == RowEncoding::Nonzero)
+            .then(|| RectifiedRows { sent: messages.full(), halo: rows.full() });
         drop(messages);
         let sums = self.timed("add halo rows", || Layer::add_halo(layer, block, rows, sums, pass, cache));
         Ok((sums, kept))
@@ -86,7 +87,7 @@ impl<T: Real> LayerRun<'_, T> {
         &self,
         layer: &mut AnyLayer<T>,
         sums: Arc<Matrix<T>>,
-        (halo, kept): (&mut dyn HaloSource<T>, Option<ExchangedRows<T>>),
+        (halo, kept): (&mut dyn HaloSource<T>, Option<RectifiedRows<T>>),
         cache: &mut AnyCache,
     ) -> Result<Matrix<T>> {
         let (block, pass) = (self.edges(), &self.pass);
@@ -95,7 +96,8 @@ impl<T: Real> LayerRun<'_, T> {
         };
         let halo_grad =
             self.timed("gradients of halo rows", || Layer::halo_backward(layer, block, &sums, pass, cache));
-        let (sent, read) = kept.map(|ExchangedRows { sent, halo }| (sent, halo)).unzip();
+        let halo_grad = halo.returned(self.stage, halo_grad);
+        let (sent, read) = kept.map(|RectifiedRows { sent, halo }| (sent, halo)).unzip();
         let started =
             peers.start_gradients(self.stage, exchange, halo.priority(), &halo_grad, read.as_deref())?;
         drop(halo_grad);
@@ -110,6 +112,7 @@ impl<T: Real> LayerRun<'_, T> {
             (own(), returned)
         };
         peers.add_hidden(hidden);
+        halo.add_kept(self.stage, &mut grad);
         self.timed("add returned gradients", || {
             returned.map_or(Ok(()), |returned| exchange.add_gradients(&returned, &mut grad, sent.as_deref()))
         })?;

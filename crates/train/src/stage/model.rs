@@ -6,7 +6,7 @@ use halograph_kernels::Real;
 use halograph_nn::model::Stage;
 use halograph_nn::{Input, Matrix, Model};
 
-use super::runner::{Gradients, StageRunner};
+use super::runner::{Activations, Gradients, StageRunner};
 use super::tape::Tape;
 use super::{ModelInput, StageBlock};
 use crate::error::Result;
@@ -52,6 +52,23 @@ impl<T: Real> StageRunner<'_, T> {
             if !goes_on {
                 break;
             }
+        }
+        Ok(())
+    }
+
+    /// Evaluates the stages of `model` that are in memory, all on the same `block`. `rows`: before and after.
+    pub fn evaluate_stages(
+        &mut self,
+        model: &Model<T>,
+        block: &StageBlock,
+        rows: &mut Activations<T>,
+    ) -> Result<()> {
+        for index in model.indices() {
+            rows.output = Arc::new(self.evaluate(model, index, block, rows)?);
+            if model.stage(index).is_initial {
+                rows.initial = Some(rows.output.clone());
+            }
+            rows.input = rows.output.clone().into();
         }
         Ok(())
     }

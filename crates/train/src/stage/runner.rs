@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use halograph_comm::{Position, Recorder, SpanGuard};
 use halograph_kernels::Real;
-use halograph_kernels::activation::Activation;
 use halograph_kernels::batch_norm::Moments;
 use halograph_kernels::dropout::{Mask, dropout_in_place};
 use halograph_kernels::keyed::Key;
@@ -15,7 +14,8 @@ use halograph_nn::{Input, Layer, Matrix, Model, Pass};
 use super::layer::{Aggregated, LayerRun};
 use super::tape::Tape;
 use super::{ModelInput, StageBlock};
-use crate::boundary::{Encoding, HaloSource, Peers};
+use crate::boundary::{HaloSource, Peers};
+use crate::config::RowEncoding;
 use crate::error::Result;
 
 /// Runs the stages of a model in one training step, or in one evaluation.
@@ -59,6 +59,11 @@ pub struct Gradients<T: Real> {
 }
 
 impl<T: Real> Gradients<T> {
+    /// Continues a backward below the initial stage, given the gradient of its output.
+    pub fn of_initial(grad: Matrix<T>) -> Self {
+        Gradients { output: Matrix::zeros(grad.rows(), grad.cols()), initial: Some(grad) }
+    }
+
     /// Starts a backward at the gradient of the loss.
     pub fn of_loss(grad: Matrix<T>) -> Self {
         Gradients { output: grad, initial: None }
@@ -89,6 +94,25 @@ impl<'a, T: Real> StageRunner<'a, T> {
             None => features,
         };
         Activations { input, output: Arc::default(), initial: None, aggregate }
+    }
+
+    /// Continues a forward with the output of the initial stage, which another rank has computed and which stage `index`
+    /// reads next.
+    pub fn after_initial(&self, model: &Model<T>, index: usize, initial: Matrix<T>) -> Activations<T> {
+        let initial = Arc::new(initial);
+        let input = Input::from(initial.clone());
+        let input = self.mask(model, index).map_or(input.clone(), |mask| input.dropped(mask));
+        Activations::received(input, Some(initial))
+    }
+
+    /// Returns the gradient of the output of the initial stage, which another rank owns: `grads` are those below stage
+    /// `index`, the one after it.
+    pub fn initial_gradient(&self, model: &Model<T>, index: usize, grads: Gradients<T>) -> Matrix<T> {
+        let Gradients { output: mut grad, initial } = grads;
+        let width = grad.cols();
+        self.mask(model, index).iter().for_each(|&mask| dropout_in_place(grad.data_mut(), width, mask));
+        initial.iter().for_each(|more| grad.add_at(0, T::one(), more));
+        grad
     }
 
     /// Runs the forward of stage `index` and adds what its backward needs to `tape`. Blocks for halo rows.
@@ -235,17 +259,14 @@ impl<'a, T: Real> StageRunner<'a, T> {
     where
         'a: 'r,
     {
-        let (pass, encoding) = (self.pass(stage, initial), Encoding::Dense);
+        let (pass, encoding) = (self.pass(stage, initial), RowEncoding::Dense);
         LayerRun { stage, block, pass, encoding, peers: self.peers }
     }
 
-    /// Returns how a stage sends rows in training: only those that a ReLU has just computed may be sent without zeros.
-    fn encoding(&self, model: &Model<T>, stage: usize) -> Encoding {
-        let is_rectified = || {
-            let before = stage.checked_sub(1).map(|before| model.stage(before).activation);
-            before == Some(Activation::Relu) && Layer::aggregates_input(&model.stage(stage).layer)
-        };
-        self.peers.filter(|_| is_rectified()).map_or(Encoding::Dense, |peers| peers.encoding())
+    /// Returns how a stage sends rows in training: only those that a ReLU has computed may be sent without zeros.
+    fn encoding(&self, model: &Model<T>, stage: usize) -> RowEncoding {
+        let peers = self.peers.filter(|_| model.sends_relu_output(stage));
+        peers.map_or(RowEncoding::Dense, |peers| peers.encoding())
     }
 
     /// Returns the dropout mask of the input of a stage, if there is such a stage and anything is dropped.

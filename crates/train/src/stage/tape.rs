@@ -6,15 +6,15 @@ use halograph_kernels::Real;
 use halograph_nn::Matrix;
 use halograph_nn::model::StageCache;
 
-use super::layer::ExchangedRows;
+use super::layer::RectifiedRows;
 
 /// The cache of a stage, the rows exchanged for its aggregate, and the output that later stages mix in.
-type StageRecord<T> = (StageCache<T>, Option<ExchangedRows<T>>, Option<Arc<Matrix<T>>>);
+type StageRecord<T> = (StageCache<T>, Option<RectifiedRows<T>>, Option<Arc<Matrix<T>>>);
 
 /// What a backward needs of the forward before it, stage by stage.
 #[derive(Default)]
 pub struct Tape<T: Real> {
-    caches: Vec<(StageCache<T>, Option<ExchangedRows<T>>)>,
+    caches: Vec<(StageCache<T>, Option<RectifiedRows<T>>)>,
     initial: Option<Arc<Matrix<T>>>,
 }
 
@@ -22,7 +22,7 @@ impl<T: Real> Tape<T> {
     pub(super) fn push(
         &mut self,
         cache: StageCache<T>,
-        exchanged: Option<ExchangedRows<T>>,
+        exchanged: Option<RectifiedRows<T>>,
         initial: Option<Arc<Matrix<T>>>,
     ) {
         self.caches.push((cache, exchanged));

@@ -8,10 +8,12 @@
 //! | [`pipelined`] | vertices | some epochs stale |
 //! | [`minibatch`] | everything, or vertices; computes a sample per step | fresh (inputs only) |
 //! | [`split`] | vertices; computes those of a sample per step that it owns | fresh |
+//! | [`chunks`] | stages of the model; of everything (`layers`), or of vertices (`hybrid`) | fresh, or some epochs stale |
 //!
 //! An optimiser step goes trainer → strategy → stage runner → layer → kernel, plus the exchange of remote rows.
 
 pub mod batches;
+pub mod chunks;
 pub mod minibatch;
 pub mod partition;
 pub mod pipelined;

@@ -7,9 +7,8 @@ use halograph_comm::{Comm, Options, Priority, Purpose, Tag, threads};
 use halograph_kernels::Real;
 use halograph_kernels::keyed::Key;
 use halograph_nn::{Input, Matrix};
-use halograph_train::boundary::{
-    Encoding, Exchange, FeatureTransfer, GradientTransfer, RemoteRows, Transfer,
-};
+use halograph_train::boundary::{Exchange, FeatureTransfer, GradientTransfer, RemoteRows, Transfer};
+use halograph_train::config::RowEncoding;
 use halograph_train::{Error, Result};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -94,6 +93,20 @@ impl Layout {
         }
         rows
     }
+}
+
+#[test]
+fn runs_of_an_exchange_send_the_rows_of_the_run_and_receive_those_of_its_counterparts() {
+    // Rank 1 of three owns rows 0 to 4; runs 0..2, 2..2 and 2..5.
+    let whole = Exchange::new(vec![vec![0, 1, 3], vec![], vec![4]], vec![2, 0, 1]);
+    let halo = [vec![5..6, 7..7, 7..7], vec![6..7, 7..7, 7..8], vec![7..7, 7..7, 8..8]];
+    let runs = whole.by_run(&[0, 2, 2, 5], &halo);
+    let expected = [
+        Exchange::new(vec![vec![0, 1], vec![], vec![]], vec![1, 0, 0]),
+        Exchange::new(vec![vec![], vec![], vec![]], vec![1, 0, 1]),
+        Exchange::new(vec![vec![1], vec![], vec![2]], vec![0, 0, 0]),
+    ];
+    assert_eq!(runs, expected);
 }
 
 /// Rows of vertices: `number(vertex, column)`.
@@ -235,7 +248,7 @@ impl Member<'_> {
             let forward = exchange.start_features(
                 self.comm,
                 features,
-                (priority, Encoding::Dense),
+                (priority, RowEncoding::Dense),
                 &self.input::<T>(round),
             )?;
             let grad = self.halo_gradient::<T>(round);

@@ -8,8 +8,8 @@ use halograph_graph::generate::Spec;
 use halograph_graph::partition::Assignment;
 use halograph_nn::model::{Kind, NormKind};
 use halograph_nn::{Input, Matrix};
-use halograph_train::boundary::{Encoding, Exchange, Transfer};
-use halograph_train::config::{Normalize, PartitionKind, Precision, Smooth, StrategyKind};
+use halograph_train::boundary::{Exchange, Transfer};
+use halograph_train::config::{Normalize, PartitionKind, Precision, RowEncoding, Smooth, StrategyKind};
 use halograph_train::data::Scaling;
 use halograph_train::event::Ending;
 use halograph_train::launch::{Extras, Fault, Leader, train};
@@ -196,7 +196,7 @@ fn a_message_of_unexpected_length_is_an_error_that_names_it() {
         };
         let input: Input<f32> = Matrix::zeros(2, 4).into();
         let features =
-            exchange.start_features(comm, FEATURES, (Priority::Urgent, Encoding::Dense), &input)?;
+            exchange.start_features(comm, FEATURES, (Priority::Urgent, RowEncoding::Dense), &input)?;
         let halo = Matrix::<f32>::zeros(exchange.halo_rows(), 4);
         let gradients = exchange.start_gradients(comm, GRADIENTS, Priority::Background, &halo, None)?;
         let added = gradients

@@ -1,11 +1,13 @@
 //! Assignments of vertices to parts.
 
+mod chunks;
 mod import;
 mod metis;
 mod presampled;
 mod stream;
 mod weights;
 
+pub use chunks::{chunk_rows, chunks_peak_bytes};
 use halograph_kernels::keyed::Key;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};

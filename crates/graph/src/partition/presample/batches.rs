@@ -23,9 +23,8 @@ pub(in crate::partition) struct Batches<'d> {
 }
 
 impl<'d> Batches<'d> {
-    /// Lists the training vertices of `dataset`. Exchanged hops are sampled; the edges of a last hop that reads input rows follow
-    /// from degrees.
-    /// Copies the edges of the training graph if training is inductive.
+    /// Lists the training vertices of `dataset`. Exchanged hops are sampled; the edges of a last hop that reads input rows
+    /// follow from degrees. Copies the edges of the training graph if training is inductive.
     pub fn new(dataset: &'d Dataset, presample: &Presample, seed: u64) -> Self {
         Batches {
             graph: if presample.inductive { training_graph(dataset) } else { Block::whole(dataset.graph()) },

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use halograph::job::{AssignmentOption, ShardOptions, write_shards};
 use halograph::nn::model::{Kind, Spec, StageMessages};
 use halograph::train::cost::PartitionTraffic;
@@ -17,8 +18,8 @@ use halograph_graph::{Dataset, Error};
 use indicatif::{HumanBytes, HumanCount};
 
 use self::presample::{PresampleArgs, SplitTable};
-use crate::cli::print;
 use crate::cli::progress::Bar;
+use crate::cli::{print, say};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -47,7 +48,10 @@ pub struct Args {
     /// Read the assignment from a file instead: an .npy array of integers, or a METIS file with one part per line.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["method", "objective", "balance", "seed"])]
     assignment: Option<PathBuf>,
-    /// Number of layers of the GraphSAGE model whose communication volume is reported; that is sampled with --presample.
+    /// Model whose communication volume is reported; that is sampled with --presample.
+    #[arg(long, value_name = "KIND", default_value = Kind::Sage.name(), value_parser = kinds())]
+    model: Kind,
+    /// Number of layers of that model.
     #[arg(long, value_name = "N", default_value_t = Spec::new(Kind::Sage).layers as u32, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     layers: u32,
     /// Hidden size of that model.
@@ -65,6 +69,11 @@ pub struct Args {
     /// Print no progress and no report.
     #[arg(short, long)]
     quiet: bool,
+}
+
+fn kinds() -> impl TypedValueParser<Value = Kind> {
+    let named = |name: String| Kind::ALL.into_iter().find(|kind| kind.name() == name);
+    PossibleValuesParser::new(Kind::ALL.map(Kind::name)).map(move |name| named(name).expect("a listed name"))
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -97,7 +106,7 @@ enum BalanceArg {
 
 impl Args {
     fn spec(&self) -> Result<PartitionSpec, Error> {
-        let method = match self.presample.resolve(self.layers as usize)? {
+        let method = match self.presample.resolve(&self.model())? {
             None => self.plain_method()?,
             Some(presample) if self.method == MethodArg::Metis => Method::Presampled(presample),
             Some(_) => {
@@ -124,12 +133,14 @@ impl Args {
         }
     }
 
-    /// Returns the messages of the stages of a GraphSAGE model.
+    fn model(&self) -> Spec {
+        Spec { layers: self.layers as usize, hidden: self.hidden as usize, ..Spec::new(self.model) }
+    }
+
+    /// Returns the messages of the stages of the model.
     fn messages(&self, dataset: &Dataset) -> Vec<StageMessages> {
-        let spec =
-            Spec { layers: self.layers as usize, hidden: self.hidden as usize, ..Spec::new(Kind::Sage) };
         let [inputs, outputs] = [dataset.manifest.features, dataset.manifest.classes].map(|n| n as usize);
-        spec.messages(inputs, outputs)
+        self.model().messages(inputs, outputs)
     }
 
     fn options(&self) -> Result<ShardOptions, Error> {
@@ -143,6 +154,7 @@ impl Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    args.model().check()?;
     let options = args.options()?;
     options.check()?;
     let dataset = Dataset::open(&args.dir)?;
@@ -157,6 +169,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         _ => None,
     };
     drop(bar);
+    split.iter().flat_map(SplitTable::notes).for_each(|note| say(&format!("note: {note}")));
     let traffic = PartitionTraffic::of(&partition.report, &messages);
     if args.json {
         print(&json(args, &partition, &traffic, split.as_ref()).to_string())?;
@@ -174,6 +187,7 @@ fn json(
 ) -> serde_json::Value {
     let PartitionTraffic { setup_bytes, bytes_per_epoch, pair_bytes_per_epoch } = traffic;
     let traffic = serde_json::json!({
+        "model": args.model,
         "layers": args.layers,
         "hidden": args.hidden,
         "setup_bytes": setup_bytes,
@@ -214,7 +228,8 @@ fn lines(
         balance.nodes, balance.edges, balance.training, balance.halo
     ));
     lines.push(format!(
-        "traffic  {}, hidden size {}: {} of features once, then {} per epoch{}",
+        "traffic  {}, {}, hidden size {}: {} of features once, then {} per epoch{}",
+        args.model.name(),
         count(args.layers, "layer"),
         args.hidden,
         HumanBytes(traffic.setup_bytes),

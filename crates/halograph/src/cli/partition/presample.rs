@@ -1,8 +1,8 @@
 //! `halograph partition --presample`: flags, and expected costs in split-parallel training.
 
 use clap::ValueEnum;
-use halograph::job::{ComparedPartition, ShardOptions, compare_splits};
-use halograph::nn::model::StageMessages;
+use halograph::job::{ComparedPartition, ShardOptions, SplitComparison, compare_splits};
+use halograph::nn::model::{Spec, StageMessages};
 use halograph::train::config::{DEFAULT_BATCH_SIZE, default_fanouts};
 use halograph::train::cost::split_step_bytes;
 use halograph::words::count;
@@ -32,6 +32,12 @@ pub struct PresampleArgs {
     /// Sampler to presample with [default: neighbor].
     #[arg(long, value_enum, requires = "presample")]
     sampler: Option<SamplerArg>,
+    /// Presample for training on training nodes and the edges between them alone (data.inductive).
+    #[arg(long, requires = "presample")]
+    inductive: bool,
+    /// Presample for training with a cached aggregate of the features: the last hop is not sampled.
+    #[arg(long, requires = "presample")]
+    cache_input_aggregate: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -43,9 +49,18 @@ enum SamplerArg {
 }
 
 impl PresampleArgs {
-    /// Returns the sampling of a model with so many layers, if presampling is requested.
-    pub fn resolve(&self, layers: usize) -> Result<Option<Presample>, Error> {
+    /// Returns the sampling of a model, if presampling is requested.
+    pub fn resolve(&self, model: &Spec) -> Result<Option<Presample>, Error> {
         let Some(epochs) = self.presample else { return Ok(None) };
+        // Neither depends on the number of features and classes.
+        let StageMessages { width, is_static, .. } = model.messages(1, 1)[0];
+        if self.cache_input_aggregate && !is_static {
+            let name = model.kind.name();
+            let problem = format!("the first layer of model {name} does not aggregate unchanged features");
+            return Err(Error::input("--cache-input-aggregate", problem)
+                .help("choose model gcn, sage or gin, or leave out the cache"));
+        }
+        let layers = model.hops();
         let fanouts: Vec<i64> = match self.fanout.is_empty() {
             true => default_fanouts().take(layers).collect(),
             false => self.fanout.clone(),
@@ -64,9 +79,9 @@ impl PresampleArgs {
                 Some(SamplerArg::Labor) => SamplerKind::Labor,
             },
             fanouts: fanouts.map_err(|problem| Error::input("--fanout", problem))?,
-            reads_inputs: true,
-            cached_input: false,
-            inductive: false,
+            reads_inputs: width > 0,
+            cached_input: self.cache_input_aggregate,
+            inductive: self.inductive,
         }))
     }
 }
@@ -75,6 +90,7 @@ impl PresampleArgs {
 pub struct SplitTable {
     presample: Presample,
     rows: Vec<TableRow>,
+    refused: Vec<(&'static str, Error)>,
 }
 
 struct TableRow {
@@ -96,11 +112,18 @@ impl SplitTable {
         let path = options.out.join("assignment.npy");
         let assignment = Assignment::read(&path, dataset.manifest.nodes as usize, spec.parts)?;
         let compared = compare_splits(dataset, presample, spec.seed, &assignment, options.force, progress)?;
+        let SplitComparison { partitions, refused } = compared;
         let row = |partition: ComparedPartition| TableRow {
             bytes: split_step_bytes(&partition.cost, messages),
             partition,
         };
-        Ok(Some(SplitTable { presample: presample.clone(), rows: compared.into_iter().map(row).collect() }))
+        let rows = partitions.into_iter().map(row).collect();
+        Ok(Some(SplitTable { presample: presample.clone(), rows, refused }))
+    }
+
+    /// Returns the partitions that the table does not have, with the reason.
+    pub fn notes(&self) -> impl Iterator<Item = String> {
+        self.refused.iter().map(|(method, error)| format!("{method} is not compared: {error}"))
     }
 
     pub fn json(&self) -> serde_json::Value {
@@ -129,7 +152,8 @@ impl SplitTable {
         lines.push(compared_row(
             ["partition", "remote rows", "by hop", "traffic", "work", "slowest"].map(String::from),
         ));
-        lines.extend(self.rows.iter().map(TableRow::compared));
+        let exchanged = self.presample.exchanged().len();
+        lines.extend(self.rows.iter().map(|row| row.compared(exchanged)));
         lines.push("         (work: maximum / mean of parts; slowest: the same in single steps)".into());
         lines
     }
@@ -158,12 +182,11 @@ impl TableRow {
         ])
     }
 
-    /// Describes the costs of all parts together.
-    fn compared(&self) -> String {
+    /// Describes the costs of all parts together. `exchanged`: number of hops whose rows are exchanged.
+    fn compared(&self, exchanged: usize) -> String {
         let ComparedPartition { method, cost } = &self.partition;
         let mut rows = cost.remote_rows();
-        // The last hop exchanges nothing.
-        rows.pop();
+        rows.truncate(exchanged);
         let whole = |rows: f64| HumanCount(rows.round() as u64).to_string();
         let hops: Vec<String> = rows.iter().map(|&rows| whole(rows)).collect();
         compared_row([

@@ -39,10 +39,11 @@ const MODEL: &str = "Model";
 const OPTIMISATION: &str = "Optimisation";
 const STRATEGY: &str = "Strategy and ranks";
 const PIPELINED: &str = "Strategy pipelined (PipeGCN)";
+const LAYERS: &str = "Strategies layers and hybrid (GNNPipe)";
 const SAMPLED: &str = "Strategies minibatch (BatchGNN) and split (GSplit)";
 
 /// All flags by heading, in the order of `--help`.
-const FLAGS: [(&str, &[Flag]); 6] = [
+const FLAGS: [(&str, &[Flag]); 7] = [
     (
         MODEL,
         &[
@@ -88,14 +89,16 @@ const FLAGS: [(&str, &[Flag]); 6] = [
                 "single: one process. partition: each rank owns a part of the graph and reads fresh halo rows; exact. \
                  pipelined: as partition, with halo rows one epoch stale (PipeGCN). minibatch: many optimiser \
                  steps per epoch on sampled neighbourhoods; on several ranks, each computes the seed nodes that it owns. \
-                 split: as minibatch, but every node of a batch is computed by one rank, its owner (GSplit).",
+                 split: as minibatch, but every node of a batch is computed by one rank, its owner (GSplit). layers: each \
+                 rank computes consecutive stages of the model on the whole graph, chunk by chunk (GNNPipe). hybrid: as \
+                 layers, with several ranks per group of stages, each on a part of the graph.",
             ),
             flag(
                 "ranks",
                 "train.ranks",
                 "N",
                 "Number of ranks; more than 1 implies --strategy partition",
-                "For strategies partition, pipelined, minibatch and split. Ranks are threads of this process. Under mpirun or srun \
+                "For every strategy but single. Ranks are threads of this process. Under mpirun or srun \
                  the launcher decides, and ranks are processes.",
             ),
             flag("threads", "train.threads", "N", "Threads per rank; 0: cores of the host / ranks on it", ""),
@@ -226,6 +229,64 @@ const FLAGS: [(&str, &[Flag]); 6] = [
         ],
     ),
     (
+        LAYERS,
+        &[
+            flag(
+                "stages",
+                "layers.stages",
+                "S",
+                "Groups of consecutive stages of the model [default: layers: the number of ranks]",
+                "Needed for hybrid; the number of ranks must be a multiple of it. Rank s·W + w, with W = ranks / S, computes \
+                 group s on part w of the graph.",
+            ),
+            flag(
+                "chunks",
+                "layers.chunks",
+                "K",
+                "Chunks of the graph, of all parts together [default: 4 × ranks]",
+                "Rows of chunks that an epoch has not computed yet are read from history. With one chunk per part, results are \
+                 exact and nothing overlaps.",
+            ),
+            flag(
+                "history-epochs",
+                "layers.history_epochs",
+                "R",
+                "Epochs after which history is refreshed; 1: the newest rows",
+                "The GNNPipe paper has 23.",
+            ),
+            flag(
+                "history-init",
+                "layers.history_init",
+                "WHAT",
+                "History before the first step",
+                "forward: rows of one synchronous forward with the initial weights. zero: as in the GNNPipe paper.",
+            ),
+            flag(
+                "chunk-order",
+                "layers.chunk_order",
+                "ORDER",
+                "Order of chunks",
+                "alternating: drawn anew in every second epoch, from the seed, and reversed in the one after it. random: drawn anew in \
+                 every epoch, as in the GNNPipe paper. fixed: the same in every epoch.",
+            ),
+            flag(
+                "gradient-weights",
+                "layers.gradient_weights",
+                "HOW",
+                "Scale gradients between chunks",
+                "Rows read from history get no gradient; those of rows read fresh are scaled to make up for it. position: by the \
+                 position of the chunk in the order. doubled: by 2, as in the GNNPipe paper. unscaled: not at all.",
+            ),
+            flag(
+                "steps-per-epoch",
+                "layers.steps_per_epoch",
+                "N",
+                "Optimiser steps per epoch, each on an equal share of the chunks",
+                "",
+            ),
+        ],
+    ),
+    (
         OUTPUT,
         &[
             flag("eval-every", "train.eval_every", "N", "Epochs between evaluations", ""),
@@ -293,7 +354,7 @@ const RANKS: [&str; 4] = ["macrobatch", "batch-memory", "row-cache", "row-encodi
 /// Settings from a file, `--set` and flags: all flags, or only those that change the speed of an epoch.
 #[derive(clap::Args)]
 pub struct Settings<const ALL: bool> {
-    /// Read settings from a TOML file with the tables [data], [model] and [train]
+    /// Read settings from a TOML file with the tables [data], [model], [train] and [layers]
     #[arg(long, value_name = "F.toml")]
     config: Option<PathBuf>,
     /// Set one key, e.g. --set model.hidden=256; overrides the file; repeatable

@@ -10,7 +10,7 @@ use halograph::train::Summary;
 use halograph::train::config::{Config, StrategyKind};
 use halograph::train::event::Ending;
 use halograph::train::run::TRACE;
-use halograph::train::summary::{BatchTotals, FetchTotals};
+use halograph::train::summary::{BatchTotals, FetchTotals, PipelineFacts};
 use halograph::words::{count, seconds};
 use indicatif::{HumanBytes, HumanCount};
 
@@ -31,6 +31,7 @@ pub fn text(job: &Job, summary: &Summary, trace: Option<&Path>) -> String {
     if summary.ranks > 1 {
         lines.extend(ranks(summary, job.epochs_before()).into_iter().map(|(key, value)| line(key, &value)));
     }
+    lines.extend(summary.pipeline.iter().map(|facts| line("stages", &pipeline(facts))));
     if let Some(totals) = &summary.batches {
         let config = job.config();
         lines.push(line("strategy", &sampling(config)));
@@ -90,6 +91,19 @@ fn epochs(summary: &Summary) -> String {
     format!("{}{early} in {training}, median {median}; evaluation {evaluation} more", summary.epochs)
 }
 
+/// Formats how stages and chunks are spread over ranks.
+fn pipeline(facts: &PipelineFacts) -> String {
+    let groups: Vec<String> =
+        facts.stages.iter().map(|[first, end]| format!("{first}–{}", end - 1)).collect();
+    let ways = if facts.ways > 1 { format!(" on {} each", count(facts.ways, "rank")) } else { String::new() };
+    let [bubble, idle] = [facts.bubble, facts.idle].map(|share| format!("{:.0} %", 100.0 * share));
+    format!(
+        "{}{ways}, {}; idle {idle} of the time, {bubble} if all chunks took equally long",
+        groups.join(", "),
+        count(facts.chunks, "chunk")
+    )
+}
+
 /// Suggests less frequent evaluation, if evaluation takes much of the time.
 fn evaluation_hint(summary: &Summary) -> Option<String> {
     const EVERY: f64 = 10.0;
@@ -122,7 +136,11 @@ fn ranks(summary: &Summary, before: u64) -> Vec<(&'static str, String)> {
     let hidden = match summary.strategy {
         StrategyKind::Pipelined => "transfers overlap with whole epochs".into(),
         StrategyKind::Minibatch => "rows are fetched in the background".into(),
-        StrategyKind::Single | StrategyKind::Partition | StrategyKind::Split => {
+        StrategyKind::Single
+        | StrategyKind::Partition
+        | StrategyKind::Split
+        | StrategyKind::Layers
+        | StrategyKind::Hybrid => {
             format!("{hidden} overlapped")
         }
     };

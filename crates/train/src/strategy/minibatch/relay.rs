@@ -7,15 +7,13 @@
 //!                  replies:  their drawn neighbours, as numbers         one all-to-all
 //! ```
 
-use std::sync::{Mutex, PoisonError};
-
 use halograph_comm::{Message, Purpose};
 use halograph_graph::sample::{Assembler, OwnedSampler, Sample};
 use rayon::prelude::*;
 
 use crate::error::Result;
 use crate::strategy::batches::ranks::{
-    BatchSeeds, Batches, RankGraph, Relay, count, lists_by_batch, rows_by_batch,
+    BatchSeeds, Batches, RankGraph, Relay, Workers, count, lists_by_batch, owned_rows_by_batch, rows_by_batch,
 };
 
 /// Slots of the messages of a hop.
@@ -25,7 +23,7 @@ const REPLY: u8 = 1;
 /// Samples whole batches for the seeds of each rank.
 pub struct DataParallelRelay<'s> {
     graph: &'s RankGraph<'s>,
-    workers: Mutex<Vec<Worker<'s>>>,
+    workers: Workers<Worker<'s>>,
 }
 
 /// Memory of one sampling thread.
@@ -47,9 +45,8 @@ impl Relay for DataParallelRelay<'_> {
             if hop > 0 {
                 let tag = batches.tag(Purpose::Sampling).layer(hop as u16);
                 let asked = graph.exchange(tag.slot(REQUEST), self.requests(&samples))?;
-                let draw =
-                    |request: &Message| Ok(Message::of(&self.reply(batches, hop, request.as_slice()?)));
-                let drawn = asked.par_iter().map(draw).collect::<Result<_>>()?;
+                let draw = |(from, request)| self.reply(batches, hop, from, request);
+                let drawn = asked.par_iter().enumerate().map(draw).collect::<Result<_>>()?;
                 replies = graph.exchange(tag.slot(REPLY), drawn)?;
                 relays += 2;
             }
@@ -67,7 +64,7 @@ impl Relay for DataParallelRelay<'_> {
 impl<'s> DataParallelRelay<'s> {
     /// Creates a relay.
     pub fn new(graph: &'s RankGraph<'s>) -> Self {
-        DataParallelRelay { graph, workers: Mutex::default() }
+        DataParallelRelay { graph, workers: Workers::default() }
     }
 
     /// Asks the other ranks for the neighbours of the rows that they own.
@@ -82,13 +79,14 @@ impl<'s> DataParallelRelay<'s> {
             rows
         };
         let batches: Vec<Vec<Vec<u32>>> = samples.par_iter().map(of_batch).collect();
-        rows_by_batch(&batches, ranks, own)
+        rows_by_batch(&batches, ranks)
     }
 
-    /// Draws the neighbours of requested rows: for each batch the length of its part, then for each row their count and
-    /// numbers.
-    fn reply(&self, batches: &Batches, hop: usize, request: &[u32]) -> Vec<u32> {
-        let requested = lists_by_batch(request);
+    /// Draws the neighbours of rows that rank `from` requests: for each batch the length of its part, then for each row their
+    /// count and numbers.
+    fn reply(&self, batches: &Batches, hop: usize, from: usize, request: &Message) -> Result<Message> {
+        let owned = self.graph.runs[self.graph.rank()].len();
+        let requested = owned_rows_by_batch(request, batches.batches.len(), from, owned)?;
         let of_batch = |(batch, rows): (&BatchSeeds, &&[u32])| {
             let mut lists = vec![0];
             self.with_worker(|worker| {
@@ -105,7 +103,7 @@ impl<'s> DataParallelRelay<'s> {
         };
         let parts: Vec<Vec<u32>> =
             batches.batches.par_iter().zip(requested.par_iter()).map(of_batch).collect();
-        parts.concat()
+        Ok(Message::of(&parts.concat()))
     }
 
     /// Adds a hop to all samples, from own draws and from the replies of the other ranks.
@@ -117,15 +115,9 @@ impl<'s> DataParallelRelay<'s> {
         replies: &[Message],
     ) -> Result<()> {
         let mut of_batches = vec![Vec::with_capacity(replies.len()); samples.len()];
-        for reply in replies {
-            let mut rest: &[u32] = reply.as_slice()?;
-            for of_batch in &mut of_batches {
-                // A rank does not reply to itself.
-                let (&length, after) = rest.split_first().unwrap_or((&0, &[]));
-                let (lists, after) = after.split_at(length as usize);
-                of_batch.push(lists);
-                rest = after;
-            }
+        for (from, reply) in replies.iter().enumerate() {
+            let parts = lists_by_batch(reply, of_batches.len(), from)?;
+            of_batches.iter_mut().zip(parts).for_each(|(of_batch, part)| of_batch.push(part));
         }
         let (numbers, own) = (&self.graph.numbers, self.graph.rank());
         let tasks = samples.par_iter_mut().zip(&batches.batches).zip(of_batches);
@@ -154,9 +146,7 @@ impl<'s> DataParallelRelay<'s> {
     }
 
     fn with_worker<R>(&self, work: impl FnOnce(&mut Worker<'s>) -> R) -> R {
-        let lock = || self.workers.lock().unwrap_or_else(PoisonError::into_inner);
-        let spare = lock().pop();
-        let mut worker = spare.unwrap_or_else(|| Worker {
+        let new = || Worker {
             sampler: OwnedSampler::new(
                 &self.graph.neighbors,
                 &self.graph.spec,
@@ -164,9 +154,7 @@ impl<'s> DataParallelRelay<'s> {
             ),
             assembler: Assembler::new(self.graph.numbers.nodes()),
             rows: Vec::new(),
-        });
-        let result = work(&mut worker);
-        lock().push(worker);
-        result
+        };
+        self.workers.with(new, work)
     }
 }

@@ -98,7 +98,12 @@ impl<T: Real> HaloSource<T> for StaleHalo<T> {
         if self.schedule.staleness(self.epoch) == 0 { Priority::Urgent } else { Priority::Background }
     }
 
-    fn features(&mut self, stage: usize, started: FeatureTransfer<T>) -> Result<(Input<T>, Duration)> {
+    fn features(
+        &mut self,
+        stage: usize,
+        _: &Input<T>,
+        started: FeatureTransfer<T>,
+    ) -> Result<(Input<T>, Duration)> {
         let (rows, columns) = started.shape();
         let (read, stage) = (self.read(), &mut self.stages[stage]);
         let (found, deviation) = read.from(&mut stage.features, started)?;

@@ -12,8 +12,8 @@
 //!
 //! No row is computed twice, so a batch norm counts each once: training follows `minibatch` on one rank, up to rounding.
 //! Input rows are fetched, each at most once per macrobatch, instead of exchanged in every step. A first stage that multiplies
-//! them by weights before it aggregates them does so for fetched rows, too. Nothing is fetched if the first stage reads no edges, or if its aggregate is cached:
-//! then the deepest hop is not even sampled.
+//! them by weights before it aggregates them does so for fetched rows, too. Nothing is fetched if the first stage reads no
+//! edges: the deepest hop is then exchanged. Nor if its aggregate is cached: that hop is then not even sampled.
 
 mod relay;
 

@@ -1,22 +1,22 @@
 //! Samples batches together with the other ranks: each rank draws the neighbours of those vertices of a batch that it owns.
 //! Both the reader and the owner of a row learn of it, so the lists of a hop are also the exchange of its layer.
 
-use std::sync::{Mutex, PoisonError};
-
 use halograph_comm::{Message, Purpose};
 use halograph_graph::sample::{DrawnHop, OwnedSampler, Sample, SplitAssembler};
 use rayon::prelude::*;
 
 use crate::config::Config;
 use crate::error::Result;
-use crate::strategy::batches::ranks::{Batches, RankGraph, Relay, lists_by_batch, rows_by_batch};
+use crate::strategy::batches::ranks::{
+    Batches, RankGraph, Relay, Workers, owned_rows_by_batch, rows_by_batch,
+};
 
 /// Samples the part of each batch that a rank owns.
 pub struct SplitRelay<'s> {
     graph: &'s RankGraph<'s>,
     /// Hops whose remote rows are exchanged; those of a deeper one are fetched as inputs.
     exchanged: usize,
-    workers: Mutex<Vec<Worker<'s>>>,
+    workers: Workers<Worker<'s>>,
 }
 
 /// Memory of one sampling thread.
@@ -28,10 +28,7 @@ struct Worker<'s> {
 impl<'s> SplitRelay<'s> {
     /// Creates a relay.
     pub fn new(config: &Config, graph: &'s RankGraph<'s>) -> Self {
-        let (hops, first) = (graph.spec.fanouts.len(), graph.first_messages);
-        // Input rows are not exchanged in every step, but fetched once per macrobatch.
-        let fetches = !config.train.cache_input_aggregate && first.width > 0;
-        SplitRelay { graph, exchanged: hops - fetches as usize, workers: Mutex::default() }
+        SplitRelay { graph, exchanged: config.exchanged_hops(), workers: Workers::default() }
     }
 
     /// Tells the owners of drawn rows which of them are read. Collective; blocks. Returns for each batch and rank the own rows
@@ -55,27 +52,23 @@ impl<'s> SplitRelay<'s> {
         };
         let rows: Vec<Vec<Vec<u32>>> = drawn.par_iter().map(of_batch).collect();
         let tag = batches.tag(Purpose::Sampling).layer(hop as u16);
-        *messages = graph.exchange(tag, rows_by_batch(&rows, ranks, graph.rank()))?;
+        *messages = graph.exchange(tag, rows_by_batch(&rows, ranks))?;
         let mut requested = vec![Vec::with_capacity(ranks); drawn.len()];
-        for message in messages.iter() {
-            let lists = lists_by_batch(message.as_slice()?);
-            let lists = lists.into_iter().chain(std::iter::repeat(&[][..]));
+        let owned = graph.runs[graph.rank()].len();
+        for (from, message) in messages.iter().enumerate() {
+            let lists = owned_rows_by_batch(message, drawn.len(), from, owned)?;
             requested.iter_mut().zip(lists).for_each(|(requested, rows)| requested.push(rows));
         }
         Ok(requested)
     }
 
     fn with_worker<R>(&self, work: impl FnOnce(&mut Worker<'s>) -> R) -> R {
-        let lock = || self.workers.lock().unwrap_or_else(PoisonError::into_inner);
         let graph = self.graph;
-        let spare = lock().pop();
-        let mut worker = spare.unwrap_or_else(|| Worker {
+        let new = || Worker {
             sampler: OwnedSampler::new(&graph.neighbors, &graph.spec, None),
             assembler: SplitAssembler::new(graph.row_numbers.len(), graph.runs[graph.rank()].len()),
-        });
-        let result = work(&mut worker);
-        lock().push(worker);
-        result
+        };
+        self.workers.with(new, work)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod bits;
 mod divergence;
+mod layers;
 mod partition;
 mod pipelined;
 mod sampled;

@@ -106,6 +106,22 @@ pub fn on_ranks(config: &Config, ranks: usize) -> Config {
     config
 }
 
+/// One rank per group of stages.
+pub fn layers(config: &Config, ranks: usize, chunks: u64) -> Config {
+    let mut config = on_ranks(config, ranks);
+    config.train.strategy = StrategyKind::Layers;
+    config.layers.chunks = Some(chunks);
+    config
+}
+
+/// Groups of stages × parts of the graph.
+pub fn hybrid(config: &Config, (stages, ways): (usize, usize), chunks: u64) -> Config {
+    let mut config = on_ranks(config, stages * ways);
+    config.train.strategy = StrategyKind::Hybrid;
+    (config.layers.stages, config.layers.chunks) = (Some(stages as u64), Some(chunks));
+    config
+}
+
 #[derive(Default)]
 pub struct Watch {
     pub epochs: Vec<EpochRecord>,
@@ -246,7 +262,7 @@ pub fn assert_resumes(data: &Dataset, config: &Config, epoch: u64) {
 
 /// Takes up the run at `path`, which must then end like another one.
 #[track_caller]
-fn assert_ends_as(data: &Dataset, path: &Path, whole: &Summary, weights: &[u8]) {
+pub fn assert_ends_as(data: &Dataset, path: &Path, whole: &Summary, weights: &[u8]) {
     let mut resumed = Run::resume(path).unwrap();
     let from = resumed.checkpoint.map(|c| ResumePoint::new(c, resumed.history));
     let summary = train_run(data, &mut resumed.run, from, &mut Watch::default()).unwrap();

@@ -58,6 +58,9 @@ impl MacrobatchPlan {
             (sample, rows) = (of_sample.max(sample), of_rows.max(rows));
         }
         let size = BatchSize { sample: sample.max(1), rows };
+        // Rows that are not fetched need not be kept, nor known in advance.
+        let row_cache = if relay.reads_remote_inputs() { train.row_cache } else { RowCache::None };
+        let train = &TrainConfig { row_cache, ..train.clone() };
         let plan = MacrobatchPlan::of(train, size, graph.seeds.batches(), row_bytes as u64)?;
         Ok(MacrobatchPlan { kept_rows: plan.kept_rows.min(graph.numbers.nodes()), ..plan })
     }

@@ -34,7 +34,9 @@ pub(crate) use self::budget::{MOST_COMING, ROW_COPIES, SAMPLE_COPIES};
 use self::cache::KeptRows;
 use self::fetch::Fetcher;
 use self::loader::{MacrobatchLoader, Preparation, RankBatch};
-pub use self::relay::{BatchSeeds, Batches, Relay, count, lists_by_batch, rows_by_batch};
+pub use self::relay::{
+    BatchSeeds, Batches, Relay, Workers, count, lists_by_batch, owned_rows_by_batch, rows_by_batch,
+};
 pub use self::source::{RankGraph, RankSource};
 use super::{position, stage_blocks};
 use crate::boundary::{Fresh, Peers, RankLink};

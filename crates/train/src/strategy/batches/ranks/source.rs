@@ -9,7 +9,6 @@ use halograph_graph::partition::Shard;
 use halograph_graph::sample::{Neighbors, RankNumbers, SampleSpec};
 use halograph_kernels::Real;
 use halograph_nn::Model;
-use halograph_nn::model::StageMessages;
 
 use super::super::Seeds;
 use super::relay::{BatchSeeds, Batches};
@@ -29,8 +28,6 @@ pub struct RankGraph<'s> {
     pub(crate) row_numbers: Vec<u32>,
     /// Rows of the shard that each rank owns; its own ones are the first.
     pub(crate) runs: Vec<Range<usize>>,
-    /// What the first stage of the model reads of neighbours.
-    pub(crate) first_messages: StageMessages,
     pub(crate) neighbors: Neighbors<'s>,
     pub(crate) spec: SampleSpec,
     pub(in crate::strategy) seeds: Seeds,
@@ -54,8 +51,6 @@ impl<'s> RankGraph<'s> {
         let numbers = RankNumbers::new(&counts);
         let mut row_numbers: Vec<u32> =
             (0..shard.owned() as u32).map(|row| numbers.number(comm.rank(), row)).collect();
-        let m = &shard.partition().dataset;
-        let messages = config.model.messages(m.features as usize, m.classes as usize);
         for owner in (0..comm.size()).filter(|&owner| owner != comm.rank()) {
             let homes = shard.homes(owner as u32).iter();
             row_numbers.extend(homes.map(|&row| numbers.number(owner, row)));
@@ -71,7 +66,6 @@ impl<'s> RankGraph<'s> {
             numbers,
             row_numbers,
             runs: (0..comm.size() as u32).map(|owner| shard.rows_of(owner)).collect(),
-            first_messages: messages[0],
             neighbors: Neighbors::of(graph),
             spec,
             seeds,

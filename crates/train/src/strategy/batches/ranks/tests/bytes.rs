@@ -146,8 +146,10 @@ fn cases() -> Vec<(Config, bool, [bool; 3])> {
         (split(Kind::Gin), true, [false, true, false]),
         (cached, false, [false, true, false]),
         (split(Kind::Gat), true, [false, false, false]),
-        (split(Kind::Gcnii), false, [false, false, false]),
-        (split(Kind::Resgcn), false, [false, false, false]),
+        // Their first stage reads no edges: the deepest hop is exchanged, too.
+        (split(Kind::Gcnii), false, [true, true, true]),
+        // No ReLU is before the first layer that reads edges.
+        (split(Kind::Resgcn), false, [true, true, false]),
     ]
 }
 

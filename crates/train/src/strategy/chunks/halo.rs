@@ -1,0 +1,82 @@
+//! Halo rows of a chunk: rows of other chunks, from the stores, and rows of the same chunk number of other ranks.
+
+use std::time::Duration;
+
+use halograph_comm::Priority;
+use halograph_kernels::Real;
+use halograph_nn::{Input, Matrix};
+
+use super::order::StepOrder;
+use super::store::StageStore;
+use super::weights::GradientWeights;
+use crate::boundary::{FeatureTransfer, GradientTransfer, HaloSource, ReturnedGradients, Transfer};
+use crate::error::Result;
+
+/// The halo rows of one chunk in one step.
+pub struct ChunkHalo<'c, T: Real> {
+    /// The stores of this rank's stages; `None`: the stage reads only rows of this step, or no edges.
+    pub stores: &'c mut [Option<StageStore<T>>],
+    /// Index of the first of these stages.
+    pub first: usize,
+    pub chunk: usize,
+    pub order: &'c StepOrder,
+    pub weights: GradientWeights,
+}
+
+impl<T: Real> ChunkHalo<'_, T> {
+    fn store(&mut self, stage: usize) -> Option<&mut StageStore<T>> {
+        self.stores[stage - self.first].as_mut()
+    }
+
+    /// Returns the factor of gradients that chunks after this one have contributed. There are none after the last one.
+    fn scale(&self) -> T {
+        let (position, positions) = (self.order.position(self.chunk), self.order.count());
+        match position {
+            Some(at) if at + 1 < positions => T::of(self.weights.factor(at, positions)),
+            _ => T::zero(),
+        }
+    }
+}
+
+impl<T: Real> HaloSource<T> for ChunkHalo<'_, T> {
+    fn priority(&self) -> Priority {
+        Priority::Urgent
+    }
+
+    fn features(
+        &mut self,
+        stage: usize,
+        own: &Input<T>,
+        started: FeatureTransfer<T>,
+    ) -> Result<(Input<T>, Duration)> {
+        let (received, hidden) = started.finish()?;
+        let (chunk, order) = (self.chunk, self.order);
+        let Some(store) = self.store(stage) else { return Ok((received, hidden)) };
+        store.write(chunk, &own.full(), &received.full());
+        Ok((store.read(chunk, order).into(), hidden))
+    }
+
+    fn returned(&mut self, stage: usize, halo_grad: Matrix<T>) -> Matrix<T> {
+        let (chunk, order, scale) = (self.chunk, self.order, self.scale());
+        match self.store(stage) {
+            Some(store) => store.keep(chunk, order, &halo_grad, scale),
+            None => halo_grad,
+        }
+    }
+
+    fn gradients(
+        &mut self,
+        _: usize,
+        started: GradientTransfer<T>,
+    ) -> Result<(Option<ReturnedGradients<T>>, Duration)> {
+        let (rows, hidden) = started.finish()?;
+        Ok((Some(rows), hidden))
+    }
+
+    fn add_kept(&mut self, stage: usize, grad: &mut Matrix<T>) {
+        let (chunk, scale) = (self.chunk, self.scale());
+        if let Some(store) = self.store(stage).filter(|_| scale != T::zero()) {
+            store.add_kept(chunk, scale, grad);
+        }
+    }
+}

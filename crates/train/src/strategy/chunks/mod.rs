@@ -1,0 +1,216 @@
+//! Strategies `layers` and `hybrid` (GNNPipe): a rank computes some stages of the model, chunk by chunk.
+//!
+//! Ranks are stage groups × ways ([`Grid`]): rank `s·W + w` computes the stages of group s on the rows of way w. `layers` is
+//! W = 1, where every rank has all rows; `hybrid` partitions the graph into W parts. The rows of a way are cut into chunks
+//! ([`RowChunks`](crate::data::RowChunks)) that flow through the groups like micro-batches:
+//!
+//! ```text
+//! forward    for each chunk, in an order drawn per epoch: receive its rows from the group before; run the stages of this
+//!            group; send its rows to the next group
+//! loss       in the last group, over the training rows of all ranks
+//! backward   for each chunk, in reverse order: receive gradients; run the stages backwards; send gradients
+//! ```
+//!
+//! Chunks depend on each other. A stage reads rows of chunks that this step has computed fresh, and those of all others from
+//! an earlier step ([`StageStore`]). Rows that were read from history get no gradient, and those that were read fresh a
+//! larger one ([`GradientWeights`]). With one chunk per way, everything is fresh: exact, like `single` or `partition`.
+//!
+//! All ways compute chunks of one number at a time, and read those of other ways fresh: they exchange their rows as in
+//! `partition`. Weight gradients are summed over the ways of a group; over groups, only single numbers are summed.
+
+mod evaluate;
+mod grid;
+mod halo;
+mod handover;
+mod history;
+mod order;
+mod plan;
+mod split;
+mod step;
+mod store;
+#[cfg(test)]
+mod tests;
+mod weights;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use halograph_comm::Message;
+use halograph_kernels::Real;
+use halograph_nn::model::Stage;
+use halograph_nn::state::State;
+use halograph_nn::{Layer, Model};
+
+pub use grid::{Grid, StageLayout};
+pub use order::StepOrder;
+pub use plan::{load, plan};
+pub use split::{split, stage_costs};
+pub use store::StageStore;
+pub use weights::GradientWeights;
+
+use super::{Step, StepOutcome, Strategy};
+use crate::boundary::RankLink;
+use crate::config::{Config, LayersConfig};
+use crate::data::{Rows, ShardData, StageChunks};
+use crate::error::Result;
+use crate::event::Scores;
+use crate::requests::Requests;
+use crate::tags::{Control, Setup};
+use crate::traffic::StepMeter;
+
+/// The connections of a rank.
+#[derive(Clone, Copy)]
+pub struct Links<'s> {
+    /// To all ranks.
+    pub world: &'s RankLink,
+    /// Within its stage group and its way.
+    pub grid: &'s Grid,
+}
+
+/// Training of some stages, chunk by chunk.
+pub struct Chunked<'s, T: Real> {
+    config: LayersConfig,
+    seed: u64,
+    data: &'s ShardData<'s, T>,
+    links: Links<'s>,
+    layout: &'s StageLayout,
+    meter: &'s StepMeter,
+    /// First training row of each chunk, and the end.
+    starts: Vec<usize>,
+    /// Labelled training rows of each chunk, and their number on all ways.
+    rows: Vec<(Rows, u64)>,
+    /// The chunks of each stage of this rank.
+    stages: Vec<Arc<StageChunks>>,
+    stores: Vec<Option<StageStore<T>>>,
+    /// Whether stores hold rows: history is initialised before the first step of a run.
+    has_history: bool,
+}
+
+impl<'s, T: Real> Chunked<'s, T> {
+    /// Plans the training of `model`, the stages of this rank. Collective; blocks.
+    pub fn new(
+        config: &Config,
+        model: &Model<T>,
+        data: &'s ShardData<'s, T>,
+        links: Links<'s>,
+        layout: &'s StageLayout,
+        meter: &'s StepMeter,
+    ) -> Result<Self> {
+        let link = &links.grid.link;
+        let own = model.indices();
+        let stages = data.chunked_stages(link, own.start, &layout.rows(model))?;
+        let starts = data.chunk_starts();
+        let chunks = starts.len() - 1;
+        let rows: Vec<Rows> = starts.windows(2).map(|run| data.rows[0].within(run[0]..run[1])).collect();
+        let mut counts: Vec<f64> = rows.iter().map(|rows| rows.count() as f64).collect();
+        link.comm.all_reduce(Setup::ChunkCounts.tag(), &mut counts)?;
+        let is_frozen = config.layers.history_epochs > 1;
+        let store = |((index, stage), chunks_of): ((usize, &Stage<T>), &Arc<StageChunks>)| {
+            let is_static = index == 0 && stage.has_static_aggregate();
+            let reads_chunks = chunks > 1 && stage.reads_edges() && !is_static;
+            let width = Layer::message_width(&stage.layer);
+            reads_chunks.then(|| StageStore::new(chunks_of.clone(), width, is_frozen))
+        };
+        let stores = model.indices().zip(&model.stages).zip(&stages).map(store).collect();
+        let rows = rows.into_iter().zip(counts).map(|(rows, count)| (rows, count as u64)).collect();
+        let (config, seed) = (config.layers.clone(), config.train.seed);
+        Ok(Chunked {
+            config,
+            seed,
+            data,
+            links,
+            layout,
+            meter,
+            starts,
+            rows,
+            stages,
+            stores,
+            has_history: false,
+        })
+    }
+
+    /// Returns the number of chunks of this way.
+    fn chunks(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    /// Makes the newest rows those of history, if that is due after `epoch`.
+    fn refresh(&mut self, epoch: u64) {
+        if epoch.is_multiple_of(self.config.history_epochs) {
+            self.stores.iter_mut().flatten().for_each(StageStore::refresh);
+        }
+    }
+}
+
+impl<T: Real> Strategy<T> for Chunked<'_, T> {
+    fn steps(&self) -> u64 {
+        self.config.steps_per_epoch
+    }
+
+    fn step(
+        &mut self,
+        model: &mut Model<T>,
+        step: &Step,
+        requests: &dyn Fn() -> Requests,
+    ) -> Result<StepOutcome> {
+        if !self.has_history {
+            self.initialise_history(model)?;
+            self.has_history = true;
+        }
+        let at = (step.epoch, step.step);
+        let order = StepOrder::new(&self.config, self.seed, self.chunks(), at);
+        let outcome = self.run_step(model, step, &order, requests)?;
+        if step.step + 1 == self.config.steps_per_epoch {
+            self.refresh(step.epoch);
+        }
+        Ok(outcome)
+    }
+
+    fn evaluate(&mut self, model: &Model<T>, epoch: u64) -> Result<Option<Scores>> {
+        evaluate::scores(model, self.data, self.links.grid, self.layout, epoch)
+    }
+
+    fn agree(&mut self, requests: Requests) -> Result<Requests> {
+        self.links.world.agree(requests)
+    }
+
+    fn owns_all_stages(&self) -> bool {
+        self.links.grid.stages == 1
+    }
+
+    fn sum_over_stages(&mut self, numbers: &mut [f64]) -> Result<()> {
+        Ok(self.links.grid.column.all_reduce(Control::StageSums.tag(), numbers)?)
+    }
+
+    fn gather_weights<'w>(&mut self, own: &'w State) -> Result<Cow<'w, State>> {
+        if self.owns_all_stages() {
+            return Ok(Cow::Borrowed(own));
+        }
+        let tag = Control::StageWeights.tag();
+        let mut all = State::default();
+        for part in self.links.grid.column.all_gather(tag, Message::of(&own.to_bytes()))? {
+            all.insert_all("", State::from_bytes("weights of another rank", part.as_slice()?)?);
+        }
+        Ok(Cow::Owned(all))
+    }
+
+    fn save(&mut self) -> Result<State> {
+        let mut state = State::default();
+        for (index, store) in self.stores.iter().enumerate() {
+            if let Some(store) = store {
+                store.save(&format!("{index}."), &mut state);
+            }
+        }
+        Ok(state)
+    }
+
+    fn load(&mut self, place: &str, state: &State) -> Result<()> {
+        for (index, store) in self.stores.iter_mut().enumerate() {
+            if let Some(store) = store {
+                store.load(place, &format!("{index}."), state)?;
+            }
+        }
+        self.has_history = true;
+        Ok(())
+    }
+}

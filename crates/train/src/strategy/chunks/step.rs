@@ -1,0 +1,145 @@
+//! One optimiser step: the chunks of the step forward and, in reverse order, backward.
+
+use std::ops::Range;
+
+use halograph_comm::Purpose;
+use halograph_graph::block::Block;
+use halograph_kernels::Real;
+use halograph_nn::{Matrix, Model};
+
+use super::halo::ChunkHalo;
+use super::handover::{Handover, Tags};
+use super::{Chunked, GradientWeights, Step, StepOrder, StepOutcome};
+use crate::boundary::{GradientSums, Peers};
+use crate::error::Result;
+use crate::loss::loss;
+use crate::requests::Requests;
+use crate::stage::{Gradients, StageRunner, Tape};
+
+/// What a chunk keeps of its forward.
+struct Forwarded<T: Real> {
+    chunk: usize,
+    tape: Tape<T>,
+    /// Gradient of the loss, in the last group.
+    grad: Option<Matrix<T>>,
+    /// Rows of the initial stage that this rank has.
+    initial_rows: usize,
+}
+
+impl<T: Real> Chunked<'_, T> {
+    /// Runs forward, loss and backward of a step over the chunks of `order`. Collective; blocks.
+    pub(super) fn run_step(
+        &mut self,
+        model: &mut Model<T>,
+        step: &Step,
+        order: &StepOrder,
+        requests: &dyn Fn() -> Requests,
+    ) -> Result<StepOutcome> {
+        let links = self.links;
+        let _measured = self.meter.start(links.world, step.epoch, step.step)?;
+        let count = order.chunks.iter().map(|&chunk| self.rows[chunk].1).sum();
+        let (mut own_loss, mut done) = (0.0, Vec::new());
+        for &chunk in &order.chunks {
+            let (forwarded, loss) = self.forward(model, step, order, (chunk, count))?;
+            own_loss += loss;
+            done.push(forwarded);
+        }
+        let world = Peers::training(links.world, step.epoch, step.step);
+        let total = world.start_loss_sum(model.depth(), own_loss, requests());
+        let mut sums = Peers::training(&links.grid.link, step.epoch, step.step).gradient_sums();
+        while let Some(forwarded) = done.pop() {
+            // Gradients of weights are complete with those of the last chunk.
+            let complete = done.is_empty() && links.grid.ways > 1;
+            self.backward(model, step, order, forwarded, complete.then_some(&mut sums))?;
+        }
+        sums.finish(model)?;
+        let (loss, requests) = total.wait()?;
+        Ok(StepOutcome { loss, rows: count, requests })
+    }
+
+    /// Runs this rank's stages on a chunk. Returns the share of the chunk in the loss over `count` rows, too. Blocks for rows
+    /// of the group before and of other ways.
+    fn forward(
+        &mut self,
+        model: &mut Model<T>,
+        step: &Step,
+        order: &StepOrder,
+        (chunk, count): (usize, u64),
+    ) -> Result<(Forwarded<T>, f64)> {
+        let (links, data, own) = (self.links, self.data, model.indices());
+        let handover = Handover { grid: links.grid, layout: self.layout };
+        let tags = Tags::training(Purpose::Activations, (step.epoch, step.step), chunk);
+        let peers = Peers::training(&links.grid.link, step.epoch, step.step).of_chunk(chunk);
+        let rows = self.starts[chunk]..self.starts[chunk + 1];
+        let (view, _) = data.train();
+        let weights = GradientWeights::new(self.config.gradient_weights);
+        let mut halo = ChunkHalo { stores: &mut self.stores, first: own.start, chunk, order, weights };
+        let mut runner = StageRunner::new(Some(step.key), ids_of(&view.block, &rows), Some(peers), &mut halo);
+        peers.enter(own.start, "forward");
+        let mut activations = match links.grid.is_first() {
+            true => runner.input(model, view.input_run(model, rows)),
+            false => handover.receive_forward(tags, self.stages[0].sources(chunk), &runner, model)?,
+        };
+        let mut tape = Tape::default();
+        for (index, stage) in own.zip(&self.stages) {
+            runner.forward(model, index, &stage.blocks[chunk], &mut activations, &mut tape)?;
+        }
+        let computed = self.stages[self.stages.len() - 1].destinations(chunk);
+        handover.send_forward(tags, computed, &activations)?;
+        let initial_rows = activations.initial.as_ref().map_or(0, |initial| initial.rows());
+        let mut forwarded = Forwarded { chunk, tape, grad: None, initial_rows };
+        if !links.grid.is_last() {
+            return Ok((forwarded, 0.0));
+        }
+        let logits = &activations.output;
+        let (loss, grad) = peers.timed("loss", || loss(logits, &self.rows[chunk].0, count.max(1)));
+        forwarded.grad = Some(grad);
+        Ok((forwarded, loss))
+    }
+
+    /// Runs this rank's stages backwards on a chunk. `sums`: where to sum the gradients of a stage over ways, if they are
+    /// complete with this chunk. Blocks for gradients of the next group and of other ways.
+    fn backward(
+        &mut self,
+        model: &mut Model<T>,
+        step: &Step,
+        order: &StepOrder,
+        forwarded: Forwarded<T>,
+        mut sums: Option<&mut GradientSums<T>>,
+    ) -> Result<()> {
+        let Forwarded { chunk, mut tape, grad, initial_rows } = forwarded;
+        let (links, data, own) = (self.links, self.data, model.indices());
+        let handover = Handover { grid: links.grid, layout: self.layout };
+        let tags = Tags::training(Purpose::ActivationGradients, (step.epoch, step.step), chunk);
+        let peers = Peers::training(&links.grid.link, step.epoch, step.step).of_chunk(chunk);
+        let rows = self.starts[chunk]..self.starts[chunk + 1];
+        let (view, _) = data.train();
+        let weights = GradientWeights::new(self.config.gradient_weights);
+        let mut halo = ChunkHalo { stores: &mut self.stores, first: own.start, chunk, order, weights };
+        let mut runner = StageRunner::new(Some(step.key), ids_of(&view.block, &rows), Some(peers), &mut halo);
+        peers.enter(own.end - 1, "backward");
+        let computed = self.stages[self.stages.len() - 1].destinations(chunk);
+        let mut grads = match grad {
+            Some(grad) => Gradients::of_loss(grad),
+            None => handover.receive_backward(tags, computed, initial_rows)?,
+        };
+        for (index, stage) in own.zip(&self.stages).rev() {
+            let goes_on = runner.backward(model, index, &stage.blocks[chunk], &mut tape, &mut grads)?;
+            if let Some(sums) = &mut sums {
+                sums.start(index, model.stage(index));
+            }
+            if !goes_on {
+                return Ok(());
+            }
+        }
+        match links.grid.is_first() {
+            true => Ok(()),
+            false => handover.send_backward(tags, &runner, model, grads),
+        }
+    }
+}
+
+/// Returns the dataset ids of a run of rows.
+fn ids_of<'b>(block: &'b Block, rows: &Range<usize>) -> Option<&'b [u32]> {
+    block.ids().map(|ids| &ids[rows.clone()])
+}
