@@ -69,7 +69,7 @@ fn a_full_disk_is_told_and_the_last_checkpoint_stays() {
     assert!(run.save_weights(&checkpoint(2).state).is_err());
     assert_eq!(names(&path), [".lock", "ckpt-1", "metrics.jsonl", "run.json"]);
     // Now there is no room for a line either.
-    let _ = fs::write(&filler, vec![1; 1 << 20]);
+    disk.fill("filler");
     let error = (3..500).find_map(|e| run.record(&epoch(e)).err()).unwrap();
     assert!(error.to_string().contains("metrics.jsonl: cannot write"), "{error}");
     assert!(fs::read_to_string(path.join("metrics.jsonl")).unwrap().ends_with("}\n"));
@@ -87,7 +87,7 @@ fn a_full_disk_is_told_and_the_last_checkpoint_stays() {
 #[test]
 fn a_run_that_has_no_room_to_begin_leaves_no_folder() {
     let Some(disk) = SmallDisk::mount() else { return };
-    let _ = fs::write(disk.path().join("filler"), vec![1; 2 << 20]);
+    disk.fill("filler");
     let error = Run::create(&disk.path().join("runs/x"), header(), false).unwrap_err();
     assert!(error.to_string().contains("No space left"), "{error}");
     assert_eq!(names(disk.path()), ["filler"]);
