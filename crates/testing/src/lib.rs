@@ -62,7 +62,8 @@ impl SmallDisk {
 
     /// Appends to the file `name` until not a page is left. Small writes: one of many pages may fail while some are free.
     pub fn fill(&self, name: &str) {
-        let mut file = OpenOptions::new().append(true).create(true).open(self.0.path().join(name)).expect("the filler");
+        let mut file =
+            OpenOptions::new().append(true).create(true).open(self.0.path().join(name)).expect("the filler");
         let page = [1; 4096];
         let writes = (0..1024).take_while(|_| file.write_all(&page).is_ok()).count();
         assert!(writes < 1024, "a disk of 1 MiB is full after 256 pages");
