@@ -30,7 +30,7 @@ class Way:
 
     @property
     def cached(self):
-        return "--cache-input-aggregate" in self.more
+        return "--cache-input-aggregate" in self.more.split()
 
     @property
     def presampled(self):
@@ -42,6 +42,7 @@ class Way:
         return self.strategy, self.presampled, self.cached
 
 
+SAMPLED = "--cache-input-aggregate=false"
 WAYS = {
     "one": Way("minibatch", "--macrobatch 1 --row-cache none"),
     "macro": Way("minibatch", "--row-cache none"),
@@ -49,10 +50,10 @@ WAYS = {
     "cached": Way("minibatch", "--cache-input-aggregate"),
     "presampled": Way("minibatch", "--partition presampled"),
     "presampled-cached": Way("minibatch", "--partition presampled --cache-input-aggregate"),
-    "split-one": Way("split", "--macrobatch 1 --row-cache none --row-encoding dense"),
-    "split-macro": Way("split", "--row-cache none --row-encoding dense"),
-    "split-dense": Way("split", "--row-encoding dense"),
-    "split": Way("split"),
+    "split-one": Way("split", f"--macrobatch 1 --row-cache none --row-encoding dense {SAMPLED}"),
+    "split-macro": Way("split", f"--row-cache none --row-encoding dense {SAMPLED}"),
+    "split-dense": Way("split", f"--row-encoding dense {SAMPLED}"),
+    "split": Way("split", SAMPLED),
     "split-cached": Way("split", "--cache-input-aggregate"),
     DISTDGL: Way(DISTDGL),
 }

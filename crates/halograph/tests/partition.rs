@@ -183,7 +183,7 @@ fn presampling_reports_the_expected_costs_of_a_step() {
     for line in ["presampled", "metis volume", "metis cut", "shards   s"] {
         assert!(text.lines().any(|found| found.starts_with(line)), "{text}");
     }
-    let flags = "--presample 1 --batch-size 256 --fanout 5,-1 --layers 2 --hidden 16 --sampler labor";
+    let flags = "--presample 1 --batch-size 256 --fanout 5,-1 --layers 2 --hidden 16 --sampler labor --cache-input-aggregate=false";
     let out = place.json(&format!("partition demo -k 4 -o t {flags}"));
     let sampling = serde_json::json!({
         "epochs": 1, "batch_size": 256, "sampler": "labor", "fanouts": [5, -1], "reads_inputs": true, "cached_input": false, "inductive": false
@@ -218,7 +218,7 @@ fn training_finds_the_partition_of_shards_that_were_presampled_alike() {
     let stored = || entries(&place.path("demo")).iter().filter(|name| name.contains("presampled")).count();
     let cases = [
         ("", ""),
-        ("--cache-input-aggregate", "--cache-input-aggregate"),
+        ("--cache-input-aggregate=false", "--cache-input-aggregate=false"),
         ("--inductive", "--set data.inductive=true"),
         ("--model gcnii", "--model gcnii"),
     ];

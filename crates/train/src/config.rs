@@ -499,7 +499,7 @@ impl Config {
 
     /// Refuses to cache an aggregate that changes from step to step.
     fn check_input_aggregate(&self) -> Result<()> {
-        if self.model.messages(1, 1)[0].is_static {
+        if self.model.has_static_input() {
             return Ok(());
         }
         let key = "train.cache_input_aggregate";

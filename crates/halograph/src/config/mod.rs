@@ -58,13 +58,20 @@ pub fn resolve(settings: &[Setting]) -> Result<Config> {
     let mut config = overlay(&base, settings)?;
     config.resolve_fanout();
     config.resolve_layers();
-    // What is best for it, unless the user knows better.
-    if config.train.strategy == StrategyKind::Split
-        && !settings.iter().any(|s| s.key == ["train", "partition"])
-    {
-        config.train.partition = PartitionKind::Presampled;
+    if config.train.strategy == StrategyKind::Split {
+        resolve_split(&mut config, |key| settings.iter().any(|s| s.key == ["train", key]));
     }
     Ok(config)
+}
+
+/// Chooses what is fastest for strategy `split`, unless the user `chose` a key of `train`.
+fn resolve_split(config: &mut Config, chose: impl Fn(&str) -> bool) {
+    if !chose("partition") {
+        config.train.partition = PartitionKind::Presampled;
+    }
+    if !chose("cache_input_aggregate") {
+        config.train.cache_input_aggregate = config.model.has_static_input();
+    }
 }
 
 /// Returns `base` with `settings` applied in order.

@@ -174,3 +174,19 @@ fn an_empty_overlay_changes_nothing() {
     config.train.weight_decay_for.insert("convs.0".into(), 0.5);
     assert_eq!(overlay(&config, &[]).unwrap(), config);
 }
+
+#[test]
+fn split_caches_the_input_aggregate_where_it_can_unless_told_otherwise() {
+    let cached = |words: &[&str]| {
+        let words = [&["train.strategy=split"], words].concat();
+        resolve(&set(&words)).unwrap().train.cache_input_aggregate
+    };
+    assert!(cached(&[]) && cached(&["model.kind=gcn"]));
+    assert!(!cached(&["train.cache_input_aggregate=false"]));
+    for impossible in ["model.kind=gat", "model.kind=gcnii", "model.input_dropout=0.5", "model.project=first"]
+    {
+        assert!(!cached(&[impossible]), "{impossible}");
+    }
+    let batches = resolve(&set(&["train.strategy=minibatch"])).unwrap();
+    assert!(!batches.train.cache_input_aggregate);
+}

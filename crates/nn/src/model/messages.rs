@@ -48,6 +48,12 @@ impl Spec {
         sent(&Model::<f32>::outline(self, inputs, outputs))
     }
 
+    /// Returns whether the first layer of such a model aggregates features that no step changes.
+    pub fn has_static_input(&self) -> bool {
+        // Does not depend on the number of features and classes.
+        self.messages(1, 1)[0].is_static
+    }
+
     /// Returns the number of trained parameters of such a model.
     pub fn parameters(&self, inputs: usize, outputs: usize) -> u128 {
         let size = |shape: &[usize]| shape.iter().map(|&n| n as u128).product::<u128>();

@@ -35,9 +35,10 @@ pub struct PresampleArgs {
     /// Presample for training on training nodes and the edges between them alone (data.inductive).
     #[arg(long, requires = "presample")]
     inductive: bool,
-    /// Presample for training with a cached aggregate of the features: the last hop is not sampled.
-    #[arg(long, requires = "presample")]
-    cache_input_aggregate: bool,
+    /// Presample for training with a cached aggregate of the features: the last hop is not sampled [default: true for gcn,
+    /// sage and gin without input dropout].
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", requires = "presample")]
+    cache_input_aggregate: Option<bool>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -54,7 +55,8 @@ impl PresampleArgs {
         let Some(epochs) = self.presample else { return Ok(None) };
         // Neither depends on the number of features and classes.
         let StageMessages { width, is_static, .. } = model.messages(1, 1)[0];
-        if self.cache_input_aggregate && !is_static {
+        let cached_input = self.cache_input_aggregate.unwrap_or(is_static);
+        if cached_input && !is_static {
             let name = model.kind.name();
             let problem = format!("the first layer of model {name} does not aggregate unchanged features");
             return Err(Error::input("--cache-input-aggregate", problem)
@@ -80,7 +82,7 @@ impl PresampleArgs {
             },
             fanouts: fanouts.map_err(|problem| Error::input("--fanout", problem))?,
             reads_inputs: width > 0,
-            cached_input: self.cache_input_aggregate,
+            cached_input,
             inductive: self.inductive,
         }))
     }

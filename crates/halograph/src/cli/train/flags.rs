@@ -193,7 +193,8 @@ const FLAGS: [(&str, &[Flag]); 7] = [
                 "train.cache_input_aggregate",
                 "BOOL",
                 "Aggregate the features once, over all neighbours, instead of sampling the deepest hop",
-                "For gcn, sage and gin without input dropout. Costs memory for one more copy of the features.",
+                "For gcn, sage and gin without input dropout. Costs memory for one more copy of the features. Default of \
+                 split where it is possible; false turns it off.",
             ),
             flag(
                 "macrobatch",
@@ -326,6 +327,12 @@ impl Flag {
         let text: &String = matches.get_one(name)?;
         Some(Setting::new(&format!("--{name}"), key, text))
     }
+}
+
+/// Returns the key that a flag sets.
+pub fn key_of_flag(name: &str) -> Option<String> {
+    let found = FLAGS.iter().flat_map(|(_, flags)| flags.iter()).find(|flag| flag.name == name);
+    found.map(|flag| flag.key.into())
 }
 
 /// Returns the default of a key, and the other defaults of some models.
