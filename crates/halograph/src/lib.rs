@@ -1,12 +1,14 @@
 //! halograph: graph neural networks on graphs that outgrow one process, on ordinary CPUs.
 //!
 //! This crate is the facade: [`job`] trains and applies models, [`config`] resolves settings, [`note`] has the remarks of
-//! both, [`rows`] writes predictions, and the other crates are re-exported under one name.
+//! both, [`rows`] writes predictions, [`runs`] lists runs, [`sweep`] combines settings, and the other crates are re-exported under one name.
 
 pub mod config;
 pub mod job;
 pub mod note;
 pub mod rows;
+pub mod runs;
+pub mod sweep;
 pub mod tensorboard;
 pub mod words;
 

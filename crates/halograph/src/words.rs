@@ -17,6 +17,19 @@ pub fn seconds(s: f64) -> String {
     }
 }
 
+/// Returns rows of cells with aligned columns, a line each: the first `text_columns` to the left, others to the right.
+pub fn aligned(rows: &[Vec<String>], text_columns: usize) -> String {
+    let width = |c: usize| rows.iter().filter_map(|row| row.get(c)).map(|cell| cell.chars().count()).max();
+    let line = |row: &Vec<String>| {
+        let cell = |(c, cell): (usize, &String)| {
+            let width = width(c).unwrap_or(0);
+            if c < text_columns { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        };
+        row.iter().enumerate().map(cell).collect::<Vec<_>>().join("  ").trim_end().to_string()
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,6 +9,8 @@ mod partition;
 mod predict;
 mod progress;
 mod report;
+mod runs;
+mod sweep;
 mod train;
 mod version;
 
@@ -45,6 +47,10 @@ enum Command {
     Eval(eval::Args),
     /// Write the logits or embeddings of a trained model for every node
     Predict(predict::Args),
+    /// Train all combinations of some settings
+    Sweep(sweep::Args),
+    /// List runs with their scores
+    Runs(runs::Args),
     /// Compare runs on one HTML page
     Report(report::Args),
     /// Print a completion script for a shell
@@ -64,6 +70,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Bench(args) => bench::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::Predict(args) => predict::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
+        Command::Runs(args) => runs::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Completions(args) => generate::completions(&args),
         Command::Man(args) => generate::man(&args),

@@ -38,6 +38,11 @@ impl NewDirectory {
     }
 }
 
+/// Returns a free path under [`RUNS`], named after the time, the dataset and `what`.
+pub fn vacant_path(dataset: &str, what: &str) -> Result<PathBuf> {
+    NewDirectory::create(dataset, what).map(|directory| directory.path.clone())
+}
+
 impl Drop for NewDirectory {
     fn drop(&mut self) {
         // A folder that is not empty stays.

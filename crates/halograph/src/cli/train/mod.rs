@@ -5,13 +5,14 @@ mod pace;
 pub mod summary;
 mod watch;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::ArgAction;
+use clap::{ArgAction, value_parser};
 use halograph::comm::launched;
-use halograph::job::{DataOption, Job, JobOptions, OutOption, World};
+use halograph::config;
+use halograph::job::{DataOption, Job, JobOptions, OutOption, World, vacant_path};
 use halograph::train::Summary;
 use halograph::train::event::Ending;
 use halograph::train::run::TENSORBOARD;
@@ -19,6 +20,7 @@ use halograph::train::run::TENSORBOARD;
 use self::flags::{OUTPUT, Settings};
 use self::watch::Watch;
 use super::progress::Bar;
+use super::sweep;
 use super::{exit_code, interrupt, note, print, print_error, program, quoted, say};
 
 const EXAMPLES: &str = "\
@@ -48,6 +50,10 @@ pub struct Args {
     /// validation epoch) and checkpoints.
     #[arg(short, long, value_name = "RUN", help_heading = OUTPUT)]
     out: Option<PathBuf>,
+    /// Train this many seeds, from --seed on, into folders of --out; prints mean and standard deviation of the scores
+    #[arg(long, value_name = "N", conflicts_with_all = ["resume", "overwrite", "trace", "tensorboard"], help_heading = OUTPUT,
+          value_parser = value_parser!(u64).range(1..))]
+    seeds: Option<u64>,
     /// Continue the run in --out, if there is one
     ///
     /// The results are the same as without the interruption. The number of epochs, --patience, --threads, --deadline,
@@ -100,6 +106,9 @@ impl Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(seeds) = args.seeds {
+        return train_seeds(args, seeds);
+    }
     let options = args.options()?;
     let world = join(&options)?;
     let is_rank = world.comm().is_some();
@@ -120,6 +129,24 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         })
     };
     Ok(world.run(work, print_error).unwrap_or_else(|error| exit_code(&error)))
+}
+
+/// Trains several seeds, one after the other.
+fn train_seeds(args: &Args, seeds: u64) -> anyhow::Result<ExitCode> {
+    let settings = args.settings.read()?;
+    let folder = match &args.out {
+        Some(out) => out.clone(),
+        None => {
+            let data = args
+                .data
+                .as_deref()
+                .and_then(Path::file_name)
+                .map_or("demo".into(), |name| name.to_string_lossy());
+            vacant_path(&data, &format!("{}-seeds", config::resolve(&settings)?.model.kind.name()))?
+        }
+    };
+    let (data, force, json, quiet) = (args.data.as_deref(), args.force, args.json, args.quiet);
+    sweep::train_seeds(settings, seeds, &folder, &sweep::Options { data, jobs: 1, force, json, quiet })
 }
 
 /// Joins the ranks that a launcher started. Until all have joined, a signal ends the process.

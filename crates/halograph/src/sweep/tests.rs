@@ -1,0 +1,70 @@
+use super::*;
+
+fn axis(text: &str) -> Axis {
+    Axis::parse(text, |name| (name == "lr").then(|| "train.lr".into())).unwrap()
+}
+
+fn refused(axes: &[&str], settings: &[Setting]) -> String {
+    let axes: Vec<Axis> = axes.iter().map(|text| axis(text)).collect();
+    Sweep::new(settings.to_vec(), &axes, 1).unwrap_err().to_string()
+}
+
+#[test]
+fn all_combinations_are_trained_seeds_fastest() {
+    let settings = vec![Setting::new("--seed", "train.seed", "7")];
+    let sweep = Sweep::new(settings, &[axis("lr=0.01,0.003"), axis("model.hidden=8,16")], 2).unwrap();
+    let names: Vec<String> = sweep.points.iter().map(Point::name).collect();
+    assert_eq!(
+        names[..3],
+        ["lr=0.01_hidden=8_seed=7", "lr=0.01_hidden=8_seed=8", "lr=0.01_hidden=16_seed=7"]
+    );
+    assert_eq!(names.len(), 8);
+    let config = sweep.config(&sweep.points[7]).unwrap();
+    assert_eq!((config.train.lr, config.model.hidden, config.train.seed), (0.003, 16, 8));
+}
+
+#[test]
+fn values_may_be_lists_and_names() {
+    let sweep = Sweep::new(
+        vec![Setting::new("", "train.strategy", "minibatch")],
+        &[axis("train.fanout=[15,10,5],[4,3,2]"), axis("model.kind=sage,gcn")],
+        1,
+    )
+    .unwrap();
+    assert_eq!(sweep.points[3].labels(), ["fanout=4,3,2", "kind=gcn"]);
+    assert_eq!(sweep.config(&sweep.points[3]).unwrap().train.fanout, [4, 3, 2]);
+    assert_eq!(sweep.points[3].name(), "fanout=4-3-2_kind=gcn_seed=0");
+}
+
+#[test]
+fn grids_that_make_no_sense_are_refused() {
+    for text in ["lr", "=1", "lr=", "lr=1,,2", "train.fanout=[1,2", "train.fanout=1]"] {
+        let error = Axis::parse(text, |_| None).unwrap_err().to_string();
+        assert!(error.contains("--grid") && error.contains("KEY=VALUE"), "{text}: {error}");
+    }
+    let error = Axis::parse("lr=1,1.0,1", |_| None).unwrap_err().to_string();
+    assert!(error.contains("1 is listed twice"), "{error}");
+    assert!(refused(&["train.seed=1,2"], &[]).contains("--seeds"));
+    assert!(refused(&["lr=1,2", "train.lr=3"], &[]).contains("lr is given twice"));
+    assert!(refused(&["lr=1,2"], &[Setting::new("--lr", "train.lr", "1")]).contains("also set by --lr"));
+    assert!(refused(&["lr=0.1,-1"], &[]).contains("--grid lr"));
+    assert!(refused(&["model.hiden=8"], &[]).contains("model.hidden"));
+    let values: Vec<String> = (1..200).map(|n| n.to_string()).collect();
+    let many = values.join(",");
+    let error = refused(&[&format!("model.hidden={many}"), &format!("train.epochs={many}")], &[]);
+    assert!(error.contains("more than 10000 runs"), "{error}");
+}
+
+#[test]
+fn cases_have_mean_and_sample_deviation_best_first() {
+    let finished = |lr: &str, seed: u64, val: f64| Finished {
+        point: Point { settings: vec![Setting::new("", "train.lr", lr)], seed },
+        summary: serde_json::json!({"val": val, "test": val / 2.0, "epochs": 3}),
+    };
+    let cases = cases(&[finished("0.1", 0, 0.5), finished("0.2", 0, 0.8), finished("0.1", 1, 0.7)]);
+    assert_eq!(cases[0].settings, ["lr=0.2"]);
+    assert_eq!(cases[0].val, Some(Spread { mean: 0.8, deviation: None }));
+    let val = cases[1].val.unwrap();
+    assert!((val.mean - 0.6).abs() < 1e-12 && (val.deviation.unwrap() - 0.02_f64.sqrt()).abs() < 1e-12);
+    assert_eq!((cases[1].runs, cases[1].epoch_seconds), (2, None));
+}
