@@ -7,6 +7,7 @@
 One file per case, in float64. State of crates/nn reads floats only, so integers are stored as floats too:
 
     data.adjacency  nodes x nodes, row v marks the in-neighbours of v; the last node is alone
+    data.weights    nodes x nodes, weights of the edges (cases *_weighted)
     data.features   nodes x inputs
     data.labels     nodes (classes), or nodes x classes (0 or 1)
     data.rows       the rows the loss is over
@@ -36,9 +37,10 @@ import torch
 import torch.nn.functional as F
 from safetensors.numpy import save_file
 from torch import nn
-from torch_geometric.nn import GCN2Conv, SAGEConv
+from torch_geometric.nn import MLP, GCN2Conv, MessagePassing, SAGEConv
 from torch_geometric.nn.models import GAT, GCN, GIN, DeepGCNLayer, GraphSAGE
 from torch_geometric.nn.norm import LayerNorm
+from torch_geometric.utils import scatter
 
 NODES, INPUTS, HIDDEN, CLASSES, LAYERS = 20, 6, 8, 3, 3
 STEPS = 10
@@ -61,6 +63,53 @@ class DenseEnd(nn.Module):
         return self.lins[0](x)
 
 
+class WeightedMeanConv(MessagePassing):
+    """SAGEConv with the mean Σ w x / Σ w; 0 if all weights are 0."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__(aggr="sum")
+        self.lin_l = nn.Linear(inputs, outputs)
+        self.lin_r = nn.Linear(inputs, outputs, bias=False)
+
+    def forward(self, x, edge_index, edge_weight):
+        sums = self.propagate(edge_index, x=x, edge_weight=edge_weight)
+        total = scatter(edge_weight, edge_index[1], dim_size=x.size(0), reduce="sum")
+        means = torch.where(total > 0, 1 / total.clamp(min=1e-30), 0).view(-1, 1) * sums
+        return self.lin_l(means) + self.lin_r(x)
+
+    def message(self, x_j, edge_weight):
+        return edge_weight.view(-1, 1) * x_j
+
+
+class WeightedSumConv(MessagePassing):
+    """GINConv with the sum Σ w x and trained ε."""
+
+    def __init__(self, mlp):
+        super().__init__(aggr="sum")
+        self.nn, self.eps = mlp, nn.Parameter(torch.zeros(1))
+
+    def forward(self, x, edge_index, edge_weight):
+        return self.nn((1 + self.eps) * x + self.propagate(edge_index, x=x, edge_weight=edge_weight))
+
+    def message(self, x_j, edge_weight):
+        return edge_weight.view(-1, 1) * x_j
+
+
+class WeightedSage(GraphSAGE):
+    supports_edge_weight = True
+
+    def init_conv(self, inputs, outputs, **options):
+        return WeightedMeanConv(inputs, outputs)
+
+
+class WeightedGin(GIN):
+    supports_edge_weight = True
+
+    def init_conv(self, inputs, outputs, **options):
+        mlp = MLP([inputs, outputs, outputs], act=self.act, act_first=self.act_first, norm=self.norm)
+        return WeightedSumConv(mlp)
+
+
 class Gcnii(nn.Module):
     """The layers and their order in PyG's example gcn2_cora.py."""
 
@@ -69,29 +118,30 @@ class Gcnii(nn.Module):
         self.lins = nn.ModuleList([nn.Linear(INPUTS, HIDDEN), nn.Linear(HIDDEN, CLASSES)])
         self.convs = nn.ModuleList(GCN2Conv(HIDDEN, alpha=0.1, theta=0.5, layer=i + 1) for i in range(LAYERS))
 
-    def forward(self, x, edge_index):
+    def forward(self, x, edge_index, edge_weight=None):
         x = first = self.lins[0](x).relu()
         for conv in self.convs:
-            x = conv(x, first, edge_index).relu()
+            x = conv(x, first, edge_index, edge_weight).relu()
         return self.lins[1](x)
 
 
 class ResGcn(nn.Module):
     """ResGCN+ around SAGEConv, in the order of PyG's examples of DeeperGCN: the first block's norm comes last."""
 
-    def __init__(self):
+    def __init__(self, conv=SAGEConv):
         super().__init__()
+        self.conv = conv
         self.node_encoder = nn.Linear(INPUTS, HIDDEN)
         self.layers = nn.ModuleList(self.block() for _ in range(LAYERS))
         self.lin = nn.Linear(HIDDEN, CLASSES)
 
     def block(self):
-        return DeepGCNLayer(SAGEConv(HIDDEN, HIDDEN), nn.LayerNorm(HIDDEN), nn.ReLU(), block="res+")
+        return DeepGCNLayer(self.conv(HIDDEN, HIDDEN), nn.LayerNorm(HIDDEN), nn.ReLU(), block="res+")
 
-    def forward(self, x, edge_index):
-        x = self.layers[0].conv(self.node_encoder(x), edge_index)
+    def forward(self, x, *edges):
+        x = self.layers[0].conv(self.node_encoder(x), *edges)
         for layer in self.layers[1:]:
-            x = layer(x, edge_index)
+            x = layer(x, *edges)
         return self.lin(self.layers[0].act(self.layers[0].norm(x)))
 
 
@@ -118,6 +168,12 @@ CASES = {
     "gin_train_eps_batch_norm": stack(GIN, train_eps=True, norm="BatchNorm"),
     "gin_directed": stack(GIN, train_eps=True),
     "gin_batch_norm_no_decay": stack(GIN, norm="BatchNorm"),
+    "gcn_directed_weighted": stack(GCN),
+    "gcn_undirected_weighted": stack(GCN),
+    "gcnii_directed_weighted": Gcnii,
+    "sage_directed_weighted": stack(WeightedSage),
+    "gin_directed_weighted": stack(WeightedGin),
+    "resgcn_directed_weighted": lambda: ResGcn(WeightedMeanConv),
 }
 
 
@@ -131,6 +187,17 @@ def graph(directed):
     else:
         adjacency |= adjacency.T.clone()
     return adjacency.double()
+
+
+def edge_weights(adjacency, directed):
+    """Weights that single precision holds; those of the edges into node 2 are 0."""
+    weights = (0.25 + 3 * torch.rand(NODES, NODES)).float().double()
+    if not directed:
+        weights = torch.triu(weights) + torch.triu(weights).T
+    weights[2, :] = 0
+    if not directed:
+        weights[:, 2] = 0
+    return weights * adjacency
 
 
 def scramble(model):
@@ -157,11 +224,21 @@ def record(name):
     torch.manual_seed(1 + list(CASES).index(name))
     model = CASES[name]()
     scramble(model)
-    adjacency, x = graph(name.endswith("directed")), torch.randn(NODES, INPUTS)
+    directed = "_directed" in name
+    adjacency, x = graph(directed), torch.randn(NODES, INPUTS)
     multi = name.endswith("multi_label")
     labels = torch.randint(2, (NODES, CLASSES)) if multi else torch.randint(CLASSES, (NODES,))
     rows = torch.randperm(NODES)[: NODES // 2]
-    inputs = (x, adjacency.T.nonzero().T)  # edge_index is (source, destination)
+    edge_index = adjacency.T.nonzero().T  # (source, destination)
+    inputs, out = (x, edge_index), {}
+    if name.endswith("weighted"):
+        out["data.weights"] = weights = edge_weights(adjacency, directed)
+        edge_weight = weights[edge_index[1], edge_index[0]]
+        # The models of torch_geometric.nn.models take it by name.
+        by_name = isinstance(model, (GCN, GraphSAGE, GIN))
+        named = {"edge_weight": edge_weight} if by_name else {}
+        inputs = inputs if by_name else (*inputs, edge_weight)
+        forward, model.forward = model.forward, lambda *given: forward(*given, **named)
 
     def loss():
         logits = model(*inputs)[rows]
@@ -169,7 +246,7 @@ def record(name):
             return F.binary_cross_entropy_with_logits(logits, labels[rows].double())
         return F.cross_entropy(logits, labels[rows])
 
-    out = prefixed("initial.", model.state_dict().items())
+    out |= prefixed("initial.", model.state_dict().items())
     out |= {"data.adjacency": adjacency, "data.features": x, "logits": evaluate(model, *inputs)}
     out |= {"data.labels": labels.double(), "data.rows": rows.double()}
     weight_decay = 0 if name.endswith("no_decay") else 5e-4

@@ -13,6 +13,7 @@
 //!   rows whose neighbours are not in the block.
 //! - A sampled block ([`Block::sampled`]) holds a uniform sample of the edges of each destination instead.
 //!   [`Block::edge_scale`] says how many edges each of them stands for, so that aggregates are unbiased estimates.
+//! - Edges may have weights. [`Block::in_weights`] are sums over the graph that the block was cut from, as degrees are.
 //!
 //! ```
 //! use halograph_graph::{block::Block, csr::CsrView};
@@ -34,7 +35,11 @@ use halograph_kernels::keyed::Key;
 use halograph_kernels::sparse::{Pattern, Transpose};
 use rayon::prelude::*;
 
+use self::weights::{BlockWeights, HaloWeights};
+pub use self::weights::{InWeight, in_weights, weights_of};
 use crate::csr::CsrView;
+
+mod weights;
 
 /// A bipartite graph in compressed rows, from source rows to destination rows.
 pub struct Block<'g> {
@@ -44,6 +49,7 @@ pub struct Block<'g> {
     degrees: Cow<'g, [u32]>,
     ids: Option<Cow<'g, [u32]>>,
     loops: Vec<u32>,
+    weights: Option<BlockWeights<'g>>,
     halo: Option<Arc<Halo>>,
     is_sampled: bool,
     /// The block that this one is a prefix of.
@@ -60,6 +66,7 @@ pub struct Halo {
     indices: Vec<u32>,
     degrees: Vec<u32>,
     ids: Vec<u32>,
+    weights: Option<HaloWeights>,
     /// Destinations with an edge from the halo, and their row starts.
     reached: Vec<u32>,
     bounds: Vec<u64>,
@@ -86,6 +93,7 @@ impl Halo {
             indices,
             degrees,
             ids,
+            weights: None,
             reached,
             bounds,
             transpose: OnceLock::new(),
@@ -102,7 +110,8 @@ impl Halo {
     pub(crate) fn bytes(&self) -> usize {
         let wide = self.indptr.capacity() + self.bounds.capacity();
         let narrow = [&self.indices, &self.degrees, &self.ids, &self.reached];
-        8 * wide + 4 * narrow.map(Vec::capacity).iter().sum::<usize>()
+        let weights = self.weights.as_ref().map_or(0, HaloWeights::bytes);
+        8 * wide + 4 * narrow.map(Vec::capacity).iter().sum::<usize>() + weights
     }
 
     /// Returns the number of halo rows.
@@ -187,6 +196,7 @@ impl<'g> Block<'g> {
             degrees: degrees.into(),
             ids: ids.map(Cow::from),
             loops,
+            weights: None,
             halo: None,
             is_sampled: false,
             parent: None,
@@ -223,6 +233,7 @@ impl<'g> Block<'g> {
             degrees: degrees.into(),
             ids: Some(ids.into()),
             loops: loops.to_vec(),
+            weights: None,
             halo: None,
             is_sampled: true,
             parent: None,
@@ -296,6 +307,7 @@ impl<'g> Block<'g> {
             degrees: Cow::Borrowed(&self.degrees[..sources]),
             ids: self.ids.as_ref().map(|ids| Cow::Borrowed(&ids[..sources])),
             loops: self.loops[..self.loops.partition_point(|&row| (row as usize) < destinations)].to_vec(),
+            weights: self.weights.as_ref().map(|weights| weights.prefix(indices.len(), sources)),
             halo: None,
             is_sampled: self.is_sampled,
             parent: Some(self.parent.unwrap_or(self)),
@@ -331,11 +343,12 @@ impl<'g> Block<'g> {
     /// Returns the block with this halo.
     ///
     /// # Panics
-    /// If the halo has another number of destinations.
+    /// If the halo has another number of destinations, or only one of both has weights.
     #[must_use]
     pub fn with_halo(self, halo: impl Into<Arc<Halo>>) -> Self {
         let halo = halo.into();
         assert_eq!(halo.indptr.len(), self.indptr.len(), "halo edges of every destination");
+        assert_eq!(halo.weights.is_some(), self.weights.is_some(), "weights of all edges or of none");
         Block { halo: Some(halo), ..self }
     }
 
@@ -446,14 +459,16 @@ impl<'g> Block<'g> {
         (0..self.sources()).into_par_iter().map(end).collect()
     }
 
-    /// Returns whether every source is a destination, every edge has its reverse and rows ascend. Computed once.
+    /// Returns whether every source is a destination, every edge has its reverse, of the same weight, and rows ascend.
+    /// Computed once.
     fn is_symmetric(&self) -> bool {
-        *self
-            .symmetric
-            .get_or_init(|| self.destinations == (0..self.sources()) && is_symmetric(self.pattern()))
+        *self.symmetric.get_or_init(|| {
+            self.destinations == (0..self.sources()) && is_symmetric(self.pattern(), self.edge_weights())
+        })
     }
 
-    /// Returns the block without self-loops: itself if there are none, else a copy without a halo, made at the first call.
+    /// Returns the block without self-loops: itself if there are none, else a copy without halo and weights, made at the
+    /// first call.
     pub fn without_loops(&self) -> &Block<'_> {
         if self.loops.is_empty() {
             return self;
@@ -490,7 +505,7 @@ fn self_loops(pattern: Pattern, first: usize) -> Vec<u32> {
 pub(crate) const ROWS: usize = 1024;
 
 /// Splits `indices` into the entries of each run of [`ROWS`] rows.
-pub(crate) fn rows_mut<'a>(indptr: &[u64], mut indices: &'a mut [u32]) -> Vec<&'a mut [u32]> {
+pub(crate) fn rows_mut<'a, T>(indptr: &[u64], mut indices: &'a mut [T]) -> Vec<&'a mut [T]> {
     let starts = indptr[..indptr.len() - 1].iter().step_by(ROWS);
     let ends = starts.clone().skip(1).chain(indptr.last());
     starts
@@ -501,14 +516,15 @@ pub(crate) fn rows_mut<'a>(indptr: &[u64], mut indices: &'a mut [u32]) -> Vec<&'
         .collect()
 }
 
-/// Returns whether the rows of a square pattern ascend and hold (u, v) as often as (v, u).
+/// Returns whether the rows of a square pattern ascend and hold (u, v) as often as (v, u), with the same weights.
 ///
-/// Each entry adds a hash of its pair, each reverse subtracts it. A sum of 0 by chance has probability 2^-64.
-fn is_symmetric(pattern: Pattern) -> bool {
+/// Each entry adds a hash of its pair and weight, each reverse subtracts it. A sum of 0 by chance has probability 2^-64.
+fn is_symmetric(pattern: Pattern, weights: Option<&[f32]>) -> bool {
     let key = Key::new(0, "symmetric");
     let sum = (0..pattern.rows()).into_par_iter().with_min_len(ROWS).map(|row| {
         let columns = &pattern.columns[pattern.row(row)];
-        let hash = |&column: &u32| {
+        let hash = |(e, &column): (usize, &u32)| {
+            let key = weights.map_or(key, |weights| key.with(weights[e].to_bits().into()));
             let (low, high) = (column.min(row as u32) as u64, column.max(row as u32) as u64);
             let hash = key.at(low << 32 | high);
             match column.cmp(&(row as u32)) {
@@ -517,7 +533,7 @@ fn is_symmetric(pattern: Pattern) -> bool {
                 Ordering::Greater => hash.wrapping_neg(),
             }
         };
-        columns.is_sorted().then(|| columns.iter().map(hash).fold(0, u64::wrapping_add))
+        columns.is_sorted().then(|| pattern.row(row).zip(columns).map(hash).fold(0, u64::wrapping_add))
     });
     sum.try_reduce(|| 0, |a, b| Some(a.wrapping_add(b))) == Some(0)
 }

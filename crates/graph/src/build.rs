@@ -2,13 +2,19 @@
 //!
 //! An [`EdgeSource`] is read twice, once to count and once to place the edges, so that building needs no more memory than
 //! its result. Compressed rows ([`EdgeInput::Rows`]) that need no change are checked in one pass and used in place.
+//!
+//! Edges may have weights. Those of repeated edges are added. An undirected edge that is given in one direction has that
+//! weight both ways; if both directions are given, it has the mean of their weights.
 
 use rayon::prelude::*;
 
+use self::weighted::{Entry, read_weights};
 use crate::csr::{Csr, CsrView, Ids};
 use crate::error::{Error, Result};
 use crate::io::npy::{Array, DType};
 use crate::progress::{Progress, Silent, Unit};
+
+pub(crate) mod weighted;
 
 /// Vertex ids are 32 bits wide.
 pub const MAX_NODES: usize = u32::MAX as usize - 1;
@@ -21,6 +27,18 @@ pub trait EdgeSource {
     fn place(&self, index: u64) -> String;
     /// Returns the number of edges, if known without reading them.
     fn len(&self) -> Option<u64>;
+    /// Returns whether edges have weights.
+    fn has_weights(&self) -> bool {
+        false
+    }
+    /// As [`EdgeSource::visit`], with the weight of each edge, which the source has checked; 1 without weights.
+    fn visit_weighted(&self, sink: &mut dyn FnMut(&[[i64; 2]], &[f32]) -> Result<()>) -> Result<()> {
+        let mut ones = Vec::new();
+        self.visit(&mut |batch| {
+            ones.resize(batch.len(), 1.0);
+            sink(batch, &ones)
+        })
+    }
     /// Returns whether there is known to be no edge.
     fn is_empty(&self) -> bool {
         self.len() == Some(0)
@@ -45,6 +63,8 @@ pub enum EdgeInput {
         indptr: Array,
         /// Column ids.
         indices: Array,
+        /// Weights in the order of `indices`, if there are any.
+        weights: Option<Array>,
         /// Meaning of a row.
         rows: Rows,
     },
@@ -70,6 +90,30 @@ pub struct EdgeCounts {
     pub self_loops: u64,
     /// Directed edges in the result.
     pub stored: u64,
+    /// Edges with a weight that repeat another one, so that their weights were added.
+    #[serde(skip)]
+    pub repeated: u64,
+    /// Undirected edges given in both directions with different weights, whose mean was taken.
+    #[serde(skip)]
+    pub unequal: u64,
+}
+
+impl EdgeCounts {
+    /// Says how weights were combined, for the user.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.repeated > 0 {
+            notes.push(format!("{} edges are repeated: their weights were added", self.repeated));
+        }
+        if self.unequal > 0 {
+            notes.push(format!(
+                "{} undirected edges have different weights in the two directions: the mean was taken (--directed keeps \
+                 both)",
+                self.unequal
+            ));
+        }
+        notes
+    }
 }
 
 /// Builds the graph of `nodes` vertices.
@@ -81,8 +125,8 @@ pub fn build(
 ) -> Result<(Csr, EdgeCounts)> {
     check_nodes(nodes)?;
     match input {
-        EdgeInput::Rows { indptr, indices, rows } => {
-            build_from_rows(nodes, indptr, indices, rows, options, progress)
+        EdgeInput::Rows { indptr, indices, weights, rows } => {
+            build_from_rows(nodes, (indptr, indices, weights), rows, options, progress)
         }
         EdgeInput::Source(source) => build_from_source(nodes, &*source, options, progress),
     }
@@ -97,8 +141,7 @@ fn check_nodes(nodes: usize) -> Result<()> {
 
 fn build_from_rows(
     nodes: usize,
-    indptr: Array,
-    indices: Array,
+    (indptr, indices, weights): (Array, Array, Option<Array>),
     rows: Rows,
     options: EdgeOptions,
     progress: &dyn Progress,
@@ -112,9 +155,11 @@ fn build_from_rows(
         let id = if signed { i64::from(id as i32) } else { i64::from(id) };
         return Err(out_of_range(&format!("{place} {bad}"), id, nodes));
     }
-    let csr = Csr { indptr: starts, indices: ids };
-    let counts = EdgeCounts { read: csr.edges(), self_loops: 0, stored: csr.edges() };
-    if is_clean(csr.view(), rows, options, progress)? {
+    let weights = weights.map(|weights| read_weights(&weights, ids.as_slice().len())).transpose()?;
+    let csr = Csr { indptr: starts, indices: ids, weights };
+    let counts = EdgeCounts { read: csr.edges(), stored: csr.edges(), ..EdgeCounts::default() };
+    let are_equal = |weights: &Vec<f32>| options.directed || weighted::are_symmetric(csr.view(), weights);
+    if is_clean(csr.view(), rows, options, progress)? && csr.weights.as_ref().is_none_or(are_equal) {
         let self_loops = if options.keep_self_loops { count_self_loops(csr.view()) } else { 0 };
         return Ok((csr, EdgeCounts { self_loops, ..counts }));
     }
@@ -250,6 +295,18 @@ impl EdgeSource for CsrEdges {
         sink(&batch)
     }
 
+    fn has_weights(&self) -> bool {
+        self.csr.weights.is_some()
+    }
+
+    fn visit_weighted(&self, sink: &mut dyn FnMut(&[[i64; 2]], &[f32]) -> Result<()>) -> Result<()> {
+        let (all, mut at) = (self.csr.weights.as_deref().unwrap_or_default(), 0);
+        self.visit(&mut |batch| {
+            at += batch.len();
+            sink(batch, &all[at - batch.len()..at])
+        })
+    }
+
     fn place(&self, index: u64) -> String {
         format!("{} {index}", self.place)
     }
@@ -266,22 +323,51 @@ fn build_from_source(
     progress: &dyn Progress,
 ) -> Result<(Csr, EdgeCounts)> {
     let (mut indptr, mut counts) = count(nodes, source, options, progress)?;
-    let mut indices = place(source, &indptr, options, progress)?;
+    if source.has_weights() {
+        return build_weighted(indptr, counts, source, options, progress);
+    }
+    let visit: Visit = &|sink| source.visit(&mut |batch| sink(batch, &[]));
+    let mut indices = place(source, visit, &indptr, options, progress, |column, _, _| column)?;
     let lengths = sort_rows(&indptr, &mut indices);
     compact(&mut indptr, &mut indices, &lengths);
     counts.stored = indices.len() as u64;
-    Ok((Csr { indptr, indices: Ids::Owned(indices) }, counts))
+    Ok((Csr { indptr, indices: Ids::Owned(indices), weights: None }, counts))
 }
 
-/// Calls `entry(row, column)` for each entry that edge `[u, v]` is stored as.
+fn build_weighted(
+    mut indptr: Vec<u64>,
+    mut counts: EdgeCounts,
+    source: &dyn EdgeSource,
+    options: EdgeOptions,
+    progress: &dyn Progress,
+) -> Result<(Csr, EdgeCounts)> {
+    let visit: Visit = &|sink| source.visit_weighted(sink);
+    let entry = |column, is_reverse, weight| Entry { column, weight, is_reverse };
+    let mut entries = place(source, visit, &indptr, options, progress, entry)?;
+    let merged = weighted::merge_rows(&indptr, &mut entries);
+    let lengths: Vec<u32> = merged.iter().map(|row| row.kept).collect();
+    compact(&mut indptr, &mut entries, &lengths);
+    let indices: Vec<u32> = entries.iter().map(|entry| entry.column).collect();
+    let weights: Vec<f32> = entries.iter().map(|entry| entry.weight).collect();
+    weighted::check_sums(CsrView { indptr: &indptr, indices: &indices }, &weights)?;
+    counts.stored = indices.len() as u64;
+    counts.repeated = merged.iter().map(|row| row.repeated).sum();
+    counts.unequal = merged.iter().map(|row| row.unequal).sum();
+    Ok((Csr { indptr, indices: Ids::Owned(indices), weights: Some(weights) }, counts))
+}
+
+/// Passes all edges and, if they have any, their weights to a sink.
+type Visit<'v> = &'v dyn Fn(&mut dyn FnMut(&[[i64; 2]], &[f32]) -> Result<()>) -> Result<()>;
+
+/// Calls `entry(row, column, is_reverse)` for each entry that edge `[u, v]` is stored as.
 #[inline]
-fn entries([u, v]: [u32; 2], options: EdgeOptions, mut entry: impl FnMut(u32, u32)) {
+fn entries([u, v]: [u32; 2], options: EdgeOptions, mut entry: impl FnMut(u32, u32, bool)) {
     if u == v && !options.keep_self_loops {
         return;
     }
-    entry(v, u);
+    entry(v, u, false);
     if !options.directed && u != v {
-        entry(u, v);
+        entry(u, v, true);
     }
 }
 
@@ -301,7 +387,7 @@ fn count(
                 return Err(out_of_range(&source.place(counts.read + k as u64), bad, nodes));
             }
             counts.self_loops += u64::from(edge[0] == edge[1]);
-            entries(edge.map(|id| id as u32), options, |row, _| indptr[row as usize + 1] += 1);
+            entries(edge.map(|id| id as u32), options, |row, _, _| indptr[row as usize + 1] += 1);
         }
         counts.read += batch.len() as u64;
         progress.tick(batch.len() as u64)
@@ -312,29 +398,33 @@ fn count(
     Ok((indptr, counts))
 }
 
-/// Pass 2: writes every entry into its row.
-fn place(
+/// Pass 2: writes every entry into its row. `entry` makes one of its column, whether it is the reverse of an edge of the
+/// input, and its weight.
+fn place<E: Copy + Default>(
     source: &dyn EdgeSource,
+    visit: Visit,
     indptr: &[u64],
     options: EdgeOptions,
     progress: &dyn Progress,
-) -> Result<Vec<u32>> {
+    entry: impl Fn(u32, bool, f32) -> E,
+) -> Result<Vec<E>> {
     progress.begin("placing edges", source.len(), Unit::Items);
     let nodes = indptr.len() - 1;
-    let mut indices = vec![0u32; indptr[nodes] as usize];
+    let mut placed = vec![E::default(); indptr[nodes] as usize];
     let mut cursor = indptr[..nodes].to_vec();
-    source.visit(&mut |batch| {
+    visit(&mut |batch, weights| {
         let mut changed = false;
-        for edge in batch {
+        for (k, edge) in batch.iter().enumerate() {
+            let weight = weights.get(k).copied().unwrap_or(1.0);
             let ids = edge.map(|id| id as u32);
             changed |= edge.iter().any(|&id| id < 0 || id >= nodes as i64);
             if changed {
                 break;
             }
-            entries(ids, options, |row, column| {
+            entries(ids, options, |row, column, is_reverse| {
                 let at = &mut cursor[row as usize];
                 if *at < indptr[row as usize + 1] {
-                    indices[*at as usize] = column;
+                    placed[*at as usize] = entry(column, is_reverse, weight);
                     *at += 1;
                 } else {
                     changed = true;
@@ -349,7 +439,7 @@ fn place(
     if cursor.iter().zip(&indptr[1..]).any(|(at, end)| at != end) {
         return Err(Error::input(source.place(0), "the file changed while it was read"));
     }
-    Ok(indices)
+    Ok(placed)
 }
 
 /// Sorts each row and moves its distinct ids to its front; returns their number for each row.
@@ -370,7 +460,7 @@ fn sort_rows(indptr: &[u64], indices: &mut [u32]) -> Vec<u32> {
         .collect()
 }
 
-fn split_rows<'a>(indptr: &[u64], mut indices: &'a mut [u32]) -> Vec<&'a mut [u32]> {
+fn split_rows<'a, T>(indptr: &[u64], mut indices: &'a mut [T]) -> Vec<&'a mut [T]> {
     indptr
         .windows(2)
         .map(|w| {
@@ -381,8 +471,8 @@ fn split_rows<'a>(indptr: &[u64], mut indices: &'a mut [u32]) -> Vec<&'a mut [u3
         .collect()
 }
 
-/// Removes everything after the first `lengths[v]` ids of each row `v`.
-fn compact(indptr: &mut [u64], indices: &mut Vec<u32>, lengths: &[u32]) {
+/// Removes everything after the first `lengths[v]` entries of each row `v`.
+fn compact<T: Copy>(indptr: &mut [u64], indices: &mut Vec<T>, lengths: &[u32]) {
     let mut end = 0;
     for (v, &length) in lengths.iter().enumerate() {
         let start = indptr[v] as usize;
@@ -399,6 +489,49 @@ fn compact(indptr: &mut [u64], indices: &mut Vec<u32>, lengths: &[u32]) {
 pub fn from_edges(nodes: usize, edges: &[(u32, u32)], options: EdgeOptions) -> Result<(Csr, EdgeCounts)> {
     check_nodes(nodes)?;
     build_from_source(nodes, &EdgeSlice(edges), options, &Silent)
+}
+
+/// As [`from_edges`], of `(source, destination, weight)`.
+pub(crate) fn from_weighted_edges(
+    nodes: usize,
+    edges: &[(u32, u32, f32)],
+    options: EdgeOptions,
+) -> Result<(Csr, EdgeCounts)> {
+    check_nodes(nodes)?;
+    let (pairs, weights): (Vec<_>, Vec<_>) = edges.iter().map(|&(u, v, weight)| ((u, v), weight)).unzip();
+    build_from_source(nodes, &WeightedSlice { pairs: EdgeSlice(&pairs), weights }, options, &Silent)
+}
+
+/// Pairs with weights.
+struct WeightedSlice<'a> {
+    pairs: EdgeSlice<'a>,
+    weights: Vec<f32>,
+}
+
+impl EdgeSource for WeightedSlice<'_> {
+    fn visit(&self, sink: &mut dyn FnMut(&[[i64; 2]]) -> Result<()>) -> Result<()> {
+        self.pairs.visit(sink)
+    }
+
+    fn has_weights(&self) -> bool {
+        true
+    }
+
+    fn visit_weighted(&self, sink: &mut dyn FnMut(&[[i64; 2]], &[f32]) -> Result<()>) -> Result<()> {
+        let mut at = 0;
+        self.visit(&mut |batch| {
+            at += batch.len();
+            sink(batch, &self.weights[at - batch.len()..at])
+        })
+    }
+
+    fn place(&self, index: u64) -> String {
+        self.pairs.place(index)
+    }
+
+    fn len(&self) -> Option<u64> {
+        self.pairs.len()
+    }
 }
 
 /// Borrowed `(source, destination)` pairs.

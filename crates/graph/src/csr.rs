@@ -11,6 +11,8 @@ pub struct Csr {
     pub indptr: Vec<u64>,
     /// Neighbour ids.
     pub indices: Ids,
+    /// Weights of the edges, in the order of `indices`, if they have any.
+    pub weights: Option<Vec<f32>>,
 }
 
 /// Neighbour ids, in memory or in a mapped file.

@@ -27,18 +27,24 @@ pub fn largest_component(csr: CsrView) -> Vec<u32> {
 }
 
 /// Returns the subgraph induced by the vertices `keep` (ascending ids), renumbered in that order.
-pub fn induced(csr: CsrView, keep: &[u32]) -> Csr {
+pub fn induced(graph: &Csr, keep: &[u32]) -> Csr {
+    let csr = graph.view();
     let mut new_id = vec![u32::MAX; csr.nodes()];
     keep.iter().enumerate().for_each(|(new, &old)| new_id[old as usize] = new as u32);
     let mut indptr = Vec::with_capacity(keep.len() + 1);
     let mut indices = Vec::new();
+    let mut weights = graph.weights.as_ref().map(|_| Vec::new());
     indptr.push(0);
     for &old in keep {
         let row = csr.row(old as usize).iter().map(|&u| new_id[u as usize]);
-        indices.extend(row.filter(|&u| u != u32::MAX));
+        indices.extend(row.clone().filter(|&u| u != u32::MAX));
+        if let (Some(kept), Some(all)) = (&mut weights, &graph.weights) {
+            let of_row = &all[csr.indptr[old as usize] as usize..csr.indptr[old as usize + 1] as usize];
+            kept.extend(row.zip(of_row).filter(|(u, _)| *u != u32::MAX).map(|(_, &weight)| weight));
+        }
         indptr.push(indices.len() as u64);
     }
-    Csr { indptr, indices: Ids::Owned(indices) }
+    Csr { indptr, indices: Ids::Owned(indices), weights }
 }
 
 #[cfg(test)]
@@ -48,10 +54,15 @@ mod tests {
     #[test]
     fn the_largest_component_is_kept_and_renumbered() {
         // 0 - 1, 2 - 4 - 6, and 3 and 5 alone.
-        let csr = CsrView { indptr: &[0, 1, 2, 3, 3, 5, 5, 6], indices: &[1, 0, 4, 2, 6, 4] };
-        let keep = largest_component(csr);
+        let csr = Csr {
+            indptr: vec![0, 1, 2, 3, 3, 5, 5, 6],
+            indices: Ids::Owned(vec![1, 0, 4, 2, 6, 4]),
+            weights: Some(vec![1.0, 1.0, 2.0, 2.0, 3.0, 3.0]),
+        };
+        let keep = largest_component(csr.view());
         assert_eq!(keep, [2, 4, 6]);
-        let induced = induced(csr, &keep);
+        let induced = induced(&csr, &keep);
+        assert_eq!(induced.weights, Some(vec![2.0, 2.0, 3.0, 3.0]));
         assert_eq!((&induced.indptr[..], induced.indices.as_slice()), (&[0, 1, 3, 4][..], &[1, 0, 2, 1][..]));
     }
 

@@ -12,7 +12,7 @@ fn dataset(preset: &str) -> Dataset {
     let csr = graph(spec, &Silent).expect("presets are valid");
     let Ids::Owned(indices) = csr.indices else { panic!("generated in memory") };
     let nodes = spec.nodes;
-    let graph = GraphArrays { indptr: csr.indptr, indices, directed: false };
+    let graph = GraphArrays { indptr: csr.indptr, indices, weights: None, directed: false };
     let features = FeatureArray::f32(1, vec![0.0; nodes]);
     let arrays = DatasetArrays::new(preset, graph, features, Labels::Single(vec![0; nodes]), vec![1; nodes]);
     Dataset::from_arrays(arrays).expect("generated graphs are valid")

@@ -39,6 +39,11 @@ pub enum Note {
         /// Their names or numbers.
         classes: Vec<String>,
     },
+    /// The dataset has edge weights, which the model does not use.
+    EdgeWeightsUnused {
+        /// Name of the model.
+        model: &'static str,
+    },
     /// A trace of strategy `single` would be empty: none is written.
     NothingToTrace,
     /// Something about the checkpoint that a run is resumed from.
@@ -80,6 +85,9 @@ impl fmt::Display for Note {
                 let rest = classes.len().saturating_sub(5);
                 let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
                 write!(f, "no training node has class {listed}{more}: the model cannot learn to predict it")
+            }
+            Note::EdgeWeightsUnused { model } => {
+                write!(f, "model {model} does not use the edge weights of the dataset")
             }
             Note::NothingToTrace => f.write_str(
                 "no trace is written: strategy single has no messages and no mini-batches to record",

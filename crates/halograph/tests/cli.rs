@@ -368,3 +368,62 @@ fn a_feature_that_exceeds_f16_is_refused() {
     assert!(!out.exists());
     ok(&import);
 }
+
+#[test]
+fn edge_weights_go_from_a_table_into_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::create_dir(path("t")).unwrap();
+    let nodes: String = (0..30).map(|v| format!("{v},{},{}\n", v % 7, v % 2)).collect();
+    fs::write(path("t/nodes.csv"), format!("id,x,label\n{nodes}")).unwrap();
+    let edges: String = (0..60).map(|i| format!("{},{},{}\n", i % 30, (i * 7 + 1) % 30, i % 5)).collect();
+    let table = |edges: &str| fs::write(path("t/edges.csv"), format!("src,dst,weight\n{edges}")).unwrap();
+    let (tables, data, parts) = (path("t"), path("d"), path("parts"));
+    let import =
+        ["data", "import", "csv", text(&tables), "-o", text(&data), "--split", "fraction:0.4,0.2", "-q"];
+
+    table(&edges.replacen(",1\n", ",-1\n", 1));
+    let refused = fails(2, &import);
+    assert!(refused.contains("edges.csv, line 3, column weight: weight -1"), "{refused}");
+    table(&edges.replacen(",1\n", ",\n", 1));
+    assert!(fails(2, &import).contains("column weight: an empty cell"));
+    assert_eq!(entries(folder.path()), ["t"], "nothing is left behind");
+
+    table(&edges);
+    ok(&import);
+    let info = ok(&["data", "info", text(&data)]);
+    assert!(info.contains("edge weights min 0, median 2, max 4, zero "), "{info}");
+    assert!(ok(&["data", "check", text(&data)]).contains("no fault found"));
+    ok(&["partition", text(&data), "-k", "2", "--method", "random", "-o", text(&parts)]);
+    let loss = |source: &Path, name: &str, more: &[&str]| {
+        let run = path(name);
+        let usual = ["--epochs", "3", "--hidden", "4", "--precision", "f64", "--json", "--out", text(&run)];
+        let out = halograph(&[&["train", text(source)][..], &usual, more].concat());
+        let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.success(), "{stderr}");
+        let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        (json["loss"].as_f64().unwrap(), stderr)
+    };
+    let (weighted, notes) = loss(&data, "weighted", &[]);
+    assert!(!notes.contains("edge weights"), "{notes}");
+    let (on_ranks, _) = loss(&parts, "ranks", &[]);
+    assert!((weighted - on_ranks).abs() < 1e-9, "{weighted} and {on_ranks}");
+    let (plain, _) = loss(&data, "plain", &["--edge-weights", "false"]);
+    assert!((weighted - plain).abs() > 1e-6, "{weighted} and {plain}");
+    let (_, notes) = loss(&data, "gat", &["--model", "gat"]);
+    assert!(notes.contains("model gat does not use the edge weights"), "{notes}");
+    let run = path("weighted");
+    ok(&["eval", text(&run)]);
+
+    let bytes = fs::read(data.join("edge_weight.npy")).unwrap();
+    let mut nan = bytes.clone();
+    let end = nan.len();
+    nan[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
+    fs::write(data.join("edge_weight.npy"), &nan).unwrap();
+    let refused = fails(2, &["train", text(&data), "--out", text(&path("nan"))]);
+    assert!(refused.contains("edge_weight.npy, element") && refused.contains("NaN"), "{refused}");
+    fs::write(data.join("edge_weight.npy"), &bytes[..end - 4]).unwrap();
+    let refused = fails(2, &["train", text(&data), "--out", text(&path("short"))]);
+    assert!(refused.contains("edge_weight.npy") && refused.contains("truncated"), "{refused}");
+    assert!(!path("nan").exists() && !path("short").exists());
+}

@@ -105,6 +105,21 @@ impl Transpose {
         Transpose { starts, columns }
     }
 
+    /// Returns the `values` of the entries of `pattern`, which has `cols` columns, in the order of its transpose. Allocates.
+    pub fn values(pattern: Pattern, cols: usize, values: &[f32]) -> Vec<f32> {
+        assert_eq!(values.len(), pattern.columns.len(), "a value of every entry");
+        let entries = |r: usize| pattern.row(r).map(|e| (pattern.columns[e] as usize, values[e]));
+        let mut next = vec![0u64; cols + 1];
+        (0..pattern.rows()).flat_map(entries).for_each(|(c, _)| next[c + 1] += 1);
+        (0..cols).for_each(|c| next[c + 1] += next[c]);
+        let mut out = vec![0.0; next[cols] as usize];
+        for (c, value) in (0..pattern.rows()).flat_map(entries) {
+            out[next[c] as usize] = value;
+            next[c] += 1;
+        }
+        out
+    }
+
     /// Returns the transposed pattern.
     pub fn pattern(&self) -> Pattern<'_> {
         Pattern::new(&self.starts, &self.columns)
@@ -137,6 +152,7 @@ mod tests {
         let pattern = Pattern { starts: &[0, 3], ends: &[2, 4], columns: &[1, 0, 2, 1] };
         let transpose = Transpose::of(pattern, 3);
         assert_eq!((&transpose.starts[..], &transpose.columns[..]), (&[0, 1, 3, 3][..], &[0, 0, 1][..]));
+        assert_eq!(Transpose::values(pattern, 3, &[1.0, 2.0, 3.0, 4.0]), [2.0, 1.0, 4.0]);
     }
 
     #[test]

@@ -1,10 +1,15 @@
-//! The linear aggregations: fixed weights on edges that are a product of a source and a destination factor.
+//! The linear aggregations: fixed weights on edges that are a product of a source and a destination factor, and of the edge
+//! weight if the graph has weights.
 //!
-//! `out[v] = d[v] * Σ_{u -> v} s[u] * x[u] + own[v] * x[v]`, for destinations v. Terms of halo rows are added separately.
+//! `out[v] = d[v] * Σ_{u -> v} a[uv] * s[u] * x[u] + own[v] * x[v]`, for destinations v. Terms of halo rows are added
+//! separately. With all edge weights 1 the factors are those of a graph without weights.
+//!
+//! A sampled block estimates the sums of its destinations without bias: the terms of drawn edges are multiplied by the number
+//! of edges that each stands for, and factors are from sums over the whole graph ([`Block::in_weights`]).
 
 use std::sync::Arc;
 
-use halograph_graph::block::Block;
+use halograph_graph::block::{Block, Halo, InWeight};
 use halograph_kernels::Real;
 use halograph_kernels::aggregate::{
     SelfLoops, Weights, add_aggregate, add_aggregate_half, aggregate, aggregate_half,
@@ -27,24 +32,23 @@ pub struct Propagation<T: Real> {
 }
 
 impl<T: Real> Propagation<T> {
-    /// Returns symmetric normalisation with self-loops: `Σ_{u in N(v) ∪ {v}} x[u] / √(d̂(u) d̂(v))`, `d̂ = degree + 1`,
-    /// multiplied by `share`.
+    /// Returns symmetric normalisation with self-loops: `Σ_{u in N(v) ∪ {v}} a[uv] x[u] / √(d̂(u) d̂(v))`, where `d̂` is the
+    /// sum of in-weights, multiplied by `share`. Edges without weights, and self-loops that are not stored, have weight 1.
     pub(crate) fn symmetric(block: &Block, share: T) -> Self {
-        let factors =
-            |degrees: &[u32]| filled(degrees.len(), |r| T::of(1.0 / (degrees[r] as f64 + 1.0).sqrt()));
-        let source = factors(block.degrees());
-        let halo = block.halo().map(|halo| factors(halo.degrees()));
+        let source = inverse_roots(block.degrees(), block.in_weights());
+        let halo = block.halo().map(|halo| inverse_roots(halo.degrees(), halo.in_weights()));
         let (first, count) = (block.destinations().start, block.destinations().len());
         let destination = filled(count, |r| share * source[first + r] * T::of(block.edge_scale(r)));
+        let loops = Loops::of(block);
         let mut own = filled(count, |r| {
             let s = source[first + r];
-            share * s * s
+            share * s * s * loops.weight::<T>(r)
         });
-        less_stored_loops(block, &mut own, |r| destination[r] * source[first + r]);
+        less_stored_loops(block, &mut own, |r| destination[r] * source[first + r] * loops.weight::<T>(r));
         Propagation { source: Some(source), halo, destination: Some(destination), own: Some(own) }
     }
 
-    /// Returns the sum over a row's edges.
+    /// Returns the weighted sum over a row's edges.
     pub(crate) fn sum(block: &Block) -> Self {
         if !block.is_sampled() {
             return Propagation::default();
@@ -52,8 +56,13 @@ impl<T: Real> Propagation<T> {
         Propagation::estimate(block, |_| T::one())
     }
 
-    /// Returns the mean over a row's edges; 0 without edges.
+    /// Returns the weighted mean over a row's edges, `Σ a x / Σ a`; 0 without edges, or if all their weights are 0.
     pub(crate) fn mean(block: &Block) -> Self {
+        if let Some(sums) = block.in_weights() {
+            let first = block.destinations().start;
+            let total = |r: usize| sums[first + r].neighbors() + sums[first + r].own().unwrap_or(0.0);
+            return Propagation::estimate(block, |r| inverse(total(r)));
+        }
         if block.is_sampled() && !block.loops().is_empty() {
             let first = block.destinations().start;
             let has_loop = |r: usize| block.loops().binary_search(&(r as u32)).is_ok();
@@ -65,51 +74,64 @@ impl<T: Real> Propagation<T> {
         Propagation { destination: Some(destination), ..Propagation::default() }
     }
 
-    /// Returns the mean over a row's edges and a self-loop. A stored self-loop counts once.
+    /// Returns the weighted mean over a row's edges and a self-loop, of weight 1 unless it is stored. A stored self-loop counts
+    /// once.
     pub(crate) fn mean_with_self(block: &Block) -> Self {
         let first = block.destinations().start;
         let edges = |r: usize| match block.is_sampled() {
             true => block.degrees()[first + r] as usize,
             false => block.in_edges(r) - block.loops().binary_search(&(r as u32)).is_ok() as usize,
         };
-        let weight = filled(block.destinations().len(), |r| T::of(1.0 / (edges(r) + 1) as f64));
+        let loops = Loops::of(block);
+        let weight = filled(block.destinations().len(), |r| match block.in_weights() {
+            Some(sums) => inverse(sums[first + r].neighbors() + sums[first + r].own().unwrap_or(1.0)),
+            None => T::of(1.0 / (edges(r) + 1) as f64),
+        });
         let destination = scaled(block, &weight);
-        let mut own = weight;
-        less_stored_loops(block, &mut own, |r| destination[r]);
+        let mut own = filled(weight.len(), |r| weight[r] * loops.weight::<T>(r));
+        less_stored_loops(block, &mut own, |r| destination[r] * loops.weight::<T>(r));
         Propagation { destination: Some(destination), own: Some(own), ..Propagation::default() }
     }
 
-    /// Estimates a sum over a row's edges, each with the row's weight, from a sampled block. A stored self-loop is never
-    /// left out and counts once.
+    /// Returns a sum over a row's edges, each with the row's weight besides its own: an estimate if the block is sampled. A
+    /// stored self-loop is never left out and counts once.
     fn estimate(block: &Block, weight: impl Fn(usize) -> T + Sync) -> Self {
         let weight = filled(block.destinations().len(), weight);
         let destination = scaled(block, &weight);
-        let own = (!block.loops().is_empty()).then(|| {
-            let mut own = Buffer::zeros(weight.len());
-            block
-                .loops()
-                .iter()
-                .for_each(|&r| own[r as usize] = weight[r as usize] - destination[r as usize]);
+        let own = (block.is_sampled() && !block.loops().is_empty()).then(|| {
+            let (mut own, loops) = (Buffer::zeros(weight.len()), Loops::of(block));
+            let rows = block.loops().iter().map(|&r| r as usize);
+            rows.for_each(|r| own[r] = (weight[r] - destination[r]) * loops.weight::<T>(r));
             own
         });
         Propagation { destination: Some(destination), own, ..Propagation::default() }
     }
 
-    fn weights(&self, block: &Block) -> Weights<'_, T> {
+    fn weights<'a>(&'a self, block: &'a Block) -> Weights<'a, T> {
         let x_first = block.destinations().start;
         let own = self.own.as_ref().map(|own| SelfLoops { weight: own, out_first: 0, x_first });
-        Weights { source: self.source.as_deref(), destination: self.destination.as_deref(), self_loops: own }
+        Weights {
+            entries: block.edge_weights(),
+            source: self.source.as_deref(),
+            destination: self.destination.as_deref(),
+            self_loops: own,
+        }
     }
 
-    fn halo_weights(&self) -> Weights<'_, T> {
-        Weights { source: self.halo.as_deref(), destination: self.destination.as_deref(), self_loops: None }
+    fn halo_weights<'a>(&'a self, halo: &'a Halo) -> Weights<'a, T> {
+        Weights {
+            entries: halo.edge_weights(),
+            source: self.halo.as_deref(),
+            destination: self.destination.as_deref(),
+            self_loops: None,
+        }
     }
 
     /// Adds the terms of halo rows to destination rows.
     pub(crate) fn add_halo(&self, block: &Block, x: &Input<T>, sums: Arc<Matrix<T>>) -> Arc<Matrix<T>> {
         let halo = block.halo().expect("the block has a halo");
         assert_eq!(x.rows(), halo.sources(), "a message from every halo row");
-        let (pattern, weights) = (halo.pattern(), self.halo_weights());
+        let (pattern, weights) = (halo.pattern(), self.halo_weights(halo));
         let mut sums = Arc::unwrap_or_clone(sums);
         match x {
             Input::Full(x) => add_aggregate(pattern, weights, x.data(), x.cols(), sums.data_mut()),
@@ -122,7 +144,7 @@ impl<T: Real> Propagation<T> {
     pub(crate) fn halo_backward(&self, block: &Block, grad: &Matrix<T>) -> Matrix<T> {
         let halo = block.halo().expect("only a block with a halo owes gradients to others");
         let mut out = Matrix::unspecified(halo.sources(), grad.cols());
-        let weights = self.halo_weights().transposed();
+        let weights = self.halo_weights(halo).transposed(halo.transposed_weights());
         aggregate(halo.transpose(), weights, grad.data(), grad.cols(), out.data_mut());
         out
     }
@@ -142,9 +164,41 @@ impl<T: Real> Propagation<T> {
     /// Returns the gradient of source rows, given that of destination rows.
     pub(crate) fn backward(&self, block: &Block, grad: &Matrix<T>) -> Matrix<T> {
         let mut out = Matrix::unspecified(block.sources(), grad.cols());
-        let weights = self.weights(block).transposed();
+        let weights = self.weights(block).transposed(block.transposed_weights());
         aggregate(block.transpose(), weights, grad.data(), grad.cols(), out.data_mut());
         out
+    }
+}
+
+/// Returns the inverse square roots of sums of in-weights with self-loops; 0 of 0.
+fn inverse_roots<T: Real>(degrees: &[u32], sums: Option<&[InWeight]>) -> Buffer<T> {
+    filled(degrees.len(), |r| {
+        let sum = match sums {
+            Some(sums) => sums[r].neighbors() + sums[r].own().unwrap_or(1.0),
+            None => degrees[r] as f64 + 1.0,
+        };
+        T::of(if sum > 0.0 { 1.0 / sum.sqrt() } else { 0.0 })
+    })
+}
+
+/// Returns the inverse of a sum of weights; 0 of 0.
+fn inverse<T: Real>(sum: f64) -> T {
+    T::of(if sum > 0.0 { 1.0 / sum } else { 0.0 })
+}
+
+/// Weights of the self-loops of destinations.
+struct Loops<'b> {
+    sums: Option<&'b [InWeight]>,
+}
+
+impl<'b> Loops<'b> {
+    fn of(block: &'b Block) -> Self {
+        Loops { sums: block.in_weights().map(|sums| &sums[block.destinations()]) }
+    }
+
+    /// Returns the weight of the self-loop of the `r`th destination: 1 if none is stored, or without weights.
+    fn weight<T: Real>(&self, r: usize) -> T {
+        T::of(self.sums.and_then(|sums| sums[r].own()).unwrap_or(1.0))
     }
 }
 
@@ -266,9 +320,15 @@ mod tests {
     #[test]
     fn sampled_aggregates_are_unbiased() {
         let (x, seeds) = (features(), (0..NODES).collect::<Vec<u32>>());
-        for self_loops in [false, true] {
+        for (self_loops, is_weighted) in [(false, false), (true, false), (false, true), (true, true)] {
             let (indptr, indices) = graph(self_loops);
-            let block = Block::whole(CsrView { indptr: &indptr, indices: &indices });
+            let mut block = Block::whole(CsrView { indptr: &indptr, indices: &indices });
+            if is_weighted {
+                let key = Key::new(4, "weights");
+                // Some are 0.
+                let weight = |e: u64| (4.0 * key.unit(e) as f32 - 0.5).max(0.0);
+                block = block.weighted((0..indices.len() as u64).map(weight).collect::<Vec<f32>>());
+            }
             assert_eq!(block.loops().is_empty(), !self_loops);
             let neighbors = Neighbors::of(&block);
             for kind in [SamplerKind::Neighbor, SamplerKind::Labor] {
@@ -292,7 +352,8 @@ mod tests {
                         let apart = (s.mean - want).abs();
                         assert!(
                             apart <= 5.0 * s.standard_error() + 1e-12,
-                            "{name}, {kind:?}, self-loops: {self_loops}, row {}: {} ± {}, where {want} is the whole",
+                            "{name}, {kind:?}, self-loops: {self_loops}, weights: {is_weighted}, row {}: {} ± {}, where {want} \
+                             is the whole",
                             i / WIDTH,
                             s.mean,
                             s.standard_error(),

@@ -1,6 +1,6 @@
 //! What the tests of layers share: a small graph, finite differences, and two owners that exchange messages.
 
-use halograph_graph::block::{Block, Halo};
+use halograph_graph::block::{Block, Halo, InWeight};
 use halograph_graph::csr::CsrView;
 use halograph_graph::sample::{Fanout, Neighbors, Sample, SampleSpec, Sampler, SamplerKind};
 use halograph_kernels::Real;
@@ -23,23 +23,65 @@ fn compressed(graph: &[Vec<u32>]) -> (Vec<u64>, Vec<u32>) {
     (indptr, graph.concat())
 }
 
+/// Weights of the edges of the test graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EdgeWeights {
+    /// The graph has none.
+    None,
+    /// All are 1.
+    Ones,
+    /// All are different, that of the only edge into vertex 1 is 0.
+    Different,
+}
+
+impl EdgeWeights {
+    fn of(self, v: u32, u: u32) -> f32 {
+        let key = Key::new(7, "weights").with(v.into());
+        match self {
+            EdgeWeights::Different if v == 1 => 0.0,
+            EdgeWeights::Different => 0.25 + 3.0 * key.unit(u.into()) as f32,
+            EdgeWeights::None | EdgeWeights::Ones => 1.0,
+        }
+    }
+
+    /// Returns the sums of in-weights of these vertices.
+    fn sums(self, vertices: impl Iterator<Item = u32>) -> Vec<InWeight> {
+        let graph = test_graph();
+        let sum = |v: u32| InWeight::of(v, graph[v as usize].iter().map(|&u| (u, self.of(v, u))));
+        vertices.map(sum).collect()
+    }
+
+    /// Weighs the edges of a block; rows are vertices of the test graph.
+    fn weigh(self, block: Block<'static>) -> Block<'static> {
+        if self == EdgeWeights::None {
+            return block;
+        }
+        let (pattern, first) = (block.pattern(), block.destinations().start);
+        let row = |r: usize| pattern.columns[pattern.row(r)].iter().map(move |&u| (r, u));
+        let weight = |(r, u): (usize, u32)| self.of(block.id(first + r), block.id(u as usize));
+        let edges: Vec<f32> = (0..pattern.rows()).flat_map(row).map(weight).collect();
+        let sums = self.sums((0..block.sources()).map(|row| block.id(row)));
+        block.with_weights(edges, sums)
+    }
+}
+
 /// The test graph as one block.
-fn whole() -> Block<'static> {
+fn whole(weights: EdgeWeights) -> Block<'static> {
     let (indptr, indices) = compressed(&test_graph());
     let degrees = Block::whole(CsrView { indptr: &indptr, indices: &indices }).degrees().to_vec();
     let nodes = degrees.len();
-    Block::new(indptr, indices, 0..nodes, degrees, None)
+    weights.weigh(Block::new(indptr, indices, 0..nodes, degrees, None))
 }
 
 /// The edges into `rows` of the test graph alone.
-fn chunk(rows: std::ops::Range<usize>) -> Block<'static> {
+fn chunk(rows: std::ops::Range<usize>, weights: EdgeWeights) -> Block<'static> {
     let (indptr, indices) = compressed(&test_graph()[rows.clone()]);
-    Block::new(indptr, indices, rows, whole().degrees().to_vec(), None)
+    weights.weigh(Block::new(indptr, indices, rows, whole(weights).degrees().to_vec(), None))
 }
 
 /// Some edges into these rows of the test graph, at most one from another row to each.
-fn sample(seeds: &[u32]) -> Sample {
-    let whole = whole();
+fn sample(seeds: &[u32], weights: EdgeWeights) -> Sample {
+    let whole = whole(weights);
     let neighbors = Neighbors::of(&whole);
     let spec = SampleSpec { kind: SamplerKind::Neighbor, fanouts: vec![Fanout::AtMost(1)] };
     let mut sample = Sample::default();
@@ -86,7 +128,7 @@ fn forward<T: Real, L: Layer<T>>(
 pub fn evaluate<T: Real, L: Layer<T>>(layer: &L, x: &Matrix<T>) -> Matrix<T> {
     let initial = input(1);
     let pass = Pass { key: None, ids: None, initial: Some(&initial), input_gradient: true };
-    forward(layer, &whole(), x, &pass).0
+    forward(layer, &whole(EdgeWeights::None), x, &pass).0
 }
 
 /// A forward and a backward: output, gradients of input and initial rows, and of every parameter.
@@ -135,9 +177,14 @@ fn initial_grad<T: Real>(share: Option<T>, aggregated: &Matrix<T>) -> Option<Mat
 }
 
 /// Runs `layer`, with scrambled parameters and dropout, over the whole test graph.
-pub fn outcome<T: Real, L: Layer<T>>(mut layer: L) -> Outcome {
+pub fn outcome<T: Real, L: Layer<T>>(layer: L) -> Outcome {
+    outcome_with(layer, EdgeWeights::None)
+}
+
+/// As [`outcome`], with weights of the edges.
+pub fn outcome_with<T: Real, L: Layer<T>>(mut layer: L, weights: EdgeWeights) -> Outcome {
     scramble(&mut layer);
-    run(&mut layer, &whole(), &input(0), &training(&input(1)))
+    run(&mut layer, &whole(weights), &input(0), &training(&input(1)))
 }
 
 #[track_caller]
@@ -158,23 +205,29 @@ pub fn assert_same(got: &Outcome, want: &Outcome, tolerance: f64) {
 
 /// Checks a layer in every way that all layers have in common. `single` is the same layer in single precision.
 #[track_caller]
-pub fn check_layer<D: Layer<f64> + Clone, S: Layer<f32>>(layer: D, single: S) {
-    check_gradients(layer.clone());
-    check_owners(layer.clone());
-    check_as_first(layer.clone());
-    assert_same(&outcome(single), &outcome(layer), 1e-5);
+pub fn check_layer<D: Layer<f64> + Clone, S: Layer<f32> + Clone>(layer: D, single: S) {
+    for weights in [EdgeWeights::None, EdgeWeights::Different] {
+        check_gradients(layer.clone(), weights);
+        check_owners(layer.clone(), weights);
+        let [single, double] = [outcome_with(single.clone(), weights), outcome_with(layer.clone(), weights)];
+        assert_same(&single, &double, 1e-5);
+    }
+    assert_same(&outcome_with(layer.clone(), EdgeWeights::Ones), &outcome(layer.clone()), 0.0);
+    assert_same(&outcome_with(single.clone(), EdgeWeights::Ones), &outcome(single.clone()), 0.0);
+    check_as_first(layer);
 }
 
 /// Checks every gradient of `layer` against central differences, over the whole graph, a chunk of it and a sample.
 #[track_caller]
-fn check_gradients<L: Layer<f64>>(mut layer: L) {
+fn check_gradients<L: Layer<f64>>(mut layer: L, weights: EdgeWeights) {
     scramble(&mut layer);
     let all: Vec<u32> = (0..test_graph().len() as u32).collect();
     // The self-loop, rows of which edges are left out, and the row without edges.
-    let sample = sample(&[3, 0, 5, 2]);
+    let sample = sample(&[3, 0, 5, 2], weights);
     let sampled = sample.block(0);
     assert!((0..4).any(|r| sampled.edge_scale(r) > 1.0) && sampled.loops() == [0]);
-    for (block, rows) in [(whole(), &all[..]), (chunk(2..6), &all), (sampled, sample.rows())] {
+    let (whole, chunk) = (whole(weights), chunk(2..6, weights));
+    for (block, rows) in [(whole, &all[..]), (chunk, &all), (sampled, sample.rows())] {
         let first = block.destinations().start;
         let (x, initial) = (take(rows, &input(0)), take(rows, &input(1)));
         let got = run(&mut layer, &block, &x, &training(&initial));
@@ -213,7 +266,7 @@ fn check_gradients<L: Layer<f64>>(mut layer: L) {
 #[track_caller]
 fn check_as_first<L: Layer<f64>>(mut layer: L) {
     scramble(&mut layer);
-    let (block, x, initial) = (whole(), input(0), input(1));
+    let (block, x, initial) = (whole(EdgeWeights::None), input(0), input(1));
     let want = run(&mut layer, &block, &x, &training(&initial));
     layer.params_mut().into_iter().for_each(|p| p.grad.fill(0.0));
 
@@ -241,22 +294,29 @@ struct Part {
 }
 
 impl Part {
-    fn new(own: Vec<u32>) -> Part {
+    fn new(own: Vec<u32>, weights: EdgeWeights) -> Part {
         let graph = test_graph();
         let edges = || own.iter().flat_map(|&v| &graph[v as usize]);
         let mut halo: Vec<u32> = edges().copied().filter(|u| !own.contains(u)).collect();
         halo.sort();
         halo.dedup();
-        let degrees = |of: &[u32]| of.iter().map(|&v| whole().degrees()[v as usize]).collect();
+        let degrees = |of: &[u32]| of.iter().map(|&v| whole(weights).degrees()[v as usize]).collect();
         let edges_from = |of: &[u32]| {
             let row_of = |u: &u32| of.iter().position(|v| v == u).map(|row| row as u32);
             let row = |&v: &u32| graph[v as usize].iter().filter_map(row_of).collect();
             compressed(&own.iter().map(row).collect::<Vec<Vec<u32>>>())
         };
         let (indptr, indices) = edges_from(&own);
-        let block = Block::new(indptr, indices, 0..own.len(), degrees(&own), Some(own.clone()));
+        let block =
+            weights.weigh(Block::new(indptr, indices, 0..own.len(), degrees(&own), Some(own.clone())));
         let (indptr, indices) = edges_from(&halo);
-        let block = block.with_halo(Halo::new(indptr, indices, degrees(&halo), halo.clone()));
+        let mut outer = Halo::new(indptr, indices, degrees(&halo), halo.clone());
+        if weights != EdgeWeights::None {
+            let row = |&v: &u32| graph[v as usize].iter().filter(|u| halo.contains(u)).map(move |&u| (v, u));
+            let edges = own.iter().flat_map(row).map(|(v, u)| weights.of(v, u)).collect();
+            outer = outer.with_weights(edges, weights.sums(halo.iter().copied()));
+        }
+        let block = block.with_halo(outer);
         Part { own, halo, block }
     }
 
@@ -277,13 +337,13 @@ fn put<T: Real>(rows: &[u32], part: &Matrix<T>, into: &mut Matrix<T>) {
 
 /// Two owners, each computing its own rows and exchanging messages and their gradients, must follow one owner.
 #[track_caller]
-fn check_owners<L: Layer<f64>>(mut layer: L) {
+fn check_owners<L: Layer<f64>>(mut layer: L, weights: EdgeWeights) {
     scramble(&mut layer);
     let (x, initial) = (input(0), input(1));
-    let want = run(&mut layer, &whole(), &x, &training(&initial));
+    let want = run(&mut layer, &whole(weights), &x, &training(&initial));
     layer.params_mut().into_iter().for_each(|p| p.grad.fill(0.0));
 
-    let parts = [Part::new(vec![6, 0, 3]), Part::new(vec![1, 2, 4, 5, 7])];
+    let parts = [Part::new(vec![6, 0, 3], weights), Part::new(vec![1, 2, 4, 5, 7], weights)];
     let initials = parts.each_ref().map(|part| part.take(&initial));
     let passes = [0, 1].map(|i| Pass { ids: Some(&parts[i].own), ..training(&initials[i]) });
     let mut caches = [L::Cache::default(), L::Cache::default()];

@@ -64,7 +64,7 @@ pub fn predict(dataset: &Dataset, config: &Config) -> Result<Option<Prediction>>
         return batches::predict(dataset, &shape, config, before);
     }
     predict_with(&shape, config, 1, Phase::Training, |runs| {
-        let edges = EDGE * shape.stored_edges;
+        let edges = graph_bytes(config, &dataset.manifest, shape.stored_edges, shape.nodes);
         before
             + PROCESS
             + edges
@@ -125,7 +125,7 @@ pub fn predict_parts(
             false => part_bytes(runs, part, whole, &shape, config),
         };
         let all: u64 = parts.iter().map(bytes).sum();
-        before + PROCESS + FACTS * whole.dataset.nodes + all
+        before + PROCESS + layout_bytes(&whole.dataset) + all
     })
 }
 
@@ -234,6 +234,9 @@ fn remedy(strategy: StrategyKind) -> &'static str {
 
 /// Bytes of an edge in a block.
 const EDGE: u64 = 4;
+/// Bytes of the weight of an edge, and of the sum of the weights of the edges into a row.
+const EDGE_WEIGHT: u64 = 4;
+const IN_WEIGHT: u64 = 16;
 /// Bytes of small allocations of a process, and of a thread: its stack, and memory that a product packs its factors into.
 const PROCESS: u64 = 4 << 20;
 const THREAD: u64 = 1 << 20;
@@ -243,11 +246,32 @@ const FACTS: u64 = 29;
 const ROW: u64 = 30;
 const OWNED: u64 = 48;
 
+/// Returns the bytes of so many edges and rows of blocks, besides what does not depend on weights.
+fn graph_bytes(config: &Config, dataset: &Manifest, edges: u64, rows: u64) -> u64 {
+    match config.is_weighted(dataset) {
+        true => (EDGE + EDGE_WEIGHT) * edges + IN_WEIGHT * rows,
+        false => EDGE * edges,
+    }
+}
+
+/// Returns the bytes of the partition of a graph in memory.
+fn layout_bytes(dataset: &Manifest) -> u64 {
+    let sums = if dataset.has_edge_weights() { 3 * IN_WEIGHT } else { 0 };
+    (FACTS + sums) * dataset.nodes
+}
+
+/// Returns the bytes of the structure of a part: rows, and `edges` in all copies.
+fn structure_bytes(part: &PartSize, edges: u64, whole: &PartitionInfo, config: &Config) -> u64 {
+    let &PartSize { owned, halo, .. } = part;
+    // Sums of weights: of the part for each of its graphs, and of its blocks.
+    let rows = 3 * (owned + halo) + owned + halo;
+    ROW * (owned + halo) + OWNED * owned + graph_bytes(config, &whole.dataset, edges, rows)
+}
+
 /// Returns the peak bytes of a rank that trains a part of a graph.
 fn part_bytes(runs: &DryRuns, part: &PartSize, whole: &PartitionInfo, shape: &Shape, config: &Config) -> u64 {
     let &PartSize { owned, halo, .. } = part;
-    let structure = ROW * (owned + halo) + OWNED * owned + EDGE * part_edges(part, shape, config);
-    structure
+    structure_bytes(part, part_edges(part, shape, config), whole, config)
         + runs.at(owned, HaloBytes::of_row(whole, config).times(halo))
         + threads(&config.train) as u64 * THREAD
 }

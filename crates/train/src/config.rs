@@ -6,6 +6,7 @@ mod layers;
 
 use std::collections::BTreeMap;
 
+use halograph_graph::dataset::Manifest;
 use halograph_graph::error::{Error, Result};
 use halograph_graph::sample::{Fanout, SamplerKind};
 use halograph_nn::Project;
@@ -52,6 +53,23 @@ pub struct DataConfig {
     pub normalize: Normalize,
     /// Whether training uses only training nodes, and validation only training and validation nodes.
     pub inductive: bool,
+    /// Whether edge weights are used, if the dataset has any and the model uses them.
+    // Runs from before they existed do not have it.
+    #[serde(default = "yes")]
+    pub edge_weights: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// Which graphs a run reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GraphOptions {
+    /// Whether training, validation and test have graphs of their own.
+    pub inductive: bool,
+    /// Whether edges have their weights, if the dataset has any.
+    pub edge_weights: bool,
 }
 
 /// Scaling of features.
@@ -368,10 +386,21 @@ impl TrainConfig {
 }
 
 impl Config {
+    /// Returns which graphs a run reads.
+    pub fn graphs(&self) -> GraphOptions {
+        let edge_weights = self.data.edge_weights && self.model.kind.uses_edge_weights();
+        GraphOptions { inductive: self.data.inductive, edge_weights }
+    }
+
+    /// Returns whether a run on this dataset uses edge weights.
+    pub fn is_weighted(&self, dataset: &Manifest) -> bool {
+        self.graphs().edge_weights && dataset.has_edge_weights()
+    }
+
     /// Returns the defaults for a kind of model.
     pub fn new(kind: Kind) -> Self {
         Config {
-            data: DataConfig { normalize: Normalize::None, inductive: false },
+            data: DataConfig { normalize: Normalize::None, inductive: false, edge_weights: true },
             model: Spec::new(kind),
             train: TrainConfig {
                 strategy: StrategyKind::Single,
@@ -583,6 +612,7 @@ impl Config {
                 (kind == Kind::Gat, "model gat")
             }
             "model.self_in_mean" => (matches!(kind, Kind::Sage | Kind::Resgcn), "model sage or resgcn"),
+            "data.edge_weights" => (kind.uses_edge_weights(), "a model other than gat"),
             "model.alpha" | "model.theta" => (kind == Kind::Gcnii, "model gcnii"),
             "model.train_eps" => (kind == Kind::Gin, "model gin"),
             "model.project" => (!matches!(kind, Kind::Gat | Kind::Gcnii), "another model"),

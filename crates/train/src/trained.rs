@@ -162,7 +162,7 @@ fn evaluate_in<T: Real>(trained: &TrainedModel, source: DataSource) -> Result<Sc
         DataSource::Dataset(dataset) => evaluation::scores(
             &model,
             // The row order of training, for bit-identical scores.
-            &Data::load(dataset, config.data.inductive, trained.scaling()?, config.nested_hops())?,
+            &Data::load(dataset, config.graphs(), trained.scaling()?, config.nested_hops())?,
             Keep::Nothing,
         )?,
         DataSource::Shards(shards) => {
@@ -177,7 +177,7 @@ fn predict_in<T: Real>(trained: &TrainedModel, source: DataSource, what: Predict
     let scaling = trained.scaling()?;
     let parts = match source {
         DataSource::Dataset(dataset) => {
-            let view = Data::whole(dataset, scaling)?;
+            let view = Data::whole(dataset, trained.header.config.graphs(), scaling)?;
             let ids = (0..view.block.sources()).map(|row| view.block.id(row)).collect();
             vec![(ids, evaluation::outputs(&model, &view)?)]
         }

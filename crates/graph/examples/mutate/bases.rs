@@ -7,8 +7,9 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use halograph_graph::dataset::{Dataset, LabelView};
+use halograph_graph::dataset::{Dataset, EDGE_WEIGHT, LabelView};
 use halograph_graph::import::{Dialect, ImportFormat, ImportOptions, TableSpec, import};
+use halograph_graph::io::npy::Writer;
 use halograph_graph::partition::{self, Assignment, Layout, Origin};
 use halograph_graph::{Result, Silent};
 
@@ -77,12 +78,21 @@ pub fn prepare(reader: &str, data: &Path, folder: &Path) -> Result<Base, String>
     Ok(Base { folder: base, source, target, files })
 }
 
-/// Imports the karate club.
+/// Imports the karate club and gives its edges weights.
 fn karate(data: &Path, target: &Path) -> Result<Dataset, String> {
     let source = data.join("karate_graphsaint_layout");
-    import(&ImportFormat::GraphSaint, &source, target, &ImportOptions::default(), &Silent)
-        .map_err(|e| e.to_string())?;
-    Dataset::open(target).map_err(|e| e.to_string())
+    let plain = target.with_extension("plain");
+    let weighted = || -> Result<Dataset> {
+        import(&ImportFormat::GraphSaint, &source, &plain, &ImportOptions::default(), &Silent)?;
+        let edges = Dataset::open(&plain)?.graph().indices.len();
+        let mut writer = Writer::create(&plain.join(EDGE_WEIGHT), &[edges])?;
+        writer.write(&vec![0.5f32; edges])?;
+        writer.finish()?;
+        let again = ImportFormat::Npy { split_index: None };
+        import(&again, &plain, target, &ImportOptions::default(), &Silent)?;
+        Dataset::open(target)
+    };
+    weighted().map_err(|e| e.to_string())
 }
 
 /// Writes the shards of a partition into two parts.
@@ -227,8 +237,9 @@ fn ogb_binary(karate: &Dataset, base: &Path) -> std::io::Result<PathBuf> {
 /// Writes two text tables, one of them gzipped, with text ids.
 fn csv(karate: &Dataset, base: &Path) -> std::io::Result<PathBuf> {
     fs::create_dir_all(base)?;
-    let edges = pairs(karate).iter().map(|[u, v]| format!("member {u},member {v}\n")).collect::<String>();
-    fs::write(base.join("edges.csv"), format!("src,dst\n{edges}"))?;
+    let edges =
+        pairs(karate).iter().map(|[u, v]| format!("member {u},member {v},{}.5\n", u + v)).collect::<String>();
+    fs::write(base.join("edges.csv"), format!("src,dst,weight\n{edges}"))?;
     let x: &[f32] = karate.features().as_slice().unwrap_or(&[]);
     let cols = karate.features().cols();
     let mut out =
@@ -268,7 +279,11 @@ mod parquet {
         let end = |k: usize| pairs.iter().map(|pair| pair[k]).collect();
         table(
             &base.join("edges.parquet"),
-            &[Column::Int("src".into(), end(0)), Column::Int("dst".into(), end(1))],
+            &[
+                Column::Int("src".into(), end(0)),
+                Column::Int("dst".into(), end(1)),
+                Column::Float("weight".into(), vec![0.5; pairs.len()]),
+            ],
         )?;
         let x: &[f32] = karate.features().as_slice().unwrap_or(&[]);
         let cols = karate.features().cols();

@@ -21,9 +21,12 @@ use half::f16;
 use super::check::{Arrays, DatasetFault};
 use super::manifest::{Manifest, Metric, class_limit};
 use super::write::{Labels, lines};
-use super::{Checked, Dataset, FEAT, IDS, INDICES, INDPTR, LABEL, SPLIT, memory_place};
+use super::{
+    Checked, Dataset, EDGE_WEIGHT, FEAT, IDS, INDICES, INDPTR, LABEL, SPLIT, is_weight, memory_place,
+    wrong_weight,
+};
 use crate::build::{self, EdgeOptions};
-use crate::csr::Ids;
+use crate::csr::{Csr, Ids};
 use crate::error::{Error, Result};
 use crate::io::npy::{Array, FileRecord};
 use crate::progress::Silent;
@@ -57,7 +60,9 @@ pub struct GraphArrays {
     pub indptr: Vec<u64>,
     /// Neighbour ids.
     pub indices: Vec<u32>,
-    /// Whether edges have a direction; otherwise every edge must be stored both ways.
+    /// Weights of the edges, if they have any: finite, at least 0, one for each of `indices`.
+    pub weights: Option<Vec<f32>>,
+    /// Whether edges have a direction; otherwise every edge must be stored both ways, with the same weight.
     pub directed: bool,
 }
 
@@ -65,11 +70,29 @@ impl GraphArrays {
     /// Builds the rows of `nodes` nodes from `(source, destination)` pairs, which may repeat and come in any order.
     pub fn from_edges(nodes: usize, edges: &[(u32, u32)], options: EdgeOptions) -> Result<Self> {
         let (csr, _) = build::from_edges(nodes, edges, options)?;
+        Ok(GraphArrays::of(csr, options))
+    }
+
+    /// As [`GraphArrays::from_edges`], of edges with weights. Repeated edges and opposite directions are combined as
+    /// [`build`] describes.
+    pub fn from_weighted_edges(
+        nodes: usize,
+        edges: &[(u32, u32, f32)],
+        options: EdgeOptions,
+    ) -> Result<Self> {
+        if let Some(at) = edges.iter().position(|&(_, _, weight)| !is_weight(weight)) {
+            return Err(Error::input(format!("edges, element {at}"), wrong_weight(edges[at].2.into())));
+        }
+        let (csr, _) = build::from_weighted_edges(nodes, edges, options)?;
+        Ok(GraphArrays::of(csr, options))
+    }
+
+    fn of(csr: Csr, options: EdgeOptions) -> Self {
         let indices = match csr.indices {
             Ids::Owned(indices) => indices,
             Ids::Mapped(array) => super::view(&array).to_vec(),
         };
-        Ok(GraphArrays { indptr: csr.indptr, indices, directed: options.directed })
+        GraphArrays { indptr: csr.indptr, indices, weights: csr.weights, directed: options.directed }
     }
 }
 
@@ -154,6 +177,10 @@ impl DatasetArrays {
             (SPLIT, 1, self.split.len()),
             (IDS, 1, self.ids.as_ref().map_or(nodes, Vec::len)),
         ];
+        if let Some(weights) = self.graph.weights.as_ref().filter(|w| w.len() != self.graph.indices.len()) {
+            let problem = format!("{} weights for {} edges", weights.len(), self.graph.indices.len());
+            return Err(self.refuse(EDGE_WEIGHT, problem).help("give one weight for each of indices"));
+        }
         for (file, columns, length) in lengths {
             if nodes.checked_mul(columns) != Some(length) {
                 let columns = if columns == 1 { String::new() } else { format!(" × {columns} columns") };
@@ -240,6 +267,7 @@ impl Dataset {
         Arrays {
             indptr: Some(&self.indptr),
             indices: Some(&self.indices),
+            edge_weight: self.edge_weight.as_ref(),
             feat: Some(&self.feat),
             label: Some(&self.label),
             split: Some(&self.split),
@@ -251,6 +279,9 @@ impl Dataset {
         let place = format!("{}, {}", self.place(&fault.file), fault.position);
         let error = Error::input(place, fault.problem);
         match (&self.path, fault.file.as_str()) {
+            (None, EDGE_WEIGHT) => error.help(
+                "GraphArrays::from_weighted_edges combines the weights of opposite directions; set directed to keep both",
+            ),
             (None, INDPTR | INDICES) => {
                 error.help("GraphArrays::from_edges builds sorted, symmetric rows from any list of edges")
             }
@@ -269,6 +300,7 @@ impl Dataset {
         ];
         let mut files: Vec<(&str, FileRecord)> =
             arrays.map(|(file, array)| (file, array.file_record())).into();
+        files.extend(self.edge_weight.as_ref().map(|array| (EDGE_WEIGHT, array.file_record())));
         files.extend(self.ids.as_ref().map(|ids| (IDS, FileRecord::of(lines(ids).as_bytes()))));
         self.manifest.files = files.into_iter().map(|(file, record)| (file.into(), record)).collect();
         self.manifest.fingerprint = self.manifest.compute_fingerprint();
@@ -288,11 +320,15 @@ fn assemble(arrays: DatasetArrays, manifest: Manifest) -> Result<Dataset> {
         Labels::Single(labels) => Array::from_vec(place(LABEL), vec![nodes], labels),
         Labels::Multi { classes, flags } => Array::from_vec(place(LABEL), vec![nodes, classes], flags),
     };
+    let edges = graph.indices.len();
+    let edge_weight =
+        graph.weights.map(|weights| Array::from_vec(place(EDGE_WEIGHT), vec![edges], weights)).transpose()?;
     Ok(Dataset {
         path: None,
         manifest,
         indptr: Array::from_vec(place(INDPTR), vec![graph.indptr.len()], graph.indptr)?,
-        indices: Array::from_vec(place(INDICES), vec![graph.indices.len()], graph.indices)?,
+        indices: Array::from_vec(place(INDICES), vec![edges], graph.indices)?,
+        edge_weight,
         feat: feat?,
         label: label?,
         split: Array::from_vec(place(SPLIT), vec![nodes], split)?,

@@ -8,8 +8,12 @@ use std::path::Path;
 use rayon::prelude::*;
 
 use super::manifest::{MANIFEST, Manifest, Task};
-use super::{FEAT, IDS, INDICES, INDPTR, LABEL, SPLIT, Subset, open_array, read_manifest, shapes, view};
+use super::{
+    EDGE_WEIGHT, FEAT, IDS, INDICES, INDPTR, LABEL, SPLIT, Subset, is_weight, open_array, read_manifest,
+    shapes, view, wrong_weight,
+};
 use crate::build::one_way_edge;
+use crate::build::weighted::reverse_weight;
 use crate::csr::CsrView;
 use crate::error::{Error, Result};
 use crate::io::npy::{self, Array, DType};
@@ -51,9 +55,11 @@ pub fn check(path: &Path, progress: &dyn Progress) -> Result<(Manifest, Vec<Data
         open_array(path, MANIFEST, file, &shape, types).map_err(|e| faults.push(open_fault(file, e))).ok()
     };
     let [indptr, indices, feat, label, split] = [INDPTR, INDICES, FEAT, LABEL, SPLIT].map(&mut open);
+    let edge_weight = if manifest.has_edge_weights() { open(EDGE_WEIGHT) } else { None };
     let arrays = Arrays {
         indptr: indptr.as_ref(),
         indices: indices.as_ref(),
+        edge_weight: edge_weight.as_ref(),
         feat: feat.as_ref(),
         label: label.as_ref(),
         split: split.as_ref(),
@@ -67,6 +73,7 @@ pub fn check(path: &Path, progress: &dyn Progress) -> Result<(Manifest, Vec<Data
 pub(super) struct Arrays<'a> {
     pub indptr: Option<&'a Array>,
     pub indices: Option<&'a Array>,
+    pub edge_weight: Option<&'a Array>,
     pub feat: Option<&'a Array>,
     pub label: Option<&'a Array>,
     pub split: Option<&'a Array>,
@@ -81,10 +88,15 @@ impl Arrays<'_> {
             if let (Some(indices), true) = (self.indices, broken.is_empty()) {
                 let graph = CsrView { indptr: view(indptr), indices: view(indices) };
                 let signed = indices.header.dtype == DType::I32;
-                faults.extend(rows(graph, signed, manifest, progress)?);
+                let wrong_rows = rows(graph, signed, manifest, progress)?;
+                if let (Some(weights), true) = (self.edge_weight, wrong_rows.is_empty()) {
+                    faults.extend(weights_differ(graph, view(weights), manifest));
+                }
+                faults.extend(wrong_rows);
             }
             faults.extend(broken);
         }
+        faults.extend(self.edge_weight.and_then(|weights| no_weights(view(weights))));
         if let Some(feat) = self.feat {
             faults.extend(features(feat, progress)?);
         }
@@ -215,6 +227,36 @@ fn rows(
         }));
     }
     Ok(faults)
+}
+
+/// Returns the fault of edge weights that are negative or not finite.
+fn no_weights(weights: &[f32]) -> Option<DatasetFault> {
+    let bad = (0..weights.len()).into_par_iter().filter(|&e| !is_weight(weights[e]));
+    first_of(EDGE_WEIGHT, bad, |e| (format!("element {e}"), wrong_weight(weights[e].into())))
+}
+
+/// Returns the fault of undirected edges with other weights than their reverse edges. The edges have no fault.
+fn weights_differ(graph: CsrView, weights: &[f32], manifest: &Manifest) -> Option<DatasetFault> {
+    if manifest.directed {
+        return None;
+    }
+    let differ = |v: usize, e: usize| {
+        reverse_weight(graph, weights, v, graph.indices[e]).filter(|&weight| weight < weights[e])
+    };
+    let edges = |v: usize| graph.indptr[v] as usize..graph.indptr[v + 1] as usize;
+    // Of two different weights, the larger one.
+    let bad = (0..graph.nodes())
+        .into_par_iter()
+        .flat_map_iter(|v| edges(v).filter(move |&e| differ(v, e).is_some()));
+    first_of(EDGE_WEIGHT, bad, |e| {
+        let v = graph.indptr.partition_point(|&start| start <= e as u64) - 1;
+        let (weight, other) = (weights[e], differ(v, e).unwrap_or(weights[e]));
+        let problem = format!(
+            "weight {weight}, and {other} of the reverse edge in the row of neighbour {}, although the graph is undirected",
+            graph.indices[e]
+        );
+        (format!("element {e} (node {v})"), problem)
+    })
 }
 
 fn features(feat: &Array, progress: &dyn Progress) -> Result<Option<DatasetFault>> {

@@ -11,6 +11,9 @@ use crate::io::npy::DType;
 pub struct DatasetInfo {
     /// In-degrees.
     pub degrees: Degrees,
+    /// Edge weights, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub edge_weights: Option<WeightSummary>,
     /// Type of the features: `f32` or `f16`.
     pub feature_type: &'static str,
     /// Edge homophily; see [`homophily`]. `None` without an edge between labelled nodes.
@@ -40,6 +43,30 @@ pub struct Degrees {
     pub isolated: u64,
 }
 
+/// Edge weights.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+pub struct WeightSummary {
+    /// Smallest.
+    pub min: f32,
+    /// Median (the lower one of two).
+    pub median: f32,
+    /// Largest.
+    pub max: f32,
+    /// Edges of weight 0.
+    pub zeros: u64,
+}
+
+impl WeightSummary {
+    /// Returns the summary of `weights`; `None` of none.
+    fn of(weights: &[f32]) -> Option<Self> {
+        let mut sorted = weights.to_vec();
+        sorted.par_sort_unstable_by(f32::total_cmp);
+        let (&min, &max) = (sorted.first()?, sorted.last()?);
+        let zeros = sorted.iter().filter(|&&weight| weight == 0.0).count() as u64;
+        Some(WeightSummary { min, median: sorted[(sorted.len() - 1) / 2], max, zeros })
+    }
+}
+
 /// Numbers of labels.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct LabelCounts {
@@ -56,6 +83,7 @@ pub fn info(dataset: &Dataset) -> DatasetInfo {
     let labels = dataset.labels();
     DatasetInfo {
         degrees: degrees(dataset.graph(), dataset.manifest.directed),
+        edge_weights: dataset.edge_weights().and_then(WeightSummary::of),
         feature_type: if dataset.features().header.dtype == DType::F16 { "f16" } else { "f32" },
         homophily: homophily(dataset.graph(), labels),
         labels: LabelCounts::of(dataset),

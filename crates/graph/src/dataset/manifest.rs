@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{FILES, ORDER};
+use super::{EDGE_WEIGHT, FILES, ORDER};
 use crate::build::MAX_NODES;
 use crate::error::{Error, Result};
 use crate::io::npy::FileRecord;
@@ -189,6 +189,11 @@ impl Manifest {
             Some(file) => Err(format!("lists the file {file:?}, which does not belong to a dataset")),
             None => Ok(()),
         }
+    }
+
+    /// Returns whether edges have weights.
+    pub fn has_edge_weights(&self) -> bool {
+        self.files.contains_key(EDGE_WEIGHT)
     }
 
     /// Returns the total size of all files in bytes.

@@ -8,6 +8,7 @@
 //! | `dataset.json` | [`Manifest`] | version, counts, task, metric, fingerprint |
 //! | `indptr.npy` | u64 or i64, N+1 | row starts |
 //! | `indices.npy` | u32 or i32, E | `indices[indptr[v]..indptr[v+1]]` are the in-neighbours of v |
+//! | `edge_weight.npy` | f32, E | weights of the edges in the order of `indices.npy`, if there are any |
 //! | `feat.npy` | f32 or f16, N×F | input features |
 //! | `label.npy` | i64 N (−1 = none), or u8 N×C | labels |
 //! | `split.npy` | u8 N | 0 none, 1 train, 2 validation, 3 test |
@@ -37,6 +38,7 @@ pub use check::check;
 pub use manifest::{MANIFEST, Manifest, Metric, Task};
 pub use write::Labels;
 
+use crate::block::{Block, weights_of};
 use crate::csr::CsrView;
 use crate::error::{Error, IoContext, Result};
 use crate::io::npy::{Array, DType};
@@ -46,6 +48,8 @@ use crate::partition::{self, cache};
 pub const INDPTR: &str = "indptr.npy";
 /// Neighbour ids.
 pub const INDICES: &str = "indices.npy";
+/// Edge weights.
+pub const EDGE_WEIGHT: &str = "edge_weight.npy";
 /// Features.
 pub const FEAT: &str = "feat.npy";
 /// Labels.
@@ -58,7 +62,7 @@ pub const IDS: &str = "ids.txt";
 pub const ORDER: &str = "order.npy";
 
 /// File names of a dataset directory, caches of partitions excepted.
-pub const FILES: [&str; 8] = [MANIFEST, INDPTR, INDICES, FEAT, LABEL, SPLIT, IDS, ORDER];
+pub const FILES: [&str; 9] = [MANIFEST, INDPTR, INDICES, EDGE_WEIGHT, FEAT, LABEL, SPLIT, IDS, ORDER];
 
 /// Returns whether a file of this name belongs to a dataset directory: data, or a cache.
 pub fn is_part(name: &str) -> bool {
@@ -91,6 +95,7 @@ pub struct Dataset {
     pub(crate) path: Option<PathBuf>,
     indptr: Array,
     indices: Array,
+    edge_weight: Option<Array>,
     feat: Array,
     label: Array,
     split: Array,
@@ -126,10 +131,12 @@ impl Dataset {
             open_array(path, MANIFEST, file, &shape, types).map_err(|e| e.if_missing(AGAIN))
         };
         let [indptr, indices, feat] = [open(INDPTR)?, open(INDICES)?, open(FEAT)?];
+        let edge_weight = manifest.has_edge_weights().then(|| open(EDGE_WEIGHT)).transpose()?;
         let [label, split] = [open(LABEL)?, open(SPLIT)?];
         let (path, ids) = (Some(path.to_path_buf()), None);
         let (order, checked) = (OnceLock::new(), Checked::default());
-        let dataset = Dataset { manifest, path, indptr, indices, feat, label, split, ids, order, checked };
+        let dataset =
+            Dataset { manifest, path, indptr, indices, edge_weight, feat, label, split, ids, order, checked };
         dataset.check_row_starts()?;
         Ok(dataset)
     }
@@ -166,6 +173,23 @@ impl Dataset {
         CsrView { indptr: view(&self.indptr), indices: view(&self.indices) }
     }
 
+    /// Returns the weights of the edges of [`Dataset::graph`]; `None`: the dataset has none.
+    pub fn edge_weights(&self) -> Option<&[f32]> {
+        self.edge_weight.as_ref().map(view)
+    }
+
+    /// Returns `block`, which holds all edges of the graph or of an induced subgraph, with the weights of its edges, if the
+    /// dataset has any.
+    pub fn weighted<'d>(&'d self, block: Block<'d>) -> Block<'d> {
+        let Some(weights) = self.edge_weights() else { return block };
+        if block.ids().is_none() {
+            return block.weighted(weights);
+        }
+        let id = |row: u32| block.id(row as usize);
+        let of_block = weights_of(block.pattern(), self.graph(), weights, |r| id(r as u32), id);
+        block.weighted(of_block)
+    }
+
     /// Returns the features, `f32` or `f16`.
     pub fn features(&self) -> &Array {
         &self.feat
@@ -191,9 +215,17 @@ impl Dataset {
         view(&self.split)
     }
 
-    /// Refuses neighbour ids that are out of range. Reads all edges at the first call.
+    /// Refuses neighbour ids that are out of range and impossible edge weights. Reads all edges at the first call.
     pub fn check_edges(&self) -> Result<()> {
-        once(&self.checked.edges, || self.find_wrong_edge())
+        once(&self.checked.edges, || self.find_wrong_edge().and_then(|()| self.find_wrong_weight()))
+    }
+
+    fn find_wrong_weight(&self) -> Result<()> {
+        let weights = self.edge_weights().unwrap_or_default();
+        let Some(edge) = weights.par_iter().position_any(|&weight| !is_weight(weight)) else { return Ok(()) };
+        let place = format!("{}, element {edge}", self.place(EDGE_WEIGHT));
+        Err(Error::input(place, wrong_weight(weights[edge].into()))
+            .help("`halograph data check` lists every fault of a dataset"))
     }
 
     fn find_wrong_edge(&self) -> Result<()> {
@@ -237,6 +269,7 @@ fn memory_place(dataset: &str, file: &str) -> String {
     let array = match file {
         INDPTR => "indptr",
         INDICES => "indices",
+        EDGE_WEIGHT => "edge weights",
         FEAT => "features",
         LABEL => "labels",
         SPLIT => "split",
@@ -244,6 +277,16 @@ fn memory_place(dataset: &str, file: &str) -> String {
         other => other,
     };
     format!("dataset {dataset:?}, {array}")
+}
+
+/// Returns whether a number is a weight: finite and not negative.
+pub(crate) fn is_weight(weight: f32) -> bool {
+    weight.is_finite() && weight >= 0.0
+}
+
+/// Says that a number is no weight.
+pub(crate) fn wrong_weight(weight: f64) -> String {
+    format!("weight {weight}: edge weights must be finite and at least 0")
 }
 
 /// Borrowed labels.
@@ -307,6 +350,7 @@ fn shapes(manifest: &Manifest, file: &str) -> (Vec<usize>, &'static [DType]) {
     match (file, manifest.task) {
         (INDPTR, _) => (vec![n.saturating_add(1)], &[DType::U64, DType::I64]),
         (INDICES, _) => (vec![manifest.edges as usize], &[DType::U32, DType::I32]),
+        (EDGE_WEIGHT, _) => (vec![manifest.edges as usize], &[DType::F32]),
         (FEAT, _) => (vec![n, manifest.features as usize], &[DType::F32, DType::F16]),
         (LABEL, Task::SingleLabel) => (vec![n], &[DType::I64]),
         (LABEL, Task::MultiLabel) => (vec![n, manifest.classes as usize], &[DType::U8]),

@@ -6,7 +6,7 @@ use std::path::Path;
 use half::f16;
 
 use super::manifest::{MANIFEST, Manifest, Metric, Task, is_manifest};
-use super::{FEAT, IDS, INDICES, INDPTR, LABEL, SPLIT, is_part};
+use super::{EDGE_WEIGHT, FEAT, IDS, INDICES, INDPTR, LABEL, SPLIT, is_part};
 use crate::csr::Csr;
 use crate::error::{Error, Result};
 use crate::io::npy::{self, FileRecord};
@@ -108,6 +108,9 @@ pub fn write(
         array(&staging.path(INDPTR), &[contents.csr.indptr.len()], &contents.csr.indptr)?,
     );
     files.insert(INDICES.into(), indices(&staging, contents.csr, progress)?);
+    if let Some(weights) = &contents.csr.weights {
+        files.insert(EDGE_WEIGHT.into(), array(&staging.path(EDGE_WEIGHT), &[weights.len()], weights)?);
+    }
     files.insert(FEAT.into(), features(&staging, contents, progress)?);
     files.insert(LABEL.into(), labels(&staging, contents)?);
     files.insert(SPLIT.into(), array(&staging.path(SPLIT), &[contents.split.len()], contents.split)?);
@@ -134,7 +137,8 @@ impl Contents<'_> {
             FeatureType::F16 => 2,
         };
         let row = (self.features.cols() as u64).saturating_mul(feature).saturating_add(8 + label + 1);
-        n.saturating_mul(row).saturating_add(4 * self.csr.edges())
+        let edge = if self.csr.weights.is_some() { 8 } else { 4 };
+        n.saturating_mul(row).saturating_add(edge * self.csr.edges())
     }
 }
 

@@ -155,7 +155,7 @@ fn rows(nodes: usize, pairs: &[u64], progress: &dyn Progress) -> Result<Csr> {
         }
         progress.tick(chunk.len() as u64)?;
     }
-    Ok(Csr { indptr, indices: Ids::Owned(indices) })
+    Ok(Csr { indptr, indices: Ids::Owned(indices), weights: None })
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Edges, features, labels and splits from [`Array`]s, for all array-based formats.
 
+use crate::build::weighted::read_weights;
 use crate::build::{self, EdgeSource};
 use crate::dataset::Subset;
 use crate::dataset::write::{FeatureSource, Labels};
@@ -69,6 +70,62 @@ impl EdgeSource for PairEdges {
     fn len(&self) -> Option<u64> {
         Some(self.count as u64)
     }
+}
+
+/// Edges with an array of weights.
+pub(super) struct WeightedEdges {
+    edges: PairEdges,
+    weights: Vec<f32>,
+}
+
+impl WeightedEdges {
+    /// Reads and checks the weights.
+    pub(super) fn new(edges: PairEdges, weights: &Array) -> Result<Self> {
+        let weights = read_weights(weights, edges.count)?;
+        Ok(WeightedEdges { edges, weights })
+    }
+}
+
+impl EdgeSource for WeightedEdges {
+    fn visit(&self, sink: &mut dyn FnMut(&[[i64; 2]]) -> Result<()>) -> Result<()> {
+        self.edges.visit(sink)
+    }
+
+    fn has_weights(&self) -> bool {
+        true
+    }
+
+    fn visit_weighted(&self, sink: &mut dyn FnMut(&[[i64; 2]], &[f32]) -> Result<()>) -> Result<()> {
+        let mut at = 0;
+        self.visit(&mut |batch| {
+            at += batch.len();
+            sink(batch, &self.weights[at - batch.len()..at])
+        })
+    }
+
+    fn place(&self, index: u64) -> String {
+        self.edges.place(index)
+    }
+
+    fn len(&self) -> Option<u64> {
+        self.edges.len()
+    }
+}
+
+/// Returns a note if the values of an adjacency matrix, which are not read as weights, are not all 1.
+pub(super) fn ignored_weights(values: Option<Array>) -> Result<Option<String>> {
+    let Some(values) = values.filter(|values| values.header.dtype.size().is_some()) else { return Ok(None) };
+    let mut buffer = vec![0.0; CHUNK.min(values.len())];
+    for start in (0..values.len()).step_by(CHUNK) {
+        let part = &mut buffer[..CHUNK.min(values.len() - start)];
+        values.read_f32(start, part)?;
+        if let Some(value) = part.iter().find(|&&value| value != 1.0) {
+            let note =
+                format!("{}: edge weights such as {value} are not imported from this format", values.name);
+            return Ok(Some(note));
+        }
+    }
+    Ok(None)
 }
 
 /// An N×F matrix.

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::arrays::DenseFeatures;
+use super::arrays::{self, DenseFeatures};
 use super::class_map;
 use super::npz::{row_count, square};
 use super::{RawGraph, name_of};
@@ -37,14 +37,19 @@ pub(super) fn read(source: &Path) -> Result<RawGraph> {
     Ok(RawGraph {
         name: name_of(source),
         nodes,
-        edges: EdgeInput::Rows { indptr, indices: adj.need("indices")?, rows: Rows::AreSources },
+        edges: EdgeInput::Rows {
+            indptr,
+            indices: adj.need("indices")?,
+            weights: None,
+            rows: Rows::AreSources,
+        },
         features: Box::new(features),
         labels: class_map::read(&classes, nodes)?,
         labels_from: classes.display().to_string(),
         class_names: Vec::new(),
         split: Some(roles(&source.join("role.json"), nodes)?),
         ids: None,
-        notes: Vec::new(),
+        notes: arrays::ignored_weights(adj.get("data")?)?.into_iter().collect(),
     })
 }
 

@@ -14,6 +14,8 @@ mod ogb_binary;
 mod planetoid;
 mod split;
 mod table;
+#[cfg(test)]
+mod weight_tests;
 
 use std::path::Path;
 
@@ -254,6 +256,7 @@ fn finish(
     let nodes = kept.csr.nodes();
     let (mut split, split_from) = options.split.apply(kept.split, &kept.labels, nodes, options.seed)?;
     let mut notes = raw.notes;
+    notes.extend(edges.notes());
     notes.extend(drop_unlabelled(&mut split, &kept.labels));
     notes.extend(empty_subsets(&split));
     notes.extend(empty_classes(&kept.labels, classes));
@@ -350,7 +353,7 @@ struct Kept {
 impl Kept {
     fn largest_component(self) -> Kept {
         let keep = subgraph::largest_component(self.csr.view());
-        let csr = subgraph::induced(self.csr.view(), &keep);
+        let csr = subgraph::induced(&self.csr, &keep);
         let labels = match self.labels {
             Labels::Single(labels) => Labels::Single(pick(&keep, &labels)),
             Labels::Multi { classes, flags } => {

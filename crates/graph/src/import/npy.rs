@@ -3,6 +3,7 @@
 //! | what | file | shape |
 //! |---|---|---|
 //! | edges | `indptr.npy` + `indices.npy` (row = destination), or `edge_index.npy` | N+1 and E; 2×E or E×2 |
+//! | edge weights, if any | `edge_weight.npy`, in the order of the edges | E |
 //! | features | `feat.npy`, `x.npy` or `features.npy` | N×F |
 //! | labels | `label.npy`, `y.npy` or `labels.npy` | N, N×1, or N×C flags |
 //! | split | `split.npy`, or `train_mask.npy` + `val_mask.npy` + `test_mask.npy` | N |
@@ -12,10 +13,10 @@
 
 use std::path::Path;
 
-use super::arrays::{self, DenseFeatures, PairEdges};
+use super::arrays::{self, DenseFeatures, PairEdges, WeightedEdges};
 use super::{RawGraph, name_of};
 use crate::build::{EdgeInput, Rows};
-use crate::dataset::{IDS, MANIFEST, Manifest, Task, read_ids, read_manifest};
+use crate::dataset::{EDGE_WEIGHT, IDS, MANIFEST, Manifest, Task, read_ids, read_manifest};
 use crate::error::{Error, IoContext, Result};
 use crate::io::npy::Array;
 
@@ -30,9 +31,15 @@ pub(super) fn read(source: &Path, split_index: Option<usize>) -> Result<RawGraph
     };
     let features = DenseFeatures::new(need(&["feat.npy", "x.npy", "features.npy"], "features")?)?;
     let nodes = features.rows();
+    let weights = find(&[EDGE_WEIGHT])?;
     let edges = match (find(&["indptr.npy"])?, find(&["indices.npy"])?, find(&["edge_index.npy"])?) {
-        (Some(indptr), Some(indices), _) => EdgeInput::Rows { indptr, indices, rows: Rows::AreDestinations },
-        (_, _, Some(pairs)) => EdgeInput::Source(Box::new(PairEdges::new(pairs)?)),
+        (Some(indptr), Some(indices), _) => {
+            EdgeInput::Rows { indptr, indices, weights, rows: Rows::AreDestinations }
+        }
+        (_, _, Some(pairs)) => match (PairEdges::new(pairs)?, weights) {
+            (pairs, None) => EdgeInput::Source(Box::new(pairs)),
+            (pairs, Some(weights)) => EdgeInput::Source(Box::new(WeightedEdges::new(pairs, &weights)?)),
+        },
         _ => {
             let problem = "no edges: neither indptr.npy and indices.npy nor edge_index.npy is there";
             return Err(Error::input(source.display(), problem));
@@ -61,7 +68,7 @@ pub(super) fn read(source: &Path, split_index: Option<usize>) -> Result<RawGraph
         ids: ids(source, manifest.as_ref(), nodes)?,
         class_names: manifest.map(|m| m.class_names).unwrap_or_default(),
         split,
-        notes: Vec::new(),
+        notes: unread(source),
     })
 }
 
@@ -69,6 +76,16 @@ pub(super) fn read(source: &Path, split_index: Option<usize>) -> Result<RawGraph
 pub(super) fn manifest(source: &Path) -> Result<Option<Manifest>> {
     source.join(MANIFEST).exists().then(|| read_manifest(source)).transpose()
 }
+
+/// Returns a note about a file of edge attributes.
+fn unread(source: &Path) -> Vec<String> {
+    let is_there = source.join(EDGE_ATTRIBUTES).exists();
+    let note = || format!("{EDGE_ATTRIBUTES} is not imported; weights of edges are read from {EDGE_WEIGHT}");
+    is_there.then(note).into_iter().collect()
+}
+
+/// Features of edges, as PyG names them.
+const EDGE_ATTRIBUTES: &str = "edge_attr.npy";
 
 fn ids(source: &Path, manifest: Option<&Manifest>, nodes: usize) -> Result<Option<Vec<String>>> {
     manifest.filter(|m| m.files.contains_key(IDS)).map(|_| read_ids(source, nodes)).transpose()

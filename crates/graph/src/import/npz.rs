@@ -54,10 +54,11 @@ fn benchmark(npz: &Npz, adj: &str) -> Result<RawGraph> {
     let label = npz.need("labels")?;
     let labels = arrays::labels(&label)?;
     let mut notes = Vec::new();
+    notes.extend(arrays::ignored_weights(npz.get(&format!("{adj}data"))?)?);
     Ok(RawGraph {
         name: String::new(),
         nodes,
-        edges: EdgeInput::Rows { indptr, indices: member("indices")?, rows: Rows::AreSources },
+        edges: EdgeInput::Rows { indptr, indices: member("indices")?, weights: None, rows: Rows::AreSources },
         features: attributes(npz, nodes)?,
         labels_from: label.name,
         class_names: class_names(npz, &labels, &mut notes)?,

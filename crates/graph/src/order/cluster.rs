@@ -87,7 +87,7 @@ impl Groups {
         let rows: Vec<Vec<u32>> = (0..self.count()).into_par_iter().map(row).collect();
         let mut indptr = vec![0];
         rows.iter().for_each(|row| indptr.push(indptr[indptr.len() - 1] + row.len() as u64));
-        Csr { indptr, indices: Ids::Owned(rows.concat()) }
+        Csr { indptr, indices: Ids::Owned(rows.concat()), weights: None }
     }
 
     /// Merges groups with the same label, in the order of labels.

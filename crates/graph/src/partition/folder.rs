@@ -133,6 +133,9 @@ fn bytes(layout: &Layout, report: &PartitionReport) -> u64 {
     let label = if data.task == Task::SingleLabel { 8 } else { data.classes };
     // Assignment and row start; then id, split, degrees and distance, also of halo rows, which have a home as well.
     let owned = (4 + 8 + 18u64).saturating_add(label).saturating_add(data.features.saturating_mul(feature));
-    let edges = data.edges.saturating_mul(4);
-    data.nodes.saturating_mul(owned).saturating_add(edges).saturating_add(22 * report.halo)
+    // With weights: those of edges, and three sums for each row.
+    let (edge, sums) = if data.has_edge_weights() { (8, 48) } else { (4, 0) };
+    let (edges, rows) =
+        (data.edges.saturating_mul(edge), data.nodes.saturating_mul(owned.saturating_add(sums)));
+    rows.saturating_add(edges).saturating_add((22 + sums) * report.halo)
 }

@@ -4,6 +4,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::assign::Assignment;
+use crate::block::{InWeight, in_weights};
 use crate::dataset::{Dataset, LabelView, Manifest, Subset};
 use crate::error::{Error, Result};
 use crate::order::{UNUSED, distances};
@@ -62,6 +63,8 @@ pub struct Layout<'d> {
     pub(super) place: Vec<u32>,
     /// In-degrees without self-loops in each [`Subgraph`]; 0 for vertices outside it.
     pub(super) degrees: [Vec<u32>; 3],
+    /// Sums of in-weights in each [`Subgraph`], if edges have weights.
+    pub(super) in_weights: Option<[Vec<InWeight>; 3]>,
     /// Distance of each vertex from the nearest labelled training vertex.
     pub(super) distance: Vec<u8>,
 }
@@ -91,7 +94,12 @@ impl<'d> Layout<'d> {
         };
         let degrees =
             [Subgraph::All, Subgraph::Train, Subgraph::TrainVal].map(|subgraph| degrees(dataset, subgraph));
-        Ok(Layout { dataset, assignment, partition, starts, order, place, degrees, distance })
+        let in_weights = dataset.edge_weights().map(|weights| {
+            let split = dataset.split();
+            [Subgraph::All, Subgraph::Train, Subgraph::TrainVal]
+                .map(|of| in_weights(dataset.graph(), weights, |v| of.holds(split[v as usize])))
+        });
+        Ok(Layout { dataset, assignment, partition, starts, order, place, degrees, in_weights, distance })
     }
 
     /// Returns the vertices that `part` owns, in the order of its rows.

@@ -1,6 +1,6 @@
 //! Small datasets for the tests of this module.
 
-use crate::build::{EdgeInput, EdgeList, EdgeOptions, build};
+use crate::build::{EdgeInput, EdgeList, EdgeOptions, build, from_weighted_edges};
 use crate::dataset::write::{Contents, FeatureSource, FeatureType, Labels, write};
 use crate::dataset::{Dataset, Metric};
 use crate::error::Result;
@@ -34,13 +34,19 @@ pub(super) struct Kind {
     pub directed: bool,
     pub multi_label: bool,
     pub half: bool,
+    pub weighted: bool,
 }
 
 impl Toy {
     /// Creates a directed graph from edges `[source, destination]`, self-loops included.
     pub fn new(nodes: usize, edges: &[[i64; 2]]) -> Toy {
         let split: Vec<u8> = (0..nodes).map(|v| (v % 4) as u8).collect();
-        Toy::like(nodes, edges, &split, Kind { directed: true, multi_label: false, half: false })
+        Toy::like(
+            nodes,
+            edges,
+            &split,
+            Kind { directed: true, multi_label: false, half: false, weighted: false },
+        )
     }
 
     /// Creates a dataset of this kind. Every fifth vertex has no label.
@@ -48,7 +54,12 @@ impl Toy {
         let folder = tempfile::tempdir().unwrap();
         let source = EdgeInput::Source(Box::new(EdgeList { name: "toy".into(), edges: edges.to_vec() }));
         let options = EdgeOptions { directed: kind.directed, keep_self_loops: true };
-        let (csr, _) = build(nodes, source, options, &Silent).unwrap();
+        let (csr, _) = if kind.weighted {
+            let weight = |&[u, v]: &[i64; 2]| (u as u32, v as u32, ((7 * u + 3 * v) % 5) as f32 / 2.0);
+            from_weighted_edges(nodes, &edges.iter().map(weight).collect::<Vec<_>>(), options).unwrap()
+        } else {
+            build(nodes, source, options, &Silent).unwrap()
+        };
         let labels = if kind.multi_label {
             Labels::Multi { classes: 2, flags: (0..2 * nodes).map(|i| (i % 3 == 0) as u8).collect() }
         } else {

@@ -3,7 +3,7 @@
 use halograph_kernels::keyed::Key;
 
 use super::neighbors::Neighbors;
-use super::{Fanout, SamplerKind};
+use super::{DrawnEdges, Fanout, SamplerKind};
 
 /// Draws neighbours of the destinations of one hop; its memory is reused.
 #[derive(Debug)]
@@ -56,17 +56,22 @@ impl Draw {
         }
     }
 
-    /// Appends the drawn in-neighbours of `row`, other than itself, to `out`, by ascending dataset id.
+    /// Appends the edges from the drawn in-neighbours of `row`, other than itself, to `out`, by ascending dataset id.
     #[inline]
-    pub(super) fn neighbors(&mut self, neighbors: &Neighbors, row: u32, out: &mut Vec<u32>) {
+    pub(super) fn neighbors(&mut self, neighbors: &Neighbors, row: u32, out: &mut DrawnEdges) {
         let (list, degree) = (neighbors.list(row), neighbors.degree(row));
         let count = self.fanout.of(degree);
         let own = neighbors.loop_position(row).unwrap_or(usize::MAX);
+        let weights = neighbors.weights(row);
         if count == degree {
-            return match own {
-                usize::MAX => out.extend_from_slice(list),
-                _ => out.extend(list.iter().filter(|&&u| u != row)),
-            };
+            let (before, after) = (own.min(list.len()), own.saturating_add(1).min(list.len()));
+            out.sources.extend_from_slice(&list[..before]);
+            out.sources.extend_from_slice(&list[after..]);
+            if let Some(weights) = weights {
+                out.weights.extend_from_slice(&weights[..before]);
+                out.weights.extend_from_slice(&weights[after..]);
+            }
+            return;
         }
         self.chosen.clear();
         match self.kind {
@@ -74,7 +79,11 @@ impl Draw {
             SamplerKind::Labor => self.smallest(neighbors, list, own, count),
         }
         self.chosen.sort_unstable();
-        out.extend(self.chosen.iter().map(|&at| list[at as usize + (at as usize >= own) as usize]));
+        let place = |&at: &u32| at as usize + (at as usize >= own) as usize;
+        out.sources.extend(self.chosen.iter().map(|at| list[place(at)]));
+        if let Some(weights) = weights {
+            out.weights.extend(self.chosen.iter().map(|at| weights[place(at)]));
+        }
     }
 
     /// Draws `count` of `0..degree` without replacement, by Floyd's algorithm: work does not grow with the degree.

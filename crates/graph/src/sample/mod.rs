@@ -13,7 +13,8 @@
 //!   variates. Destinations with common neighbours tend to draw the same ones, so that a batch has fewer distinct nodes at
 //!   the same variance per destination.
 //!
-//! A stored self-loop is always kept and does not count towards the fanout.
+//! A stored self-loop is always kept and does not count towards the fanout. Edge weights do not change what is drawn; they
+//! come with the drawn edges.
 //!
 //! ```
 //! use halograph_graph::block::Block;
@@ -49,7 +50,7 @@ pub use self::numbering::RowSet;
 pub use self::ranks::{Assembler, OwnedSampler, RankNumbers};
 use self::split::Boundary;
 pub use self::split::{DrawnHop, ExchangedRows, SplitAssembler};
-use crate::block::Block;
+use crate::block::{Block, InWeight};
 
 /// How in-neighbours are drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -142,6 +143,7 @@ impl<'g> Sampler<'g> {
         self.numbering.clear(&sample.rows);
         sample.ids.extend(sample.rows.iter().map(|&row| self.neighbors.id(row)));
         sample.degrees.extend(sample.rows.iter().map(|&row| self.neighbors.degree(row) as u32));
+        sample.in_weights.extend(sample.rows.iter().filter_map(|&row| self.neighbors.in_weight(row)));
     }
 
     /// Draws the in-neighbours of all rows of the sample; new ones are appended in ascending order.
@@ -154,12 +156,11 @@ impl<'g> Sampler<'g> {
             if let Some(&ahead) = rows.get(r + AHEAD) {
                 self.neighbors.prefetch(ahead);
             }
-            self.draw.neighbors(self.neighbors, row, &mut edges.indices);
-            if self.neighbors.has_loop(row) {
-                edges.indices.push(row);
+            self.draw.neighbors(self.neighbors, row, &mut edges.drawn);
+            if self.neighbors.append_loop(row, &mut edges.drawn) {
                 edges.loops.push(r as u32);
             }
-            edges.indptr.push(edges.indices.len() as u64);
+            edges.end_row();
         }
         self.numbering.add_hop(rows, edges, &[]);
     }
@@ -175,14 +176,43 @@ pub struct Sample {
     rows: Vec<u32>,
     ids: Vec<u32>,
     degrees: Vec<u32>,
+    /// Empty if the graph has no weights.
+    in_weights: Vec<InWeight>,
     hops: Vec<Hop>,
+}
+
+/// Edges that were drawn: their sources and their weights.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct DrawnEdges {
+    /// Sources.
+    pub sources: Vec<u32>,
+    /// One for each source; empty if the graph has no weights.
+    pub weights: Vec<f32>,
+}
+
+impl DrawnEdges {
+    /// Removes all edges; keeps the memory.
+    pub fn clear(&mut self) {
+        self.sources.clear();
+        self.weights.clear();
+    }
+
+    /// Appends edges.
+    pub fn append(&mut self, sources: &[u32], weights: impl IntoIterator<Item = f32>) {
+        self.sources.extend_from_slice(sources);
+        self.weights.extend(weights);
+    }
+
+    fn bytes(&self) -> usize {
+        4 * (self.sources.capacity() + self.weights.capacity())
+    }
 }
 
 /// Edges into the rows of a sample from their neighbours.
 #[derive(Debug, Default)]
 struct Hop {
     indptr: Vec<u64>,
-    indices: Vec<u32>,
+    drawn: DrawnEdges,
     loops: Vec<u32>,
     sources: usize,
     /// Rows of other ranks; `None`: no such rows are read, or they are sources like all others.
@@ -193,8 +223,13 @@ impl Hop {
     fn clear(&mut self) {
         self.indptr.clear();
         self.indptr.push(0);
-        self.indices.clear();
+        self.drawn.clear();
         self.loops.clear();
+    }
+
+    /// Ends the edges into a row.
+    fn end_row(&mut self) {
+        self.indptr.push(self.drawn.sources.len() as u64);
     }
 }
 
@@ -203,6 +238,7 @@ impl Sample {
         self.rows.clear();
         self.ids.clear();
         self.degrees.clear();
+        self.in_weights.clear();
     }
 
     /// Returns the sampled rows, as numbers of the block that was sampled from.
@@ -236,23 +272,27 @@ impl Sample {
     pub fn bytes(&self) -> usize {
         let hop = |hop: &Hop| {
             let boundary = hop.boundary.as_ref().map_or(0, Boundary::bytes);
-            8 * hop.indptr.capacity() + 4 * (hop.indices.capacity() + hop.loops.capacity()) + boundary
+            8 * hop.indptr.capacity() + hop.drawn.bytes() + 4 * hop.loops.capacity() + boundary
         };
         // Rows, ids and degrees.
-        4 * 3 * self.rows.capacity() + self.hops.iter().map(hop).sum::<usize>()
+        let facts = 4 * 3 * self.rows.capacity() + size_of::<InWeight>() * self.in_weights.capacity();
+        facts + self.hops.iter().map(hop).sum::<usize>()
     }
 
     /// Returns the number of sampled edges of all hops.
     pub fn edges(&self) -> usize {
         let remote = |hop: &Hop| hop.boundary.as_ref().map_or(0, |boundary| boundary.halo.edges());
-        self.hops.iter().map(|hop| hop.indices.len() + remote(hop)).sum()
+        self.hops.iter().map(|hop| hop.drawn.sources.len() + remote(hop)).sum()
     }
 
     /// Returns the edges of a hop, counted from 0 at the seeds. Borrows.
     pub fn block(&self, hop: usize) -> Block<'_> {
-        let Hop { indptr, indices, loops, sources, boundary } = &self.hops[hop];
+        let Hop { indptr, drawn, loops, sources, boundary } = &self.hops[hop];
         let (degrees, ids) = (&self.degrees[..*sources], &self.ids[..*sources]);
-        let block = Block::sampled(indptr, indices, degrees, ids, loops);
+        let mut block = Block::sampled(indptr, &drawn.sources, degrees, ids, loops);
+        if !self.in_weights.is_empty() {
+            block = block.with_weights(&drawn.weights[..], &self.in_weights[..*sources]);
+        }
         match boundary {
             Some(boundary) => block.with_halo(boundary.halo.clone()),
             None => block,

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use rayon::prelude::*;
 
-use crate::block::{Block, ROWS, rows_mut};
+use super::DrawnEdges;
+use crate::block::{Block, InWeight, ROWS, rows_mut};
 
 /// The in-neighbours of every row of a block, listed by ascending dataset id: the order in which samplers see them does not
 /// depend on the order in which rows are stored.
@@ -12,6 +13,7 @@ pub struct Neighbors<'g> {
     block: &'g Block<'g>,
     indptr: &'g [u64],
     indices: Cow<'g, [u32]>,
+    weights: Option<Cow<'g, [f32]>>,
 }
 
 impl<'g> Neighbors<'g> {
@@ -29,8 +31,11 @@ impl<'g> Neighbors<'g> {
         let is_sorted = (0..block.destinations().end)
             .into_par_iter()
             .all(|r| edges[indptr[r] as usize..indptr[r + 1] as usize].is_sorted_by_key(id));
-        let mut indices = Cow::Borrowed(edges);
+        let (mut indices, mut weights) = (Cow::Borrowed(edges), block.edge_weights().map(Cow::Borrowed));
         if !is_sorted {
+            if let Some(weights) = &mut weights {
+                sort_weights(indptr, edges, weights.to_mut(), id);
+            }
             let sorted = indices.to_mut();
             let tasks = indptr[..indptr.len() - 1].par_chunks(ROWS).zip(rows_mut(indptr, sorted));
             tasks.enumerate().for_each(|(task, (starts, mut rest))| {
@@ -42,7 +47,7 @@ impl<'g> Neighbors<'g> {
                 }
             });
         }
-        Neighbors { block, indptr, indices }
+        Neighbors { block, indptr, indices, weights }
     }
 
     /// Returns the number of rows.
@@ -67,6 +72,38 @@ impl<'g> Neighbors<'g> {
     pub(super) fn list(&self, row: u32) -> &[u32] {
         let row = row as usize;
         &self.indices[self.indptr[row] as usize..self.indptr[row + 1] as usize]
+    }
+
+    /// Returns the weights of the edges of [`Neighbors::list`]; `None`: the graph has none.
+    #[inline]
+    pub(super) fn weights(&self, row: u32) -> Option<&[f32]> {
+        let row = row as usize;
+        self.weights
+            .as_ref()
+            .map(|weights| &weights[self.indptr[row] as usize..self.indptr[row + 1] as usize])
+    }
+
+    /// Returns whether edges have weights.
+    pub fn has_weights(&self) -> bool {
+        self.weights.is_some()
+    }
+
+    /// Returns the sum of in-weights of a row; `None`: the graph has no weights.
+    #[inline]
+    pub fn in_weight(&self, row: u32) -> Option<InWeight> {
+        self.block.in_weights().map(|sums| sums[row as usize])
+    }
+
+    /// Appends the self-loop of a row to `out`; returns whether it has one.
+    #[inline]
+    pub(super) fn append_loop(&self, row: u32, out: &mut DrawnEdges) -> bool {
+        let has_loop = self.has_loop(row);
+        if has_loop {
+            out.sources.push(row);
+            // Weights are `f32`, so that nothing is lost.
+            out.weights.extend(self.in_weight(row).and_then(InWeight::own).map(|weight| weight as f32));
+        }
+        has_loop
     }
 
     /// Returns whether a row has a self-loop.
@@ -95,4 +132,19 @@ impl<'g> Neighbors<'g> {
         #[cfg(not(target_arch = "x86_64"))]
         let _ = at;
     }
+}
+
+/// Sorts the weights of each row by the ids of its neighbours `edges`.
+fn sort_weights(indptr: &[u64], edges: &[u32], weights: &mut [f32], id: impl Fn(&u32) -> u32 + Sync) {
+    rows_mut(indptr, weights).into_par_iter().enumerate().for_each(|(task, mut rest)| {
+        let mut row = Vec::new();
+        for ends in indptr[task * ROWS..].windows(2).take(ROWS) {
+            let (own, after) = rest.split_at_mut((ends[1] - ends[0]) as usize);
+            row.clear();
+            row.extend(edges[ends[0] as usize..ends[1] as usize].iter().map(&id).zip(own.iter().copied()));
+            row.sort_unstable_by_key(|&(id, _)| id);
+            own.iter_mut().zip(&row).for_each(|(to, &(_, weight))| *to = weight);
+            rest = after;
+        }
+    });
 }

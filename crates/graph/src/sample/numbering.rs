@@ -37,7 +37,7 @@ impl Numbering {
         hop: &mut Hop,
         others: impl IntoIterator<Item = &'o u32>,
     ) {
-        for row in hop.indices.iter().copied().chain(others.into_iter().copied()) {
+        for row in hop.drawn.sources.iter().copied().chain(others.into_iter().copied()) {
             if self.seen.insert(row) {
                 self.fresh.insert(row);
             }
@@ -47,7 +47,7 @@ impl Numbering {
             position[row as usize] = rows.len() as u32;
             rows.push(row);
         });
-        hop.indices.iter_mut().for_each(|row| *row = position[*row as usize]);
+        hop.drawn.sources.iter_mut().for_each(|row| *row = position[*row as usize]);
         hop.sources = rows.len();
     }
 

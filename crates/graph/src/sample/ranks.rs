@@ -5,7 +5,8 @@ use halograph_kernels::keyed::Key;
 
 use super::draw::Draw;
 use super::numbering::Numbering;
-use super::{AHEAD, Hop, Neighbors, Sample, SampleSpec};
+use super::{AHEAD, DrawnEdges, Hop, Neighbors, Sample, SampleSpec};
+use crate::block::InWeight;
 
 /// Numbers of the vertices of all ranks: first the rows of rank 0, then those of rank 1, and so on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,20 +81,18 @@ impl<'g> OwnedSampler<'g> {
         self.draw.start(self.neighbors, kind, key.with(hop as u64), fanout, rows);
     }
 
-    /// Appends the in-neighbours of `rows[at]`, drawn for the hop that was started, to `out`, as numbers; its own number is
-    /// the last if the row has a self-loop.
+    /// Appends the edges from the in-neighbours of `rows[at]`, drawn for the hop that was started, to `out`, as numbers; its
+    /// own number is the last if the row has a self-loop.
     #[inline]
-    pub fn draw(&mut self, rows: &[u32], at: usize, out: &mut Vec<u32>) {
+    pub fn draw(&mut self, rows: &[u32], at: usize, out: &mut DrawnEdges) {
         if let Some(&ahead) = rows.get(at + AHEAD) {
             self.neighbors.prefetch(ahead);
         }
-        let (row, first) = (rows[at], out.len());
+        let (row, first) = (rows[at], out.sources.len());
         self.draw.neighbors(self.neighbors, row, out);
-        if self.neighbors.has_loop(row) {
-            out.push(row);
-        }
+        self.neighbors.append_loop(row, out);
         if let Some(numbers) = self.numbers {
-            out[first..].iter_mut().for_each(|row| *row = numbers[*row as usize]);
+            out.sources[first..].iter_mut().for_each(|row| *row = numbers[*row as usize]);
         }
     }
 }
@@ -109,29 +108,29 @@ impl Assembler {
         Assembler { numbering: Numbering::new(nodes) }
     }
 
-    /// Assembles one hop: `list` appends the neighbours of a vertex, its own number last if it has a self-loop. Hops of
+    /// Assembles one hop: `list` appends the drawn edges of a vertex, its own number last if it has a self-loop. Hops of
     /// several samples may take turns.
-    pub fn add_hop(&mut self, sample: &mut Sample, list: impl FnMut(u32, &mut Vec<u32>)) {
+    pub fn add_hop(&mut self, sample: &mut Sample, list: impl FnMut(u32, &mut DrawnEdges)) {
         add_hop(&mut self.numbering, sample, list);
     }
 }
 
-/// Adds a hop to `sample`: `list` appends the neighbours of each row, itself last if it has a self-loop.
+/// Adds a hop to `sample`: `list` appends the drawn edges of each row, itself last if it has a self-loop.
 pub(super) fn add_hop(
     numbering: &mut Numbering,
     sample: &mut Sample,
-    mut list: impl FnMut(u32, &mut Vec<u32>),
+    mut list: impl FnMut(u32, &mut DrawnEdges),
 ) {
     numbering.start(&sample.rows);
     let mut hop = Hop::default();
     hop.clear();
     for (r, &row) in sample.rows.iter().enumerate() {
-        let first = hop.indices.len();
-        list(row, &mut hop.indices);
-        if hop.indices[first..].last() == Some(&row) {
+        let first = hop.drawn.sources.len();
+        list(row, &mut hop.drawn);
+        if hop.drawn.sources[first..].last() == Some(&row) {
             hop.loops.push(r as u32);
         }
-        hop.indptr.push(hop.indices.len() as u64);
+        hop.end_row();
     }
     numbering.add_hop(&mut sample.rows, &mut hop, &[]);
     sample.hops.push(hop);
@@ -147,5 +146,10 @@ impl Sample {
     /// Sets dataset id and degree of each row, when all hops have been assembled.
     pub fn describe(&mut self, of: impl Fn(u32) -> (u32, u32)) {
         (self.ids, self.degrees) = self.rows.iter().map(|&row| of(row)).unzip();
+    }
+
+    /// Sets the sum of in-weights of each row, when all hops have been assembled. Only for graphs with weights.
+    pub fn describe_weights(&mut self, of: impl Fn(u32) -> InWeight) {
+        self.in_weights = self.rows.iter().map(|&row| of(row)).collect();
     }
 }

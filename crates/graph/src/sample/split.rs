@@ -12,7 +12,7 @@ use halograph_kernels::keyed::Key;
 
 use super::numbering::{Numbering, RowSet};
 use super::ranks::add_hop;
-use super::{Hop, Neighbors, OwnedSampler, Sample};
+use super::{DrawnEdges, Hop, Neighbors, OwnedSampler, Sample};
 use crate::block::Halo;
 
 /// The rows that ranks read of each other in one hop.
@@ -44,7 +44,7 @@ impl Boundary {
 pub struct DrawnHop {
     hop: Hop,
     halo_indptr: Vec<u64>,
-    halo_indices: Vec<u32>,
+    halo: DrawnEdges,
     /// Distinct rows of other ranks, ascending.
     halo_rows: Vec<u32>,
 }
@@ -80,34 +80,34 @@ impl SplitAssembler {
 
     /// Draws the neighbours of all rows of `sample` for its next hop, of the batch whose stream is `key`.
     pub fn draw(&mut self, sampler: &mut OwnedSampler, key: Key, sample: &Sample) -> DrawnHop {
-        let (rows, mut drawn) = (&sample.rows, Vec::new());
-        let (mut hop, mut halo_indptr, mut halo_indices) = (Hop::default(), vec![0], Vec::new());
+        let (rows, mut drawn) = (&sample.rows, DrawnEdges::default());
+        let (mut hop, mut halo_indptr, mut halo) = (Hop::default(), vec![0], DrawnEdges::default());
         hop.clear();
         sampler.start(key, sample.hops.len(), rows);
         for (r, &row) in rows.iter().enumerate() {
             drawn.clear();
             sampler.draw(rows, r, &mut drawn);
-            for &neighbor in &drawn {
-                if (neighbor as usize) < self.owned {
-                    hop.indices.push(neighbor);
-                } else {
+            for (i, &neighbor) in drawn.sources.iter().enumerate() {
+                let is_own = (neighbor as usize) < self.owned;
+                if !is_own {
                     self.remote.insert(neighbor);
-                    halo_indices.push(neighbor);
                 }
+                let edges = if is_own { &mut hop.drawn } else { &mut halo };
+                edges.append(&[neighbor], drawn.weights.get(i).copied());
             }
-            if drawn.last() == Some(&row) {
+            if drawn.sources.last() == Some(&row) {
                 hop.loops.push(r as u32);
             }
-            hop.indptr.push(hop.indices.len() as u64);
-            halo_indptr.push(halo_indices.len() as u64);
+            hop.end_row();
+            halo_indptr.push(halo.sources.len() as u64);
         }
         let (mut halo_rows, places) = (Vec::new(), &mut self.places);
         self.remote.drain(|row| {
             places[row as usize] = halo_rows.len() as u32;
             halo_rows.push(row);
         });
-        halo_indices.iter_mut().for_each(|row| *row = places[*row as usize]);
-        DrawnHop { hop, halo_indptr, halo_indices, halo_rows }
+        halo.sources.iter_mut().for_each(|row| *row = places[*row as usize]);
+        DrawnHop { hop, halo_indptr, halo, halo_rows }
     }
 
     /// Adds a drawn hop to `sample`. `requested`: for each rank, the own rows that it has drawn, in the order of its halo.
@@ -120,7 +120,7 @@ impl SplitAssembler {
         requested: &[&[u32]],
         runs: &[Range<usize>],
     ) {
-        let DrawnHop { mut hop, halo_indptr, halo_indices, halo_rows } = drawn;
+        let DrawnHop { mut hop, halo_indptr, halo: edges, halo_rows } = drawn;
         self.numbering.start(&sample.rows);
         self.numbering.add_hop(&mut sample.rows, &mut hop, requested.iter().copied().flatten());
         let send = |rows: &&[u32]| rows.iter().map(|&row| self.numbering.position(row)).collect();
@@ -130,8 +130,13 @@ impl SplitAssembler {
         let halo_counts = runs.iter().map(|run| before(run.end) - before(run.start)).collect();
         let degrees = halo_rows.iter().map(|&row| neighbors.degree(row) as u32).collect();
         let ids = halo_rows.iter().map(|&row| neighbors.id(row)).collect();
+        let mut halo = Halo::new(halo_indptr, edges.sources, degrees, ids);
+        if neighbors.has_weights() {
+            let sums = halo_rows.iter().filter_map(|&row| neighbors.in_weight(row)).collect();
+            halo = halo.with_weights(edges.weights, sums);
+        }
         hop.boundary = Some(Boundary {
-            halo: Arc::new(Halo::new(halo_indptr, halo_indices, degrees, ids)),
+            halo: Arc::new(halo),
             exchanged: Some(ExchangedRows { send_rows, halo_counts }),
         });
         sample.hops.push(hop);

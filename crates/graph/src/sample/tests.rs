@@ -169,7 +169,7 @@ fn a_sampler_gives_the_same_sample_again_and_keeps_its_memory() {
             sampler.sample(key(batch), &seeds, &mut sample);
         }
         let size = |sample: &Sample| {
-            let hops = sample.hops.iter().map(|hop| hop.indices.capacity() + hop.indptr.capacity());
+            let hops = sample.hops.iter().map(|hop| hop.drawn.bytes() + hop.indptr.capacity());
             sample.rows.capacity() + hops.sum::<usize>()
         };
         let before = size(&sample);

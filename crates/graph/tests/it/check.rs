@@ -28,7 +28,8 @@ fn ring(folder: &Path, multi: bool) -> PathBuf {
     let target = folder.join("ring");
     let edges = (0..6).map(|v| [v, (v + 1) % 6]).collect();
     let source = EdgeInput::Source(Box::new(EdgeList { name: "ring".into(), edges }));
-    let (csr, _) = build(6, source, EdgeOptions::default(), &Silent).unwrap();
+    let (mut csr, _) = build(6, source, EdgeOptions::default(), &Silent).unwrap();
+    csr.weights = Some(vec![0.5; 12]);
     let labels = if multi {
         Labels::Multi { classes: 2, flags: vec![0, 1, 1, 0, 1, 1, 0, 0, 0, 1, 1, 0] }
     } else {
@@ -106,6 +107,29 @@ fn every_damage_is_reported_with_its_position() {
             "indices.npy, node 2: no reverse edge in the row of neighbour 4, although the graph is undirected",
             |d| replace(d.join("indices.npy"), &[12], &indices_with(&[(5, 4)])),
         ),
+        ("edge_weight.npy, element 3: weight NaN: edge weights must be finite and at least 0", |d| {
+            let mut weights = [0.5f32; 12];
+            weights[3] = f32::NAN;
+            replace(d.join("edge_weight.npy"), &[12], &weights)
+        }),
+        ("edge_weight.npy, element 3: weight -1: edge weights must be finite and at least 0", |d| {
+            let mut weights = [0.5f32; 12];
+            // The reverse edge, too.
+            (weights[3], weights[4]) = (-1.0, -1.0);
+            replace(d.join("edge_weight.npy"), &[12], &weights)
+        }),
+        (
+            "edge_weight.npy, element 4 (node 2): weight 2, and 0.5 of the reverse edge in the row of neighbour 1, \
+             although the graph is undirected",
+            |d| {
+                let mut weights = [0.5f32; 12];
+                weights[4] = 2.0;
+                replace(d.join("edge_weight.npy"), &[12], &weights)
+            },
+        ),
+        ("edge_weight.npy: wrong length: shape [11] instead of [12] as in dataset.json", |d| {
+            replace(d.join("edge_weight.npy"), &[11], &[0.5f32; 11])
+        }),
         ("feat.npy, row 2, column 1: NaN where features must be finite (1 more like this)", |d| {
             let mut x = [1f32; 18];
             (x[7], x[9]) = (f32::NAN, f32::INFINITY);

@@ -51,7 +51,7 @@ fn unknown_keys_suggest_the_most_similar_one() {
         assert!(message.starts_with("--set: unknown key "), "{message}");
         assert!(message.ends_with(&format!("did you mean {nearest}?")), "{word}: {message}");
     }
-    assert!(refused("zzzzzzzz=1").contains("the keys are data.inductive"));
+    assert!(refused("zzzzzzzz=1").contains("the keys are data.edge_weights, data.inductive"));
 }
 
 #[test]

@@ -222,6 +222,10 @@ fn check_data_outside(data: Option<&Path>, out: &Path) -> InputResult<()> {
 /// Returns remarks on a new run.
 fn notes(settings: &[Setting], header: &Header, data: &JobData) -> Vec<Note> {
     let mut notes = config::unused(settings, &header.config);
+    let model = header.config.model.kind;
+    if header.config.data.edge_weights && data.manifest().has_edge_weights() && !model.uses_edge_weights() {
+        notes.push(Note::EdgeWeightsUnused { model: model.name() });
+    }
     notes.extend(no_validation_nodes(&header.config, data));
     let classes = data.classes_without_training_nodes();
     if !classes.is_empty() {

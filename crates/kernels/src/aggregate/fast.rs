@@ -100,14 +100,19 @@ fn sum_long_row<S: Stored>(job: Aggregation<S>, r: usize, out: &mut [f32]) {
     }
 }
 
+/// Weights in the inner loop: none, those of columns, or those of entries and perhaps columns.
+const ONES: u8 = 0;
+const SOURCES: u8 = 1;
+const ENTRIES: u8 = 2;
+
 dispatch!(fn sums[S: Stored](job: &Aggregation<S>, rows: Range<usize>, out: &mut [f32]) = sums_body);
 
 #[inline(always)]
 fn sums_body<I: Lanes, S: Stored>(job: &Aggregation<S>, rows: Range<usize>, out: &mut [f32]) {
-    if job.weights.source.is_some() {
-        rows_body::<I, S, true>(job, rows, out);
-    } else {
-        rows_body::<I, S, false>(job, rows, out);
+    match (job.weights.entries, job.weights.source) {
+        (Some(_), _) => rows_body::<I, S, ENTRIES>(job, rows, out),
+        (None, Some(_)) => rows_body::<I, S, SOURCES>(job, rows, out),
+        (None, None) => rows_body::<I, S, ONES>(job, rows, out),
     }
 }
 
@@ -117,6 +122,9 @@ struct Row<'a, S> {
     columns: &'a [u32],
     /// Columns of the entries after it, for prefetching.
     following: &'a [u32],
+    /// Weights of its entries; empty: 1.
+    entries: &'a [f32],
+    /// Weights of columns; empty: 1.
     source: &'a [f32],
     x: &'a [S],
     width: usize,
@@ -129,7 +137,7 @@ struct Row<'a, S> {
 }
 
 #[inline(always)]
-fn rows_body<I: Lanes, S: Stored, const WEIGHTED: bool>(
+fn rows_body<I: Lanes, S: Stored, const WEIGHTS: u8>(
     job: &Aggregation<S>,
     rows: Range<usize>,
     out: &mut [f32],
@@ -143,6 +151,7 @@ fn rows_body<I: Lanes, S: Stored, const WEIGHTED: bool>(
         let row = Row {
             columns: &pattern.columns[entries.clone()],
             following: &pattern.columns[entries.end..],
+            entries: weights.entries.map_or(&[], |a| &a[entries.clone()]),
             source: weights.source.unwrap_or(&[]),
             x,
             width,
@@ -160,7 +169,7 @@ fn rows_body<I: Lanes, S: Stored, const WEIGHTED: bool>(
             // Blocks differ by at most one vector.
             let count = vectors * (i + 1) / blocks - vectors * i / blocks;
             let columns = first..width.min(first + count * I::LANES);
-            select_block::<I, S, WEIGHTED>(count, &row, columns.clone(), out);
+            select_block::<I, S, WEIGHTS>(count, &row, columns.clone(), out);
             first = columns.end;
         }
     }
@@ -168,7 +177,7 @@ fn rows_body<I: Lanes, S: Stored, const WEIGHTED: bool>(
 
 /// Calls [`block`] with `N = count`.
 #[inline(always)]
-fn select_block<I: Lanes, S: Stored, const WEIGHTED: bool>(
+fn select_block<I: Lanes, S: Stored, const WEIGHTS: u8>(
     count: usize,
     row: &Row<S>,
     columns: Range<usize>,
@@ -177,7 +186,7 @@ fn select_block<I: Lanes, S: Stored, const WEIGHTED: bool>(
     macro_rules! choose {
         ($($n:literal)*) => {
             match count {
-                $($n if const { $n <= I::SUMS } => block::<I, S, WEIGHTED, $n>(row, columns, out),)*
+                $($n if const { $n <= I::SUMS } => block::<I, S, WEIGHTS, $n>(row, columns, out),)*
                 _ => unreachable!("blocks have from 1 to {} vectors", I::SUMS),
             }
         };
@@ -187,7 +196,7 @@ fn select_block<I: Lanes, S: Stored, const WEIGHTED: bool>(
 
 /// Computes the sums of `columns`, which fill `N` vectors; the last vector may be partial.
 #[inline(always)]
-fn block<I: Lanes, S: Stored, const WEIGHTED: bool, const N: usize>(
+fn block<I: Lanes, S: Stored, const WEIGHTS: u8, const N: usize>(
     row: &Row<S>,
     columns: Range<usize>,
     out: &mut [f32],
@@ -209,8 +218,18 @@ fn block<I: Lanes, S: Stored, const WEIGHTED: bool, const N: usize>(
             if let Some(&later) = later {
                 prefetch_block::<I, S, N>(row, later as usize, first);
             }
-            let weight = if WEIGHTED { row.source[c as usize] } else { 1.0 };
-            add::<I, S, WEIGHTED, N>(row, c as usize, columns.start, last, weight, &mut sums);
+            let weight = match WEIGHTS {
+                ONES => 1.0,
+                SOURCES => row.source[c as usize],
+                _ if row.source.is_empty() => row.entries[e],
+                _ => row.entries[e] * row.source[c as usize],
+            };
+            let at = columns.start;
+            if WEIGHTS == ONES {
+                add::<I, S, false, N>(row, c as usize, at, last, weight, &mut sums);
+            } else {
+                add::<I, S, true, N>(row, c as usize, at, last, weight, &mut sums);
+            }
         }
         if let Some(scale) = row.scale {
             for sum in &mut sums {

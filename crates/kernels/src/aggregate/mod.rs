@@ -1,11 +1,12 @@
 //! Sparse aggregation (SpMM): weighted sums of rows along a sparse pattern.
 //!
 //! ```text
-//! out[r] = d[r] * Σ_{e in row r} s[c_e] * x[c_e]  +  w[i] * x[x_first + i]      for r = out_first + i
+//! out[r] = d[r] * Σ_{e in row r} a[e] * s[c_e] * x[c_e]  +  w[i] * x[x_first + i]      for r = out_first + i
 //! ```
 //!
-//! The last term is that of self-loops, which the pattern does not contain. Each of the weights `s`, `d` and `w` is
-//! optional. The backward with respect to `x` is the same sum over the transposed pattern with `s` and `d` swapped.
+//! The last term is that of self-loops, which the pattern does not contain. Each of the weights `a`, `s`, `d` and `w` is
+//! optional. The backward with respect to `x` is the same sum over the transposed pattern with `s` and `d` swapped and `a`
+//! in the order of its entries.
 //! Both directions are gathers, so they need no atomics and add in a fixed order.
 //!
 //! [`fast`] is the implementation for `f32`; [`naive`] is the reference, also used for `f64`.
@@ -29,6 +30,8 @@ mod tests;
 /// Weights of an aggregation.
 #[derive(Debug, Clone, Copy)]
 pub struct Weights<'a, T> {
+    /// `a`, one per entry, in the order of the columns of the pattern; `None`: 1.
+    pub entries: Option<&'a [f32]>,
     /// `s`, one per column; `None`: 1.
     pub source: Option<&'a [T]>,
     /// `d`, one per row; `None`: 1.
@@ -59,20 +62,22 @@ impl<T: Copy> SelfLoops<'_, T> {
 
 impl<T> Default for Weights<'_, T> {
     fn default() -> Self {
-        Weights { source: None, destination: None, self_loops: None }
+        Weights { entries: None, source: None, destination: None, self_loops: None }
     }
 }
 
-impl<T> Weights<'_, T> {
-    /// Returns the weights of the transposed aggregation.
+impl<'a, T> Weights<'a, T> {
+    /// Returns the weights of the transposed aggregation. `entries`: the weights of entries in the order of the transposed
+    /// pattern, if there are any.
     #[must_use]
-    pub fn transposed(self) -> Self {
+    pub fn transposed(self, entries: Option<&'a [f32]>) -> Self {
+        assert_eq!(entries.is_some(), self.entries.is_some(), "both directions have weights of entries");
         let self_loops = self.self_loops.map(|loops| SelfLoops {
             out_first: loops.x_first,
             x_first: loops.out_first,
             ..loops
         });
-        Weights { source: self.destination, destination: self.source, self_loops }
+        Weights { entries, source: self.destination, destination: self.source, self_loops }
     }
 
     /// Panics unless the weights, `x` numbers of input and `out` numbers of output match the pattern.
@@ -81,6 +86,10 @@ impl<T> Weights<'_, T> {
         let sources = x.checked_div(width).unwrap_or(0);
         assert_eq!(x, sources * width, "length of the input: whole rows of {width}");
         assert_eq!(pattern.starts.len(), pattern.ends.len(), "length of the row bounds");
+        assert!(
+            self.entries.is_none_or(|a| a.len() == pattern.columns.len()),
+            "one weight per entry of the pattern"
+        );
         assert!(width == 0 || self.source.is_none_or(|s| s.len() == sources), "one source weight per column");
         assert!(self.destination.is_none_or(|d| d.len() == pattern.rows()), "one destination weight per row");
         if let Some(loops) = &self.self_loops {
@@ -166,12 +175,14 @@ fn cost<T>(pattern: Pattern, weights: &Weights<T>, row_bytes: usize, set_bytes: 
     let lists = [weights.source, weights.destination].into_iter().flatten().map(size_of_val);
     let loops =
         weights.self_loops.as_ref().map_or(0, |loops| loops.weight.len() * (row_bytes + size_of::<T>()));
-    Cost::gather(pattern, row_bytes, set_bytes, lists.sum::<usize>() + loops + size_of_val(out))
+    let entries = weights.entries.map_or(0, |_| pattern.entries() * size_of::<f32>());
+    Cost::gather(pattern, row_bytes, set_bytes, lists.sum::<usize>() + entries + loops + size_of_val(out))
 }
 
 /// Casts the weights to `f32`, if `T` is `f32`.
 fn single<T: Real>(weights: Weights<'_, T>) -> Option<Weights<'_, f32>> {
     (TypeId::of::<T>() == TypeId::of::<f32>()).then(|| Weights {
+        entries: weights.entries,
         source: weights.source.and_then(real::single),
         destination: weights.destination.and_then(real::single),
         self_loops: weights.self_loops.map(|loops| SelfLoops {

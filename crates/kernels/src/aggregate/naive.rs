@@ -25,7 +25,8 @@ pub fn aggregate<T: Real>(
         out.fill(T::zero());
         for e in pattern.row(r) {
             let c = pattern.columns[e] as usize;
-            let weight = weights.source.map_or(T::one(), |s| s[c]);
+            let entry = weights.entries.map_or(T::one(), |a| T::of(a[e] as f64));
+            let weight = weights.source.map_or(entry, |s| entry * s[c]);
             add(weight, &x[c * width..(c + 1) * width], out);
         }
         if let Some(scale) = weights.destination {

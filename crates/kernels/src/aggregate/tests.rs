@@ -12,9 +12,19 @@ const COLS: usize = 9;
 const WIDTH: usize = 3;
 const OWN: (usize, usize, usize) = (4, 2, 5);
 
-/// Selects weights by the bits of `choice`: 0 source, 1 destination, 2 self-loops. (Bit 3: accumulate.)
-fn choose<'a, T>(choice: usize, s: &'a [T], d: &'a [T], self_loops: SelfLoops<'a, T>) -> Weights<'a, T> {
+/// Number of choices of weights, and whether to accumulate.
+const CHOICES: usize = 32;
+
+/// Selects weights by the bits of `choice`: 0 source, 1 destination, 2 self-loops, 4 entries. (Bit 3: accumulate.)
+fn choose<'a, T>(
+    choice: usize,
+    a: &'a [f32],
+    s: &'a [T],
+    d: &'a [T],
+    self_loops: SelfLoops<'a, T>,
+) -> Weights<'a, T> {
     Weights {
+        entries: (choice & 16 > 0).then_some(a),
         source: (choice & 1 > 0).then_some(s),
         destination: (choice & 2 > 0).then_some(d),
         self_loops: (choice & 4 > 0).then_some(self_loops),
@@ -27,8 +37,9 @@ fn dense(pattern: Pattern, weights: Weights<f64>, x: &[f64]) -> Vec<f64> {
     for r in 0..ROWS {
         for e in pattern.row(r) {
             let c = pattern.columns[e] as usize;
-            matrix[r * COLS + c] +=
-                weights.source.map_or(1.0, |s| s[c]) * weights.destination.map_or(1.0, |d| d[r]);
+            matrix[r * COLS + c] += weights.entries.map_or(1.0, |a| a[e] as f64)
+                * weights.source.map_or(1.0, |s| s[c])
+                * weights.destination.map_or(1.0, |d| d[r]);
         }
         if let Some(loops) = weights.self_loops {
             let weight = |i| loops.weight.get(i).map(|w| (loops.x_first + i, w));
@@ -48,16 +59,24 @@ fn all_weights_match_a_dense_product_and_its_gradient() {
     let (starts, columns) = pattern(3, ROWS, COLS);
     let forward = Pattern::new(&starts, &columns);
     let transpose = Transpose::of(forward, COLS);
+    let a: Vec<f32> = noise(6, columns.len());
+    let back = Transpose::values(forward, COLS, &a);
     let (s, d, w) = (noise(1, COLS), noise(2, ROWS), noise(3, OWN.2));
     let (x, g) = (noise::<f64>(4, COLS * WIDTH), noise::<f64>(5, ROWS * WIDTH));
-    for choice in 0..8 {
-        let weights = choose(choice, &s, &d, SelfLoops { weight: &w, out_first: OWN.0, x_first: OWN.1 });
+    for choice in (0..CHOICES).filter(|choice| choice & 8 == 0) {
+        let weights = choose(choice, &a, &s, &d, SelfLoops { weight: &w, out_first: OWN.0, x_first: OWN.1 });
         let mut out = vec![f64::NAN; ROWS * WIDTH];
         aggregate(forward, weights, &x, WIDTH, &mut out);
         assert_close(&out, &dense(forward, weights, &x), 1e-14);
 
         let mut grad = vec![f64::NAN; COLS * WIDTH];
-        aggregate(transpose.pattern(), weights.transposed(), &g, WIDTH, &mut grad);
+        aggregate(
+            transpose.pattern(),
+            weights.transposed(weights.entries.map(|_| &back[..])),
+            &g,
+            WIDTH,
+            &mut grad,
+        );
         assert_gradient(&x, &grad, |x| dot(&g, &dense(forward, weights, x)));
     }
 }
@@ -116,6 +135,11 @@ impl Case {
         noise::<f32>(self.seed, self.sources * self.width).into_iter().map(f16::from_f32).collect()
     }
 
+    /// Returns the weights of entries.
+    fn entries(&self) -> Vec<f32> {
+        noise(self.seed + 4, self.columns.len())
+    }
+
     /// Returns the weights of columns, of rows and of self-loops.
     fn weights(&self) -> [Vec<f32>; 3] {
         let loops = self.starts.len().min(self.sources) / 2;
@@ -137,7 +161,8 @@ impl Case {
             let [s, d, w] = self.weights().map(|w| w.into_iter().map(of).collect::<Vec<f64>>());
             let x: Vec<f64> = x.iter().map(|x| of(x.to_f32())).collect();
             let mut out = vec![BEFORE as f64; self.starts.len() * self.width];
-            let weights = choose(choice, &s, &d, self.self_loops(&w));
+            let a: Vec<f32> = self.entries().into_iter().map(|a| of(a) as f32).collect();
+            let weights = choose(choice, &a, &s, &d, self.self_loops(&w));
             naive::aggregate(self.pattern(), weights, &x, self.width, choice & 8 > 0, &mut out);
             out
         })
@@ -146,8 +171,8 @@ impl Case {
     /// Returns the sums of the fast implementation. Checks that memory around `out` is unchanged; memory around `x`
     /// is NaN.
     fn fast(&self, level: Level, choice: usize, x: &[f16], half: bool) -> Vec<f32> {
-        let [s, d, w] = self.weights();
-        let weights = choose(choice, &s, &d, self.self_loops(&w));
+        let ([s, d, w], a) = (self.weights(), self.entries());
+        let weights = choose(choice, &a, &s, &d, self.self_loops(&w));
         let mut read = vec![f16::NAN; self.offsets[0] + x.len() + PADDING];
         let at = self.offsets[0]..self.offsets[0] + x.len();
         read[at.clone()].copy_from_slice(x);
@@ -171,7 +196,7 @@ impl Case {
     /// Calls `check` with the sums of the fast implementation for every level, choice of weights and storage type.
     fn for_each(&self, x: &[f16], check: impl Fn(usize, Vec<f32>)) {
         for level in Level::available() {
-            for choice in 0..16 {
+            for choice in 0..CHOICES {
                 for half in [false, true] {
                     check(choice, self.fast(level, choice, x, half));
                 }
@@ -181,7 +206,7 @@ impl Case {
 
     fn assert_agrees(&self) {
         let x = self.x();
-        let expected: Vec<_> = (0..16).map(|choice| self.expected(choice, &x)).collect();
+        let expected: Vec<_> = (0..CHOICES).map(|choice| self.expected(choice, &x)).collect();
         let longest = (0..self.starts.len()).map(|r| self.pattern().row(r).len()).max().unwrap_or(0);
         self.for_each(&x, |choice, got| {
             let [want, size] = &expected[choice];
@@ -286,7 +311,7 @@ fn the_number_of_threads_does_not_change_the_result() {
     let x = case.x();
     let bits = |threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
-        let sums = pool.install(|| case.fast(Level::best(), 7, &x, false));
+        let sums = pool.install(|| case.fast(Level::best(), 23, &x, false));
         sums.into_iter().map(f32::to_bits).collect::<Vec<_>>()
     };
     assert_eq!(bits(1), bits(2));

@@ -105,7 +105,7 @@ fn aggregations_count_one_row_per_entry() {
 
     let (by_source, by_row) = ([1.0; ROWS], [1.0; 3]);
     let self_loops = Some(SelfLoops { weight: &by_row[..2], out_first: 0, x_first: 0 });
-    let weights = Weights { source: Some(&by_source), destination: Some(&by_row), self_loops };
+    let weights = Weights { entries: None, source: Some(&by_source), destination: Some(&by_row), self_loops };
     let (_, weighted) = only(|| aggregate(PATTERN, weights, &x, WIDTH, &mut out));
     assert_eq!(weighted.bytes, bytes + ((ROWS + 3) * F + 2 * (WIDTH + 1) * F) as u64);
 

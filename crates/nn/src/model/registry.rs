@@ -69,6 +69,12 @@ impl Kind {
         self.options().contains(&key) || !Kind::ALL.iter().any(|kind| kind.options().contains(&key))
     }
 
+    /// Returns whether models of this kind use edge weights.
+    pub fn uses_edge_weights(self) -> bool {
+        // Attention computes weights of its own.
+        self != Kind::Gat
+    }
+
     /// Returns the names of the kinds that use the key `model.{key}`.
     pub fn users(key: &str) -> Vec<&'static str> {
         Kind::ALL.into_iter().filter(|kind| kind.uses(key)).map(Kind::name).collect()

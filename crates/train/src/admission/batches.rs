@@ -12,7 +12,7 @@ use halograph_kernels::keyed::Key;
 use super::bound;
 use super::dry_run::{self, DryRuns, Phase};
 use super::shape::Shape;
-use super::{EDGE, HaloBytes, PROCESS, Prediction, THREAD, predict_with, remedy};
+use super::{HaloBytes, PROCESS, Prediction, THREAD, graph_bytes, predict_with, remedy};
 use crate::config::{Config, StrategyKind};
 use crate::error::Result;
 use crate::memory::available;
@@ -44,8 +44,8 @@ pub(super) fn predict(
         false => 0,
     };
     // Neighbours by dataset id are a copy if nodes are stored in another order.
-    let edges =
-        EDGE * (whole.stored_edges + if dataset.order()?.is_some() { dataset.manifest.edges } else { 0 });
+    let sorted = if dataset.order()?.is_some() { dataset.manifest.edges } else { 0 };
+    let edges = graph_bytes(config, &dataset.manifest, whole.stored_edges + sorted, whole.nodes);
     let threads = threads(&config.train) as u64;
     let sampler = (SAMPLER_NODE * seen as f64) as u64;
     // Batches ahead and the current one, with its transposes.
@@ -107,7 +107,7 @@ impl BatchShape {
             within: [share(training.len())].into_iter().chain(sources).collect(),
             ..*whole
         };
-        let edges = EDGE * sample.edges() as u64;
+        let edges = graph_bytes(config, &dataset.manifest, sample.edges() as u64, rows as u64);
         let transposes = edges + TRANSPOSE_ROW * (sample.hops() * rows) as u64;
         BatchShape { shape, bytes: edges + SAMPLE_ROW * rows as u64, transposes }
     }

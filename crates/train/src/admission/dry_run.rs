@@ -124,7 +124,7 @@ fn dry_run<T: Real>(shape: &Shape, config: &Config, nodes: u64, phase: Phase) ->
         let model = Model::<T>::new(&config.model, shape.features, shape.classes, config.train.seed);
         let optimizer = new_optimizer(&config.train, &model)?;
         let scaling = Scaling::fit(&dataset, config.data.normalize)?;
-        let data = Data::<T>::load(&dataset, inductive, scaling, Some(model.hops()))?;
+        let data = Data::<T>::load(&dataset, config.graphs(), scaling, Some(model.hops()))?;
         let weight_sizes = model.params().filter(|p| p.shape.len() == 2).map(|p| p.value.len()).collect();
         let mut learner = Learner { model, optimizer };
         let mut best = learner.model.state();

@@ -10,8 +10,8 @@ use super::batches::{SAMPLE_ROW, SAMPLER_NODE, TRANSPOSE_ROW};
 use super::dry_run::{self, DryRuns, Phase};
 use super::shape::Shape;
 use super::{
-    EDGE, FACTS, HaloBytes, OWNED, PROCESS, PartSize, Prediction, ROW, THREAD, bound, part_edges,
-    predict_with, remedy,
+    HaloBytes, IN_WEIGHT, PROCESS, PartSize, Prediction, THREAD, bound, graph_bytes, layout_bytes,
+    part_edges, predict_with, remedy, structure_bytes,
 };
 use crate::config::{Config, StrategyKind};
 use crate::error::Result;
@@ -39,7 +39,7 @@ pub(super) fn predict(
 ) -> Result<Option<Prediction>> {
     let shape = Shape::of_part(whole, config.model.hops());
     let batch = BatchEstimate::of(whole, &shape, config);
-    let facts = if parts.len() > 1 { FACTS * whole.dataset.nodes } else { 0 };
+    let facts = if parts.len() > 1 { layout_bytes(&whole.dataset) } else { 0 };
     let fixed: u64 = parts.iter().map(|part| fixed_bytes(part, whole, &shape, &batch, config)).sum();
     // Sampling threads, and as many that compute.
     let node_bytes = (SAMPLER_NODE * whole.dataset.nodes as f64) as u64;
@@ -83,7 +83,7 @@ fn fixed_bytes(
     let (nodes, number) = (whole.dataset.nodes, u64::from(bound::number_bytes(config)));
     // Neighbours by dataset id are a copy.
     let structure =
-        (ROW + 4) * (owned + halo) + OWNED * owned + EDGE * (part_edges(part, shape, config) + edges);
+        4 * (owned + halo) + structure_bytes(part, part_edges(part, shape, config) + edges, whole, config);
     let inputs = whole.dataset.features as usize;
     let is_static = config.model.messages(inputs, whole.dataset.classes as usize)[0].is_static;
     let aggregate = if is_static { owned * shape.features as u64 * number } else { 0 };
@@ -134,8 +134,10 @@ impl BatchEstimate {
         let boundary: u64 = halo.iter().zip(&within).map(boundary_bytes).sum();
         let number = bound::number_bytes(config).into();
         let aggregate = if train.cache_input_aggregate { part.features as u64 * number } else { 0 };
-        let row_bytes = part.feature_bytes(number) + aggregate;
-        let (hops, edge_bytes) = (within.len() as u64 - 1, EDGE * edges as u64);
+        let sum = if config.is_weighted(&whole.dataset) { IN_WEIGHT } else { 0 };
+        let row_bytes = part.feature_bytes(number) + aggregate + sum;
+        let edge_bytes = graph_bytes(config, &whole.dataset, edges as u64, rows as u64);
+        let hops = within.len() as u64 - 1;
         BatchEstimate {
             sample: edge_bytes + (SAMPLE_ROW + 4 * (hops + 1)) * rows as u64 + boundary,
             rows: remote as u64 * row_bytes,

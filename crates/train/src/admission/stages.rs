@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use halograph_graph::dataset::Manifest;
 use halograph_graph::partition::PartitionInfo;
 use halograph_graph::partition::assign::chunks_peak_bytes;
 use halograph_nn::model::{Kind, StageMessages, StageSize};
@@ -12,7 +13,7 @@ use halograph_nn::model::{Kind, StageMessages, StageSize};
 use super::bound::number_bytes;
 use super::dry_run::DryRuns;
 use super::shape::Shape;
-use super::{EDGE, HaloBytes, OWNED, PartSize, ROW, THREAD};
+use super::{HaloBytes, OWNED, PartSize, ROW, THREAD, graph_bytes};
 use crate::config::Config;
 use crate::pool::threads;
 use crate::strategy::chunks::{split, stage_costs};
@@ -23,6 +24,7 @@ const CHUNK_HALO: u64 = 24;
 /// The stages of a model and the rows of a part.
 pub(super) struct Stages<'a> {
     config: &'a Config,
+    dataset: &'a Manifest,
     shape: &'a Shape,
     part: PartSize,
     messages: Vec<StageMessages>,
@@ -35,10 +37,11 @@ pub(super) struct Stages<'a> {
 }
 
 impl<'a> Stages<'a> {
-    pub fn new(part: &PartSize, whole: &PartitionInfo, shape: &'a Shape, config: &'a Config) -> Self {
+    pub fn new(part: &PartSize, whole: &'a PartitionInfo, shape: &'a Shape, config: &'a Config) -> Self {
         let [inputs, outputs] = [whole.dataset.features, whole.dataset.classes].map(|n| n as usize);
         Stages {
             config,
+            dataset: &whole.dataset,
             shape,
             part: *part,
             messages: config.model.messages(inputs, outputs),
@@ -144,6 +147,8 @@ impl<'a> Stages<'a> {
         let graphs = if self.config.data.inductive { 3.0 } else { 1.0 };
         let copies = 1.0 + graphs + 2.0 * levels;
         let chunks = if self.chunks == 1 { 0 } else { CHUNK_HALO * self.chunk_halo() };
-        2 * ROW * (owned + halo) + 2 * OWNED * owned + (EDGE as f64 * copies * edges as f64) as u64 + chunks
+        let (edges, rows) = ((copies * edges as f64) as u64, 4 * (owned + halo) + chunks / CHUNK_HALO);
+        let graphs = graph_bytes(self.config, self.dataset, edges, rows);
+        2 * ROW * (owned + halo) + 2 * OWNED * owned + graphs + chunks
     }
 }

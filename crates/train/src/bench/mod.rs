@@ -150,7 +150,7 @@ fn epochs<T: Real>(
     let optimizer = new_optimizer(&config.train, &model)?;
     let scaling = Scaling::fit(dataset, config.data.normalize)?;
     let is_sampled = config.train.strategy.samples();
-    let data = Data::<T>::load(dataset, config.data.inductive, scaling, config.nested_hops())?;
+    let data = Data::<T>::load(dataset, config.graphs(), scaling, config.nested_hops())?;
     if !is_sampled {
         let mut strategy = Single::new(&model, &data)?;
         let learner = Learner { model, optimizer };

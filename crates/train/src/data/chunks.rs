@@ -16,7 +16,7 @@ use halograph_graph::block::{Block, Halo};
 use halograph_graph::partition::Shard;
 use halograph_kernels::Real;
 
-use super::shard::{LocalGraph, ShardData, halo_rows, ids, level, row_lookup};
+use super::shard::{LocalGraph, ShardData, halo_rows, ids, level, row_lookup, weighted};
 use crate::boundary::{Exchange, RankLink};
 use crate::error::Result;
 use crate::stage::StageBlock;
@@ -284,10 +284,15 @@ impl Store<'_> {
             (rows.iter().map(|&row| degrees[row as usize]).collect::<Vec<u32>>(), ids(self.shard, rows))
         };
         let (degrees_own, ids_own) = facts(&self.from[own.start as usize..own.end as usize]);
-        let block = Block::new(inner.indptr, inner.indices, 0..to.len(), degrees_own, Some(ids_own));
-        let halo: Vec<u32> = read.iter().map(|&at| self.shard_row(at)).collect();
-        let (degrees_halo, ids_halo) = facts(&halo);
-        (block.with_halo(Halo::new(outer.indptr, outer.indices, degrees_halo, ids_halo)), read)
+        let mut block = Block::new(inner.indptr, inner.indices, 0..to.len(), degrees_own, Some(ids_own));
+        let rows: Vec<u32> = read.iter().map(|&at| self.shard_row(at)).collect();
+        let (degrees_halo, ids_halo) = facts(&rows);
+        let mut halo = Halo::new(outer.indptr, outer.indices, degrees_halo, ids_halo);
+        if self.local.edge_weights {
+            let from = [&self.from[own.start as usize..own.end as usize], &rows];
+            (block, halo) = weighted(self.shard, self.local.graph, (block, halo), to, from);
+        }
+        (block.with_halo(halo), read)
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use halograph_comm::{Message, Tag};
-use halograph_graph::block::{Block, Halo};
+use halograph_graph::block::{Block, Halo, weights_of};
 use halograph_graph::dataset::{LabelView, Metric};
 use halograph_graph::partition::{Shard, Subgraph as Graph};
 use halograph_kernels::batch_norm::Moments;
@@ -22,7 +22,7 @@ use super::features::{Features, Scaling, column_scaling};
 use super::rows::{Labels, Rows};
 use super::view::{InputSource, View};
 use crate::boundary::{Exchange, Peers, RankLink};
-use crate::config::Normalize;
+use crate::config::{GraphOptions, Normalize};
 use crate::error::Result;
 use crate::stage::StageBlock;
 use crate::tags::{Evaluation, Setup};
@@ -43,13 +43,14 @@ pub struct ShardData<'s, T: Real> {
     hops: usize,
     /// Whether this rank reads features: not if it only computes later stages.
     has_features: bool,
+    edge_weights: bool,
     chunks: Option<RowChunks>,
 }
 
 /// What a rank loads of its shard.
 pub struct Loading {
-    /// Whether training, validation and test have graphs of their own.
-    pub inductive: bool,
+    /// Which graphs are read.
+    pub graphs: GraphOptions,
     /// How features are scaled.
     pub scaling: Scaling,
     /// Number of graph layers of the model to train.
@@ -63,6 +64,8 @@ pub struct Loading {
 /// The rows of one graph that a rank owns, with all edges into them.
 pub(super) struct LocalGraph {
     pub(super) graph: Graph,
+    /// Whether its edges have their weights, if the dataset has any.
+    pub(super) edge_weights: bool,
     /// Rows of the shard, in the order of rows here.
     pub(super) rows: Vec<u32>,
     /// The block of a stage that computes all rows.
@@ -86,23 +89,21 @@ impl<'s, T: Real> ShardData<'s, T> {
     pub fn load(
         shard: &'s Shard,
         link: &RankLink,
-        inductive: bool,
+        graphs: GraphOptions,
         scaling: Scaling,
         hops: usize,
     ) -> Result<Self> {
-        ShardData::load_as(
-            shard,
-            link,
-            Loading { inductive, scaling, hops, chunks: None, has_features: true },
-        )
+        ShardData::load_as(shard, link, Loading { graphs, scaling, hops, chunks: None, has_features: true })
     }
 
     /// Loads a shard for a rank that computes it in chunks, or only later stages. Collective; blocks.
     pub fn load_as(shard: &'s Shard, link: &RankLink, loading: Loading) -> Result<Self> {
-        let Loading { inductive, scaling, hops, chunks, has_features } = loading;
+        let Loading { graphs: GraphOptions { inductive, edge_weights }, scaling, hops, chunks, has_features } =
+            loading;
         let features = Features::of(shard.features(), scaling);
         let graphs = if inductive { [Graph::Train, Graph::TrainVal, Graph::All] } else { [Graph::All; 3] };
-        let local = |graph: Graph, chunks| LocalGraph::new(shard, link, graph, (hops, chunks));
+        let local =
+            |graph: Graph, chunks| LocalGraph::new(shard, link, (graph, edge_weights), (hops, chunks));
         let train = local(graphs[0], chunks.as_ref())?;
         let larger = if inductive { Some([local(graphs[1], None)?, local(graphs[2], None)?]) } else { None };
         let scored = match &larger {
@@ -117,7 +118,18 @@ impl<'s, T: Real> ShardData<'s, T> {
         };
         let view = View::new(train.block.block.clone(), input);
         let train = (train, view);
-        Ok(ShardData { shard, features, train, larger, rows, counts, hops, has_features, chunks })
+        Ok(ShardData {
+            shard,
+            features,
+            train,
+            larger,
+            rows,
+            counts,
+            hops,
+            has_features,
+            edge_weights,
+            chunks,
+        })
     }
 
     /// Returns the training graph with its features.
@@ -169,7 +181,8 @@ impl<'s, T: Real> ShardData<'s, T> {
 
     /// Returns the edges of the training graph into owned rows, from all rows of the shard: what batches are sampled from.
     pub fn sampled_graph(&self) -> Block<'s> {
-        sampled_graph(self.shard, self.larger.is_some())
+        let graphs = GraphOptions { inductive: self.larger.is_some(), edge_weights: self.edge_weights };
+        sampled_graph(self.shard, graphs)
     }
 
     /// Returns the training graph with its features, and the block of a stage that computes all its rows.
@@ -193,8 +206,12 @@ impl<'s, T: Real> ShardData<'s, T> {
             let count = |level: Option<u8>| self.within(local, level);
             let block = if stage.reads_edges() {
                 let tag = Setup::StageHalo.of_graph(local.graph as u8).layer(l as u16);
-                let rows =
-                    OwnedRows { graph: local.graph, hops: self.hops, rows: &local.rows[..count(from)] };
+                let rows = OwnedRows {
+                    graph: local.graph,
+                    edge_weights: self.edge_weights,
+                    hops: self.hops,
+                    rows: &local.rows[..count(from)],
+                };
                 rows.block(self.shard, link, count(to), tag)?
             } else {
                 StageBlock::without_edges(count(to), count(from))
@@ -273,7 +290,7 @@ impl LocalGraph {
     fn new(
         shard: &Shard,
         link: &RankLink,
-        graph: Graph,
+        (graph, edge_weights): (Graph, bool),
         (hops, chunks): (usize, Option<&RowChunks>),
     ) -> Result<Self> {
         let split = shard.split();
@@ -287,8 +304,9 @@ impl LocalGraph {
             rows.sort_by_key(|&row| order_key(shard, if is_near { hops } else { 0 }, chunks, row));
         }
         let tag = Setup::GraphHalo.of_graph(graph as u8);
-        let block = OwnedRows { graph, hops, rows: &rows }.block(shard, link, rows.len(), tag)?;
-        Ok(LocalGraph { graph, rows, block })
+        let block =
+            OwnedRows { graph, edge_weights, hops, rows: &rows }.block(shard, link, rows.len(), tag)?;
+        Ok(LocalGraph { graph, edge_weights, rows, block })
     }
 }
 
@@ -300,6 +318,7 @@ pub(super) fn level(shard: &Shard, hops: usize, row: u32) -> u8 {
 /// Owned rows of a graph, as source rows of a block.
 struct OwnedRows<'r> {
     graph: Graph,
+    edge_weights: bool,
     hops: usize,
     /// Rows of the shard.
     rows: &'r [u32],
@@ -315,7 +334,7 @@ impl OwnedRows<'_> {
         destinations: usize,
         tag: Tag,
     ) -> Result<StageBlock<'static>> {
-        let &OwnedRows { graph, hops, rows } = self;
+        let &OwnedRows { graph, edge_weights, hops, rows } = self;
         let row_of = row_lookup(shard, rows);
         let halo = halo_rows(shard, graph, hops, &rows[..destinations]);
         let wanted: Vec<Vec<u32>> = halo.iter().map(|of| ids(shard, of)).collect();
@@ -325,9 +344,14 @@ impl OwnedRows<'_> {
         let degrees_of = |rows: &[u32]| rows.iter().map(|&row| degrees[row as usize]).collect::<Vec<u32>>();
         let edges_from = |sources: &[u32]| edges(shard, &rows[..destinations], sources);
         let (indptr, indices) = edges_from(rows);
-        let block = Block::new(indptr, indices, 0..destinations, degrees_of(rows), Some(ids(shard, rows)));
+        let mut block =
+            Block::new(indptr, indices, 0..destinations, degrees_of(rows), Some(ids(shard, rows)));
         let (indptr, indices) = edges_from(&halo);
-        let block = block.with_halo(Halo::new(indptr, indices, degrees_of(&halo), ids(shard, &halo)));
+        let mut outer = Halo::new(indptr, indices, degrees_of(&halo), ids(shard, &halo));
+        if edge_weights {
+            (block, outer) = weighted(shard, graph, (block, outer), &rows[..destinations], [rows, &halo]);
+        }
+        let block = block.with_halo(outer);
         Ok(StageBlock { block: Arc::new(block), exchange: Some(Arc::new(exchange)) })
     }
 }
@@ -386,6 +410,26 @@ fn edges(shard: &Shard, rows: &[u32], sources: &[u32]) -> (Vec<u64>, Vec<u32>) {
     (indptr, indices)
 }
 
+/// Returns a block and its halo with the weights of their edges, if the dataset has any. `to`: the rows of the shard that are
+/// destinations; `from`: those that are source rows and halo rows.
+pub(super) fn weighted(
+    shard: &Shard,
+    graph: Graph,
+    (block, halo): (Block<'static>, Halo),
+    to: &[u32],
+    from: [&[u32]; 2],
+) -> (Block<'static>, Halo) {
+    let (Some(weights), Some(sums)) = (shard.edge_weights(), shard.in_weights(graph)) else {
+        return (block, halo);
+    };
+    let edges = |pattern, from: &[u32]| {
+        weights_of(pattern, shard.edges(), weights, |r| to[r], |column| from[column as usize])
+    };
+    let sums = |rows: &[u32]| rows.iter().map(|&row| sums[row as usize]).collect::<Vec<_>>();
+    let (inner, outer) = (edges(block.pattern(), from[0]), edges(halo.pattern(), from[1]));
+    (block.with_weights(inner, sums(from[0])), halo.with_weights(outer, sums(from[1])))
+}
+
 /// Returns the rows of the feature file that hold the features of `rows`.
 fn stored(shard: &Shard, rows: &[u32]) -> Vec<u32> {
     match shard.stored_rows() {
@@ -396,12 +440,17 @@ fn stored(shard: &Shard, rows: &[u32]) -> Vec<u32> {
 
 /// Returns the edges of the training graph into owned rows, from all rows of the shard. Borrows the edges of the shard, unless
 /// some are outside the training graph of an inductive run.
-pub(crate) fn sampled_graph(shard: &Shard, inductive: bool) -> Block<'_> {
-    let graph = if inductive { Graph::Train } else { Graph::All };
+pub(crate) fn sampled_graph(shard: &Shard, graphs: GraphOptions) -> Block<'_> {
+    let graph = if graphs.inductive { Graph::Train } else { Graph::All };
     let (degrees, ids) = (shard.degrees(graph).to_vec(), Some(shard.ids().to_vec()));
     let edges = shard.edges();
+    let weights = shard.edge_weights().zip(shard.in_weights(graph)).filter(|_| graphs.edge_weights);
     if graph == Graph::All {
-        return Block::new(edges.indptr, edges.indices, 0..shard.owned(), degrees, ids);
+        let block = Block::new(edges.indptr, edges.indices, 0..shard.owned(), degrees, ids);
+        return match weights {
+            Some((weights, sums)) => block.with_weights(weights, sums),
+            None => block,
+        };
     }
     let holds = |row: u32| graph.holds(shard.split()[row as usize]);
     let (mut indptr, mut indices) = (vec![0], Vec::new());
@@ -411,7 +460,10 @@ pub(crate) fn sampled_graph(shard: &Shard, inductive: bool) -> Block<'_> {
         }
         indptr.push(indices.len() as u64);
     }
-    Block::new(indptr, indices, 0..shard.owned(), degrees, ids)
+    let block = Block::new(indptr, indices, 0..shard.owned(), degrees, ids);
+    let Some((weights, sums)) = weights else { return block };
+    let own = weights_of(block.pattern(), edges, weights, |row| row as u32, |column| column);
+    block.with_weights(own, sums)
 }
 
 /// Returns the owned rows of a shard that are trained on.

@@ -12,6 +12,7 @@ use super::PARTS;
 use super::features::{Features, Scaling};
 use super::rows::{Labels, Rows};
 use super::view::{InputSource, View};
+use crate::config::GraphOptions;
 
 /// A dataset loaded for training on one process.
 pub struct Data<'d, T: Real> {
@@ -30,7 +31,7 @@ impl<'d, T: Real> Data<'d, T> {
     /// ordered first.
     pub fn load(
         dataset: &'d Dataset,
-        inductive: bool,
+        graphs: GraphOptions,
         scaling: Scaling,
         hops: Option<usize>,
     ) -> Result<Self> {
@@ -38,19 +39,19 @@ impl<'d, T: Real> Data<'d, T> {
         dataset.check_labels()?;
         let features = Features::new(dataset, scaling);
         let order = dataset.order()?;
-        if !inductive {
-            let block = whole(dataset, order, hops);
+        if !graphs.inductive {
+            let block = whole(dataset, graphs, order, hops);
             let parts = PARTS.map(|part| rows_of(dataset, block.ids(), part));
             let train = View::new(block.clone(), features.rows(block.ids())?);
             return Ok(Data { dataset, features, train, larger: None, parts });
         }
         let induced = |parts: &[Subset]| {
             let nodes = nodes_in(dataset.split(), order.as_deref(), parts);
-            Arc::new(Block::induced(dataset.graph(), &nodes))
+            Arc::new(weighted(dataset, graphs, Block::induced(dataset.graph(), &nodes)))
         };
         let blocks = [induced(&[Subset::Train]), induced(&[Subset::Train, Subset::Val])];
         let [block, val] = blocks;
-        let test = whole(dataset, order, None);
+        let test = whole(dataset, graphs, order, None);
         let parts = [(&block, Subset::Train), (&val, Subset::Val), (&test, Subset::Test)];
         let parts = parts.map(|(block, part)| rows_of(dataset, block.ids(), part));
         let train = View::new(block.clone(), features.rows(block.ids())?);
@@ -58,9 +59,9 @@ impl<'d, T: Real> Data<'d, T> {
     }
 
     /// Loads the whole graph, for `predict`.
-    pub fn whole(dataset: &'d Dataset, scaling: Scaling) -> Result<View<'d, T>> {
+    pub fn whole(dataset: &'d Dataset, graphs: GraphOptions, scaling: Scaling) -> Result<View<'d, T>> {
         dataset.check_edges()?;
-        let block = whole(dataset, dataset.order()?, None);
+        let block = whole(dataset, graphs, dataset.order()?, None);
         let features = Features::new(dataset, scaling).rows(block.ids())?;
         Ok(View::new(block, features))
     }
@@ -91,7 +92,12 @@ impl<'d, T: Real> Data<'d, T> {
 
 /// Returns the whole graph of a dataset, in its locality order if there is one. With `hops`, the rows that a model of so many
 /// graph layers needs for its training rows come first.
-fn whole(dataset: &Dataset, order: Option<Vec<u32>>, hops: Option<usize>) -> Arc<Block<'_>> {
+fn whole(
+    dataset: &Dataset,
+    graphs: GraphOptions,
+    order: Option<Vec<u32>>,
+    hops: Option<usize>,
+) -> Arc<Block<'_>> {
     let graph = dataset.graph();
     let order = match hops {
         Some(hops) => {
@@ -101,7 +107,13 @@ fn whole(dataset: &Dataset, order: Option<Vec<u32>>, hops: Option<usize>) -> Arc
         None => order,
     };
     let moved = order.filter(|order| !order.is_sorted());
-    Arc::new(moved.map_or_else(|| Block::whole(graph), |order| Block::ordered(graph, &order)))
+    let block = moved.map_or_else(|| Block::whole(graph), |order| Block::ordered(graph, &order));
+    Arc::new(weighted(dataset, graphs, block))
+}
+
+/// Returns the block with the weights of its edges, if they are used and there are any.
+fn weighted<'d>(dataset: &'d Dataset, graphs: GraphOptions, block: Block<'d>) -> Block<'d> {
+    if graphs.edge_weights { dataset.weighted(block) } else { block }
 }
 
 /// Returns the nodes of `parts`, in the given `order` or by their numbers.

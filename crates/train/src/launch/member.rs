@@ -76,7 +76,7 @@ impl Member<'_> {
         let hops = config.nested_hops().unwrap_or(0);
         let data = match &grid {
             Some(grid) => chunks::load(shard, grid, config, scaling, hops)?,
-            None => ShardData::load(shard, &link, config.data.inductive, scaling, hops)?,
+            None => ShardData::load(shard, &link, config.graphs(), scaling, hops)?,
         };
         let stages = grid.as_ref().map(|grid| chunks::plan(&model, &config.model, &data, grid.stages));
         let model = match (&grid, &stages) {

@@ -9,7 +9,7 @@ use halograph_nn::Model;
 
 use super::{all, options};
 use crate::boundary::{Peers, RankLink};
-use crate::config::{Config, TrainConfig};
+use crate::config::{Config, GraphOptions, TrainConfig};
 use crate::data::{Scaling, ShardData};
 use crate::error::Result;
 use crate::evaluation::{outputs_on_ranks, scores_on_ranks};
@@ -45,8 +45,8 @@ impl TrainedShards<'_> {
     /// Scores `model`; `None` if its outputs are not finite.
     pub(crate) fn scores<T: Real>(&self, model: &Model<T>) -> Result<Option<Scores>> {
         let found = self.on_threads(|link, shard| {
-            let inductive = self.config.data.inductive;
-            let data = ShardData::load(shard, link, inductive, self.scaling.clone(), model.hops())?;
+            let graphs = self.config.graphs();
+            let data = ShardData::load(shard, link, graphs, self.scaling.clone(), model.hops())?;
             data.prepare(link, model)?;
             scores_on_ranks(model, &data, link, 0)
         })?;
@@ -56,7 +56,8 @@ impl TrainedShards<'_> {
     /// Evaluates `model` on every node: returns dataset ids and outputs of each part.
     pub(crate) fn outputs<T: Real>(&self, model: &Model<T>) -> Result<Vec<(Vec<u32>, Outputs<T>)>> {
         self.on_threads(|link, shard| {
-            let data = ShardData::load(shard, link, false, self.scaling.clone(), model.hops())?;
+            let graphs = GraphOptions { inductive: false, ..self.config.graphs() };
+            let data = ShardData::load(shard, link, graphs, self.scaling.clone(), model.hops())?;
             data.prepare(link, model)?;
             let (view, block) = data.train();
             let peers = Peers::forward_only(link, Evaluation::Rows.tag(0, 0));

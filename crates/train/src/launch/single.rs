@@ -37,7 +37,7 @@ fn train_in<T: Real>(dataset: &Dataset, order: Order, leader: Leader) -> Result<
         run.save_scaling(&statistics)?;
     }
     let is_sampled = config.train.strategy.samples();
-    let data = Data::<T>::load(dataset, config.data.inductive, scaling, config.nested_hops())?;
+    let data = Data::<T>::load(dataset, config.graphs(), scaling, config.nested_hops())?;
     let train = |strategy: &mut dyn Strategy<T>, model: Model<T>| {
         let mut trainer = Trainer::new(config, strategy, Learner { model, optimizer });
         if let Some(from) = from {

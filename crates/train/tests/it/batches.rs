@@ -26,6 +26,7 @@ pub const ROUNDING: f64 = 1e-9;
 pub struct Traits {
     pub self_loops: bool,
     pub multi_label: bool,
+    pub edge_weights: bool,
 }
 
 /// Every other node is trained on, and none is for validation: a run keeps its last weights.
@@ -45,7 +46,11 @@ pub fn from_edges(
         edges.extend((0..nodes as u32).step_by(3).map(|v| (v, v)));
     }
     let options = EdgeOptions { directed: false, keep_self_loops: true };
-    let graph = GraphArrays::from_edges(nodes, &edges, options).unwrap();
+    let graph = match traits.edge_weights {
+        true => GraphArrays::from_weighted_edges(nodes, &support::weighted(&edges), options),
+        false => GraphArrays::from_edges(nodes, &edges, options),
+    };
+    let graph = graph.unwrap();
     let key = Key::new(1, "features");
     let features = (0..(nodes * FEATURES) as u64).map(|i| key.approx_normal(i)).collect();
     let labels = match traits.multi_label {

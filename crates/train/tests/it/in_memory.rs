@@ -14,6 +14,7 @@ fn in_memory(dataset: &Dataset) -> Dataset {
     let graph = GraphArrays {
         indptr: graph.indptr.to_vec(),
         indices: graph.indices.to_vec(),
+        weights: dataset.edge_weights().map(<[f32]>::to_vec),
         directed: dataset.manifest.directed,
     };
     let features = FeatureArray::f32(features.cols(), features.as_slice::<f32>().unwrap().to_vec());

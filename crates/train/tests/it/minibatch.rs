@@ -30,8 +30,8 @@ use crate::train_run;
 
 /// Trains each configuration both ways.
 fn assert_whole_batches_follow_single(prepare: impl Fn(&mut Config)) {
-    for traits in [(false, false), (false, true), (true, false), (true, true)] {
-        let traits = Traits { self_loops: traits.0, multi_label: traits.1 };
+    for traits in [(false, false, true), (false, true, false), (true, false, false), (true, true, true)] {
+        let traits = Traits { self_loops: traits.0, multi_label: traits.1, edge_weights: traits.2 };
         let data = random_graph(traits);
         for mut config in models(&[NormKind::None, NormKind::Layer]) {
             prepare(&mut config);
@@ -67,7 +67,7 @@ fn the_number_of_threads_changes_no_bit() {
     let data = from_edges(
         5000,
         &random_edges(5000, 8),
-        Traits { self_loops: true, multi_label: false },
+        Traits { self_loops: true, edge_weights: true, ..Traits::default() },
         every_other,
     );
     for kind in Kind::ALL {
@@ -143,7 +143,7 @@ fn cached(kind: Kind, layers: usize) -> Config {
 #[test]
 fn cached_aggregates_follow_single() {
     for self_loops in [false, true] {
-        let data = random_graph(Traits { self_loops, multi_label: false });
+        let data = random_graph(Traits { self_loops, ..Traits::default() });
         for kind in [Kind::Gcn, Kind::Sage, Kind::Gin] {
             for inductive in [false, true] {
                 let mut config = cached(kind, 3);
@@ -157,7 +157,7 @@ fn cached_aggregates_follow_single() {
 #[test]
 fn a_first_layer_with_a_cached_aggregate_is_exact_for_any_fanout() {
     for self_loops in [false, true] {
-        let data = random_graph(Traits { self_loops, multi_label: false });
+        let data = random_graph(Traits { self_loops, ..Traits::default() });
         for kind in [Kind::Gcn, Kind::Sage, Kind::Gin] {
             let config = cached(kind, 1);
             let want = train(&data, &config);

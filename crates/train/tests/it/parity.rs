@@ -62,7 +62,14 @@ impl Fixture {
             indptr.push(indices.len() as u64);
         }
         let degrees = Block::whole(CsrView { indptr: &indptr, indices: &indices }).degrees().to_vec();
-        Block::new(indptr, indices, 0..NODES, degrees, None)
+        let edges = (0..NODES * NODES).filter(|&at| adjacency[at] == 1);
+        let weights = self.state.0.contains_key("data.weights").then(|| self.reals::<f32>("data.weights"));
+        let weights = weights.map(|all| edges.map(|at| all[at]).collect::<Vec<f32>>());
+        let block = Block::new(indptr, indices, 0..NODES, degrees, None);
+        match weights {
+            Some(weights) => block.weighted(weights),
+            None => block,
+        }
     }
 
     /// The rows of the loss, with their labels.
@@ -227,4 +234,18 @@ fn gcnii_is_pygs() {
 #[test]
 fn resgcn_is_pygs() {
     check("resgcn", spec(Kind::Resgcn));
+}
+
+#[test]
+fn gcn_and_gcnii_with_edge_weights_are_pygs() {
+    check("gcn_directed_weighted", spec(Kind::Gcn));
+    check("gcn_undirected_weighted", spec(Kind::Gcn));
+    check("gcnii_directed_weighted", spec(Kind::Gcnii));
+}
+
+#[test]
+fn weighted_means_and_sums_are_those_of_message_passing() {
+    check("sage_directed_weighted", spec(Kind::Sage));
+    check("resgcn_directed_weighted", spec(Kind::Resgcn));
+    check("gin_directed_weighted", Spec { train_eps: true, ..spec(Kind::Gin) });
 }

@@ -294,7 +294,7 @@ fn a_column_that_is_constant_in_training_is_only_centred() {
     let scaling = Scaling::fit(&data, Normalize::Columns).unwrap();
     let kept = scaling.to_state().unwrap();
     assert_eq!(Scaling::from_state("run", &kept, data.features().cols()).unwrap(), scaling);
-    let loaded = Data::<f64>::load(&data, false, scaling, None).unwrap();
+    let loaded = Data::<f64>::load(&data, Config::new(Kind::Sage).graphs(), scaling, None).unwrap();
     let features = loaded.train.features.full();
     let first = |v: usize| features.run(v..v + 1)[0];
     for (v, &part) in data.split().iter().enumerate() {

@@ -17,6 +17,7 @@ pub(crate) fn copied(dataset: &Dataset) -> DatasetArrays {
     let rows = GraphArrays {
         indptr: graph.indptr.to_vec(),
         indices: graph.indices.to_vec(),
+        weights: dataset.edge_weights().map(<[f32]>::to_vec),
         directed: dataset.manifest.directed,
     };
     let features = match dataset.features().as_slice::<f32>() {
@@ -128,9 +129,39 @@ fn wrong_lengths_are_refused() {
 }
 
 #[test]
+fn weights_of_edges_are_kept_and_wrong_ones_refused() {
+    let with = |weights: &[f32], directed: bool| {
+        let graph = GraphArrays { weights: Some(weights.to_vec()), directed, ..path().graph };
+        DatasetArrays { graph, ..path() }
+    };
+    let count = path().graph.indices.len();
+    let ones = vec![1.0; count];
+    let dataset = Dataset::from_arrays(with(&ones, false)).unwrap();
+    assert_eq!(dataset.edge_weights(), Some(&ones[..]));
+    assert_ne!(dataset.manifest.fingerprint, Dataset::from_arrays(path()).unwrap().manifest.fingerprint);
+    let mut wrong = ones.clone();
+    wrong[1] = -2.0;
+    refused(with(&wrong, true), "dataset \"path\", edge weights, element 1: weight -2: edge weights must be");
+    wrong[1] = 3.0;
+    assert!(Dataset::from_arrays(with(&wrong, true)).is_ok());
+    refused(with(&wrong, false), "dataset \"path\", edge weights, element 1 (node");
+    refused(
+        with(&ones[1..], false),
+        &format!("dataset \"path\", edge weights: {} weights for {count} edges", count - 1),
+    );
+    let negative = GraphArrays::from_weighted_edges(2, &[(0, 1, 1.0), (1, 0, -1.0)], EdgeOptions::default());
+    assert!(negative.err().unwrap().to_string().starts_with("edges, element 1: weight -1"));
+}
+
+#[test]
 fn wrong_edges_are_refused() {
     let with = |indptr: &[u64], indices: &[u32]| {
-        let graph = GraphArrays { indptr: indptr.to_vec(), indices: indices.to_vec(), directed: false };
+        let graph = GraphArrays {
+            indptr: indptr.to_vec(),
+            indices: indices.to_vec(),
+            weights: None,
+            directed: false,
+        };
         DatasetArrays { graph, ..path() }
     };
     refused(

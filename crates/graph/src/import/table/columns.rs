@@ -8,6 +8,9 @@ const SRC: [&str; 3] = ["src", "source", "from"];
 /// Usual names of the column of destinations.
 const DST: [&str; 3] = ["dst", "target", "to"];
 
+/// Usual names of the column of weights.
+const WEIGHT: [&str; 2] = ["weight", "edge_weight"];
+
 /// The columns of a node table.
 pub(super) struct Columns {
     pub id: usize,
@@ -100,15 +103,59 @@ impl Columns {
     }
 }
 
+/// The columns of an edge table.
+pub(super) struct EdgeColumns {
+    /// Sources and destinations.
+    pub ends: [usize; 2],
+    pub weight: Option<usize>,
+}
+
+impl EdgeColumns {
+    /// Finds the columns of `spec`, and the others by their usual names.
+    pub(super) fn choose(table: &dyn Table, spec: &TableSpec) -> Result<EdgeColumns> {
+        let ends = edge_ends(table, spec)?;
+        let weight = match &spec.weight {
+            Some(name) => Some(named(table, name)?),
+            None => guess(table, &WEIGHT).filter(|column| !ends.contains(column)),
+        };
+        match weight.filter(|column| ends.contains(column)) {
+            None => Ok(EdgeColumns { ends, weight }),
+            Some(column) => {
+                let problem =
+                    format!("column {:?} holds the ends of edges, not weights", table.columns()[column]);
+                Err(Error::input(table.name(), problem).help("choose another one with --weight-col"))
+            }
+        }
+    }
+
+    /// Says which columns are read as weights and which are not read.
+    pub(super) fn note(&self, table: &dyn Table) -> Vec<String> {
+        let (columns, name) = (table.columns(), table.name());
+        let is_read = |k: &usize| self.ends.contains(k) || self.weight == Some(*k);
+        let rest: Vec<String> =
+            (0..columns.len()).filter(|k| !is_read(k)).map(|k| columns[k].clone()).collect();
+        let mut notes = Vec::new();
+        notes.extend(self.weight.map(|column| format!("{name}: edge weights: column {:?}", columns[column])));
+        if !rest.is_empty() {
+            let mut note = format!("{name}: columns that are not imported: {}", listing(&rest));
+            if self.weight.is_none() {
+                note += "; --weight-col reads one as edge weights";
+            }
+            notes.push(note);
+        }
+        notes
+    }
+}
+
 /// Returns the columns of sources and destinations in an edge table.
-pub(super) fn edge_ends(table: &dyn Table, spec: &TableSpec) -> Result<[usize; 2]> {
+fn edge_ends(table: &dyn Table, spec: &TableSpec) -> Result<[usize; 2]> {
     if table.columns().len() < 2 {
         let problem = format!("one column where edges need two: {}", listing(table.columns()));
         return Err(
             Error::input(table.name(), problem).help("if the delimiter is wrong, choose it with --delimiter")
         );
     }
-    expect_names(table, spec.src.iter().chain(&spec.dst))?;
+    expect_names(table, spec.src.iter().chain(&spec.dst).chain(&spec.weight))?;
     let src = named_or_guessed(table, spec.src.as_deref(), &SRC)?;
     let dst = named_or_guessed(table, spec.dst.as_deref(), &DST)?;
     let missing = |what: &str, names: &[&str], flag: &str| {

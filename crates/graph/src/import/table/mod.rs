@@ -28,7 +28,7 @@ use std::rc::Rc;
 #[cfg(feature = "parquet")]
 pub use self::parquet_column::panic_expected;
 
-use self::columns::Columns;
+use self::columns::{Columns, EdgeColumns};
 use self::ids::Ids;
 use self::labels::LabelReader;
 use self::streams::{Features, TableEdges};
@@ -54,6 +54,8 @@ pub struct TableSpec {
     pub src: Option<String>,
     /// Edge column of destinations.
     pub dst: Option<String>,
+    /// Edge column of weights.
+    pub weight: Option<String>,
     /// Node column of ids.
     pub id: Option<String>,
     /// Node column of classes; several are multi-label flags.
@@ -156,23 +158,25 @@ pub(super) fn read(
             return Err(Error::input(table.name(), "empty: no rows and no columns"));
         }
     }
-    let ends = columns::edge_ends(&*edges, spec)?;
+    let edge_columns = EdgeColumns::choose(&*edges, spec)?;
     let columns = Columns::choose(&*nodes, spec)?;
     let NodeColumns { ids, labels, split } = read_nodes(&*nodes, &columns, progress)?;
     let features = features(&nodes, &columns, spec, ids.len())?;
     let (labels, class_names) = labels.finish();
     let names = ids.names();
+    let mut notes = columns.notes;
+    notes.extend(edge_columns.note(&*edges));
     Ok(RawGraph {
         name: name_of(source),
         nodes: ids.len(),
-        edges: EdgeInput::Source(Box::new(TableEdges::new(edges, ends, ids))),
+        edges: EdgeInput::Source(Box::new(TableEdges::new(edges, &edge_columns, ids))),
         features,
         labels,
         labels_from: nodes.name().to_string(),
         class_names,
         split,
         ids: names,
-        notes: columns.notes,
+        notes,
     })
 }
 

@@ -2,10 +2,12 @@
 
 use std::rc::Rc;
 
+use super::columns::EdgeColumns;
 use super::ids::Ids;
 use super::{Cell, RowCursor, Table};
 use crate::build::EdgeSource;
 use crate::dataset::write::FeatureSource;
+use crate::dataset::{is_weight, wrong_weight};
 use crate::error::{Error, Result};
 
 /// Edges per batch.
@@ -30,30 +32,80 @@ pub(in crate::import) fn visit_pairs(
     sink(&batch)
 }
 
-/// Two columns of node ids.
+/// Two columns of node ids, and perhaps one of weights.
 pub(super) struct TableEdges {
     table: Rc<dyn Table>,
-    ends: [usize; 2],
+    /// Sources, destinations, and weights if there are any.
+    columns: Vec<usize>,
     ids: Ids,
 }
 
 impl TableEdges {
-    pub(super) fn new(table: Rc<dyn Table>, ends: [usize; 2], ids: Ids) -> Self {
-        TableEdges { table, ends, ids }
+    pub(super) fn new(table: Rc<dyn Table>, columns: &EdgeColumns, ids: Ids) -> Self {
+        let columns = columns.ends.into_iter().chain(columns.weight).collect();
+        TableEdges { table, columns, ids }
+    }
+
+    fn refuse(&self, rows: &dyn RowCursor, k: usize, problem: String) -> Error {
+        let column = &self.table.columns()[self.columns[k]];
+        Error::input(format!("{}, column {column}", rows.place()), problem)
+    }
+
+    fn pair(&self, rows: &dyn RowCursor) -> Result<[i64; 2]> {
+        Ok([self.end(rows, 0)?, self.end(rows, 1)?])
+    }
+
+    fn weight(&self, rows: &dyn RowCursor) -> Result<f32> {
+        number(rows.cell(WEIGHT)).map_err(|problem| {
+            self.refuse(rows, WEIGHT, problem)
+                .help("correct the cell; a column of another name is not read as weights, see --weight-col")
+        })
     }
 
     fn end(&self, rows: &dyn RowCursor, k: usize) -> Result<i64> {
-        self.ids.find(rows.cell(k)).map(i64::from).map_err(|problem| {
-            let column = &self.table.columns()[self.ends[k]];
-            Error::input(format!("{}, column {column}", rows.place()), problem)
-        })
+        self.ids.find(rows.cell(k)).map(i64::from).map_err(|problem| self.refuse(rows, k, problem))
     }
+}
+
+/// Place of the weight among the columns of an edge.
+const WEIGHT: usize = 2;
+
+/// Returns the weight in a cell.
+fn number(cell: Cell) -> Result<f32, String> {
+    let weight = match cell {
+        Cell::Int(x) => x as f64,
+        Cell::Real(x) => x,
+        Cell::Text(text) => text.trim().parse().map_err(|_| format!("{cell} where edges need a weight"))?,
+        Cell::Null | Cell::List(_) => return Err(format!("{cell} where edges need a weight")),
+    };
+    // A zero has no sign.
+    let narrow = weight as f32 + 0.0;
+    if is_weight(narrow) { Ok(narrow) } else { Err(wrong_weight(weight)) }
 }
 
 impl EdgeSource for TableEdges {
     fn visit(&self, sink: &mut dyn FnMut(&[[i64; 2]]) -> Result<()>) -> Result<()> {
-        let mut rows = self.table.open(&self.ends)?;
-        visit_pairs(&mut *rows, sink, &mut |rows| Ok([self.end(rows, 0)?, self.end(rows, 1)?]))
+        let mut rows = self.table.open(&self.columns[..2])?;
+        visit_pairs(&mut *rows, sink, &mut |rows| self.pair(rows))
+    }
+
+    fn has_weights(&self) -> bool {
+        self.columns.len() > WEIGHT
+    }
+
+    fn visit_weighted(&self, sink: &mut dyn FnMut(&[[i64; 2]], &[f32]) -> Result<()>) -> Result<()> {
+        let mut rows = self.table.open(&self.columns)?;
+        let (mut pairs, mut weights) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
+        while rows.advance()? {
+            pairs.push(self.pair(&*rows)?);
+            weights.push(self.weight(&*rows)?);
+            if pairs.len() == BATCH {
+                sink(&pairs, &weights)?;
+                pairs.clear();
+                weights.clear();
+            }
+        }
+        sink(&pairs, &weights)
     }
 
     fn place(&self, index: u64) -> String {

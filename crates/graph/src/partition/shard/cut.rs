@@ -2,9 +2,11 @@
 
 use rayon::prelude::*;
 
-use super::Shard;
+use halograph_kernels::sparse::Pattern;
+
 use super::column::Column;
-use crate::block::{ROWS, rows_mut};
+use super::{Shard, ShardWeights};
+use crate::block::{InWeight, ROWS, rows_mut, weights_of};
 use crate::error::{Error, Result};
 use crate::partition::layout::Layout;
 
@@ -25,7 +27,9 @@ impl Layout<'_> {
         let outside = halo.iter().map(|&at| self.order[at as usize]);
         let ids: Vec<u32> = owned.iter().copied().chain(outside).collect();
         let split = self.dataset.split();
+        let weights = self.weights_of(owned, &ids, &indptr, &indices);
         Ok(Shard {
+            weights,
             part,
             partition: self.partition.clone(),
             indptr: Column::Owned(indptr),
@@ -42,6 +46,23 @@ impl Layout<'_> {
             stored: Some(owned.to_vec()),
             ids: Column::Owned(ids),
         })
+    }
+
+    /// Returns the weights of the in-edges of `owned`, whose sources are rows of `ids`.
+    fn weights_of(
+        &self,
+        owned: &[u32],
+        ids: &[u32],
+        indptr: &[u64],
+        indices: &[u32],
+    ) -> Option<ShardWeights> {
+        let (all, sums) = (self.dataset.edge_weights()?, self.in_weights.as_ref()?);
+        let pattern = Pattern::new(indptr, indices);
+        let graph = self.dataset.graph();
+        let edges = weights_of(pattern, graph, all, |r| owned[r], |column| ids[column as usize]);
+        let sums: Vec<InWeight> = sums.iter().flat_map(|of| ids.iter().map(|&v| of[v as usize])).collect();
+        let sums = bytemuck::cast_slice::<InWeight, f64>(&sums).to_vec();
+        Some(ShardWeights { edges: Column::Owned(edges), sums: Column::Owned(sums) })
     }
 
     /// Returns the in-edges of `owned`: row starts and places of the sources.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::dataset::{FEAT, INDICES, INDPTR, LABEL, SPLIT, Task};
+use crate::dataset::{EDGE_WEIGHT, FEAT, INDICES, INDPTR, LABEL, Manifest, SPLIT, Task};
 use crate::error::{Error, Result};
 use crate::io::npy::{DType, FileRecord};
 use crate::partition::assign::MAX_PARTS;
@@ -28,7 +28,13 @@ pub const HALO: &str = "halo.npy";
 /// Row of each halo vertex at its owner.
 pub const HOME: &str = "home.npy";
 
-/// The arrays of a shard. `indptr.npy`, `indices.npy`, `feat.npy`, `label.npy` and `split.npy` are as in a dataset.
+/// Sums of in-weights in each subgraph.
+pub const IN_WEIGHT: &str = "in_weight.npy";
+
+/// The arrays of weights, if the edges of the dataset have any. `edge_weight.npy` is as in a dataset.
+pub const WEIGHT_FILES: [&str; 2] = [EDGE_WEIGHT, IN_WEIGHT];
+
+/// The other arrays of a shard. `indptr.npy`, `indices.npy`, `feat.npy`, `label.npy` and `split.npy` are as in a dataset.
 pub const FILES: [&str; 10] = [INDPTR, INDICES, IDS, SPLIT, DEGREE, DISTANCE, HALO, HOME, FEAT, LABEL];
 
 /// Returns the name of the folder of part `part`.
@@ -108,7 +114,7 @@ impl ShardManifest {
         if self.owned.saturating_add(self.halo) > nodes || self.partition.distances.len() != 256 {
             return Err(format!("{} owned and {} halo vertices of {nodes}", self.owned, self.halo));
         }
-        if !self.files.keys().map(String::as_str).eq(sorted_files()) {
+        if !self.files.keys().map(String::as_str).eq(sorted_files(&self.partition.dataset)) {
             return Err("the list of files is not that of a shard".into());
         }
         Ok(())
@@ -123,6 +129,8 @@ impl ShardManifest {
             (INDPTR, _) => (vec![owned + 1], &[DType::U64]),
             (INDICES, _) => (vec![self.edges as usize], &[DType::U32]),
             (IDS, _) => (vec![rows], &[DType::U32]),
+            (EDGE_WEIGHT, _) => (vec![self.edges as usize], &[DType::F32]),
+            (IN_WEIGHT, _) => (vec![3, rows, 2], &[DType::F64]),
             (DEGREE, _) => (vec![3, rows], &[DType::U32]),
             (HALO, _) => (vec![self.partition.parts as usize + 1], &[DType::U64]),
             (HOME, _) => (vec![halo], &[DType::U32]),
@@ -138,8 +146,11 @@ impl ShardManifest {
 pub(super) const AGAIN: &str =
     "copy the folder of this part again, or partition the dataset again with `halograph partition`";
 
-fn sorted_files() -> Vec<&'static str> {
+fn sorted_files(dataset: &Manifest) -> Vec<&'static str> {
     let mut files = FILES.to_vec();
+    if dataset.has_edge_weights() {
+        files.extend(WEIGHT_FILES);
+    }
     files.sort_unstable();
     files
 }

@@ -14,6 +14,7 @@ use std::ops::Range;
 use column::Column;
 
 use super::layout::{PartitionInfo, Subgraph};
+use crate::block::InWeight;
 use crate::csr::CsrView;
 use crate::dataset::{LabelView, Task, view};
 use crate::io::npy::Array;
@@ -32,6 +33,8 @@ pub struct Shard {
     split: Column<u8>,
     degrees: Column<u32>,
     distance: Column<u8>,
+    /// Weights of the edges, if they have any.
+    weights: Option<ShardWeights>,
     /// First halo row of each owner, counted from the first halo row, and the end.
     halo: Column<u64>,
     /// Row of each halo vertex at its owner.
@@ -40,6 +43,14 @@ pub struct Shard {
     labels: Array,
     /// Row of each owned vertex in `features` and `labels`; `None`: the same.
     stored: Option<Vec<u32>>,
+}
+
+/// Weights of the edges of a shard.
+struct ShardWeights {
+    /// In the order of the edges.
+    edges: Column<f32>,
+    /// Sums of in-weights of owned and halo rows in each subgraph (one after the other): of neighbours, and of the self-loop.
+    sums: Column<f64>,
 }
 
 /// The label of one vertex.
@@ -104,6 +115,18 @@ impl Shard {
     /// Returns the edges of owned rows; columns are rows of this shard, ascending.
     pub fn edges(&self) -> CsrView<'_> {
         CsrView { indptr: &self.indptr, indices: &self.indices }
+    }
+
+    /// Returns the weights of the edges of owned rows; `None`: the dataset has none.
+    pub fn edge_weights(&self) -> Option<&[f32]> {
+        self.weights.as_ref().map(|weights| &*weights.edges)
+    }
+
+    /// Returns the sum of in-weights of each row in `graph`; `None`: the dataset has no weights.
+    pub fn in_weights(&self, graph: Subgraph) -> Option<&[InWeight]> {
+        let sums: &[InWeight] = bytemuck::cast_slice(&self.weights.as_ref()?.sums);
+        let start = graph as usize * self.rows();
+        Some(&sums[start..start + self.rows()])
     }
 
     /// Returns the number of edges of owned row `row` that come from owned rows; they come first.

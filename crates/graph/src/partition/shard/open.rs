@@ -5,11 +5,15 @@ use std::path::Path;
 
 use rayon::prelude::*;
 
-use super::Shard;
 use super::column::Column;
-use super::manifest::{AGAIN, DEGREE, DISTANCE, HALO, HOME, IDS, MANIFEST, ShardManifest, folder_name};
+use super::manifest::{
+    AGAIN, DEGREE, DISTANCE, HALO, HOME, IDS, IN_WEIGHT, MANIFEST, ShardManifest, folder_name,
+};
+use super::{Shard, ShardWeights};
 use crate::dataset::check::row_starts;
-use crate::dataset::{FEAT, INDICES, INDPTR, LABEL, LabelView, SPLIT, Subset, open_array};
+use crate::dataset::{
+    EDGE_WEIGHT, FEAT, INDICES, INDPTR, LABEL, LabelView, SPLIT, Subset, is_weight, open_array, wrong_weight,
+};
 use crate::error::{Error, IoContext, Result};
 use crate::io::npy::{self, Array};
 
@@ -29,8 +33,16 @@ impl Shard {
             let (shape, types) = manifest.shape(file);
             open_array(&folder, MANIFEST, file, &shape, types).map_err(|e| e.help(AGAIN))
         };
+        let weights = match manifest.partition.dataset.has_edge_weights() {
+            true => Some(ShardWeights {
+                edges: Column::Mapped(open(EDGE_WEIGHT)?),
+                sums: Column::Mapped(open(IN_WEIGHT)?),
+            }),
+            false => None,
+        };
         let shard = Shard {
             part,
+            weights,
             ids: Column::Mapped(open(IDS)?),
             indptr: Column::Mapped(open(INDPTR)?),
             indices: Column::Mapped(open(INDICES)?),
@@ -69,6 +81,15 @@ impl Shard {
                 IDS,
                 format!("element {row}: out-of-range id {} in a graph of {nodes} nodes", self.ids[row]),
             ));
+        }
+        if let Some(weights) = &self.weights {
+            let (edges, sums) = (&weights.edges, &weights.sums);
+            if let Some(edge) = edges.par_iter().position_any(|&weight| !is_weight(weight)) {
+                return Err((EDGE_WEIGHT, format!("element {edge}: {}", wrong_weight(edges[edge].into()))));
+            }
+            if let Some(at) = sums.par_iter().position_any(|sum| !sum.is_finite()) {
+                return Err((IN_WEIGHT, format!("element {at}: {} where sums must be finite", sums[at])));
+            }
         }
         let ends = self.halo.first() == Some(&0) && self.halo.last() == Some(&(self.homes.len() as u64));
         let own = self.halo[self.part as usize] == self.halo[self.part as usize + 1];

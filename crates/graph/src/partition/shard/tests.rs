@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 
-use super::manifest::{FILES, MANIFEST, ShardManifest};
+use super::manifest::{FILES, MANIFEST, ShardManifest, WEIGHT_FILES};
 use super::*;
 use crate::dataset::arrays::tests::copied;
 use crate::dataset::{Dataset, LABEL, Labels, SPLIT};
@@ -82,6 +82,7 @@ fn assert_matches_reference(dataset: &Dataset, of: &[u32], shards: &[Shard]) {
             edges.extend(columns.iter().map(|&column| (shard.ids()[column as usize], v)));
             assert_own_data(dataset, shard, row, v);
         }
+        assert_weights(dataset, shard);
         for (owner, other) in shards.iter().enumerate().filter(|(owner, _)| *owner != part) {
             let rows = shard.rows_of(owner as u32);
             let homes = shard.homes(owner as u32).iter().map(|&home| other.ids()[home as usize]);
@@ -101,6 +102,35 @@ fn assert_matches_reference(dataset: &Dataset, of: &[u32], shards: &[Shard]) {
         let count = |d: usize| distance.iter().filter(|&&of| of as usize == d).count() as u64;
         assert!((0..256).all(|d| whole.distances[d] == count(d)));
         assert_eq!((&whole.dataset, whole.parts as usize), (&dataset.manifest, shards.len()));
+    }
+}
+
+/// Compares the weights of edges and their sums with the dataset.
+fn assert_weights(dataset: &Dataset, shard: &Shard) {
+    let Some(weights) = dataset.edge_weights() else {
+        assert!(shard.edge_weights().is_none() && shard.in_weights(Subgraph::All).is_none());
+        return;
+    };
+    let weight = |u: u32, v: u32| {
+        let row = dataset.graph().indptr[v as usize] as usize..;
+        weights[row.start + dataset.graph().row(v as usize).iter().position(|&w| w == u).unwrap()]
+    };
+    let (ids, found) = (shard.ids(), shard.edge_weights().unwrap());
+    for row in 0..shard.owned() {
+        let first = shard.edges().indptr[row] as usize;
+        for (k, &column) in shard.edges().row(row).iter().enumerate() {
+            assert_eq!(found[first + k], weight(ids[column as usize], ids[row]));
+        }
+    }
+    for stage in [Subgraph::All, Subgraph::Train, Subgraph::TrainVal] {
+        for (&v, sum) in ids.iter().zip(shard.in_weights(stage).unwrap()) {
+            let within = |v: u32| stage.holds(dataset.split()[v as usize]);
+            let counted = sources(dataset, v).into_iter().filter(|&u| within(u) && within(v));
+            let (own, others): (Vec<u32>, Vec<u32>) = counted.partition(|&u| u == v);
+            let total: f64 = others.into_iter().map(|u| f64::from(weight(u, v))).sum();
+            assert_eq!(sum.neighbors(), total, "{stage:?} of {v}");
+            assert_eq!(sum.own(), own.first().map(|&u| f64::from(weight(u, v))), "{stage:?} of {v}");
+        }
     }
 }
 
@@ -131,8 +161,9 @@ prop_compose! {
         directed in any::<bool>(),
         multi_label in any::<bool>(),
         half in any::<bool>(),
+        weighted in any::<bool>(),
     ) -> Toy {
-        Toy::like(nodes, &edges, &split, Kind { directed, multi_label, half })
+        Toy::like(nodes, &edges, &split, Kind { directed, multi_label, half, weighted })
     }
 }
 
@@ -176,11 +207,11 @@ fn on_disk(kind: Kind) -> (Toy, Assignment, tempfile::TempDir, PathBuf) {
     (toy, assignment, target, shards)
 }
 
-const PLAIN: Kind = Kind { directed: true, multi_label: false, half: false };
+const PLAIN: Kind = Kind { directed: true, multi_label: false, half: false, weighted: true };
 
 #[test]
 fn a_dataset_in_memory_is_cut_like_one_on_disk() {
-    for kind in [PLAIN, Kind { directed: false, multi_label: true, half: true }] {
+    for kind in [PLAIN, Kind { directed: false, multi_label: true, half: true, weighted: false }] {
         let (toy, assignment, _target, shards) = on_disk(kind);
         let mut arrays = copied(&toy.dataset());
         // In a toy, nodes without a label may be in the split, which a dataset in memory refuses.
@@ -200,7 +231,7 @@ fn a_dataset_in_memory_is_cut_like_one_on_disk() {
 
 #[test]
 fn shards_on_disk_equal_those_in_memory() {
-    for kind in [PLAIN, Kind { directed: false, multi_label: true, half: true }] {
+    for kind in [PLAIN, Kind { directed: false, multi_label: true, half: true, weighted: false }] {
         let (toy, assignment, _target, shards) = on_disk(kind);
         let dataset = toy.dataset();
         let opened: Vec<Shard> = (0..3).map(|part| Shard::open(&shards, part).unwrap()).collect();
@@ -285,7 +316,7 @@ fn after(damage: impl Fn(&Path)) -> String {
 
 #[test]
 fn damaged_files_are_named() {
-    for file in FILES {
+    for file in FILES.into_iter().chain(WEIGHT_FILES) {
         let path = |folder: &Path| folder.join(file);
         let flipped = after(|folder| {
             let mut bytes = fs::read(path(folder)).unwrap();
@@ -357,7 +388,7 @@ fn resign(folder: &Path, change: impl FnOnce(&mut ShardManifest)) {
 #[test]
 fn out_of_range_indices_are_refused_despite_a_valid_digest() {
     use super::manifest::{HALO, IDS};
-    use crate::dataset::{INDICES, INDPTR};
+    use crate::dataset::{EDGE_WEIGHT, INDICES, INDPTR};
     let shard = |folder: &Path| Shard::open(folder.parent().unwrap(), 0).unwrap();
     let outside = after(|folder| {
         let mut columns = shard(folder).edges().indices.to_vec();
@@ -379,6 +410,12 @@ fn out_of_range_indices_are_refused_despite_a_valid_digest() {
         ids[0] = 12;
         forge(folder, IDS, &ids);
     });
+    let negative = after(|folder| {
+        let mut weights = shard(folder).edge_weights().unwrap().to_vec();
+        weights[2] = -0.5;
+        forge(folder, EDGE_WEIGHT, &weights);
+    });
+    assert!(negative.contains("edge_weight.npy: element 2: weight -0.5"), "{negative}");
     let uneven = after(|folder| forge(folder, HALO, &[0u64, 1, 1, 1]));
     let short = after(|folder| forge(folder, IDS, &[0u32, 1]));
     let wide = after(|folder| forge::<u64>(folder, IDS, &[0; 12]));

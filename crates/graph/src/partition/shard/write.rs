@@ -7,9 +7,9 @@ use half::f16;
 
 use super::Shard;
 use super::manifest::{
-    DEGREE, DISTANCE, FORMAT, HALO, HOME, IDS, MANIFEST, ShardManifest, VERSION, folder_name,
+    DEGREE, DISTANCE, FORMAT, HALO, HOME, IDS, IN_WEIGHT, MANIFEST, ShardManifest, VERSION, folder_name,
 };
-use crate::dataset::{FEAT, INDICES, INDPTR, LABEL, SPLIT, Task};
+use crate::dataset::{EDGE_WEIGHT, FEAT, INDICES, INDPTR, LABEL, SPLIT, Task};
 use crate::error::{IoContext, Result};
 use crate::io::npy::{Array, DType, Element, FileRecord, Writer};
 use crate::progress::Progress;
@@ -48,6 +48,10 @@ impl Shard {
         add(DISTANCE, array(&path(DISTANCE), &[self.rows()], &self.distance)?);
         add(HALO, array(&path(HALO), &[self.halo.len()], &self.halo)?);
         add(HOME, array(&path(HOME), &[self.homes.len()], &self.homes)?);
+        if let Some(weights) = &self.weights {
+            add(EDGE_WEIGHT, array(&path(EDGE_WEIGHT), &[weights.edges.len()], &weights.edges)?);
+            add(IN_WEIGHT, array(&path(IN_WEIGHT), &[3, self.rows(), 2], &weights.sums)?);
+        }
         add(FEAT, self.write_features(&path(FEAT), progress)?);
         add(LABEL, self.write_labels(&path(LABEL), progress)?);
         manifest.digest = manifest.compute_digest();

@@ -84,7 +84,7 @@ impl Parts {
             let own = seeds.iter().filter(|v| part.owned.contains(v)).map(|&v| self.number_of[v as usize]);
             let mut sample = Sample::of_seeds(own.collect());
             for hop in 0..spec.fanouts.len() {
-                let mut drawn: HashMap<u32, Vec<u32>> = HashMap::new();
+                let mut drawn: HashMap<u32, DrawnEdges> = HashMap::new();
                 for (owner, sampler) in samplers.iter_mut().enumerate() {
                     let asked: Vec<u32> =
                         sample.rows().iter().copied().filter(|&n| self.numbers.owns(owner, n)).collect();
@@ -93,13 +93,17 @@ impl Parts {
                     sampler.start(key, hop, &rows);
                     for (at, &number) in asked.iter().enumerate() {
                         // Lists are appended.
-                        let mut list = vec![u32::MAX];
+                        let mut list = DrawnEdges::default();
+                        list.sources.push(u32::MAX);
                         sampler.draw(&rows, at, &mut list);
-                        assert_eq!(list.remove(0), u32::MAX);
+                        assert_eq!(list.sources.remove(0), u32::MAX);
                         drawn.insert(number, list);
                     }
                 }
-                assembler.add_hop(&mut sample, |number, list| list.extend(&drawn[&number]));
+                assembler.add_hop(&mut sample, |number, list| {
+                    let DrawnEdges { sources, weights } = &drawn[&number];
+                    list.append(sources, weights.iter().copied());
+                });
             }
             sample.describe(|number| self.facts[number as usize]);
             sample

@@ -83,6 +83,7 @@ fn lines(m: &Manifest, info: &DatasetInfo, memory: &[(&str, u64)]) -> Vec<(&'sta
             format!("min {}, median {}, mean {:.1}, p99 {}, max {}", d.min, d.median, d.mean, d.p99, d.max),
         ),
         ("isolated", count(d.isolated)),
+        ("edge weights", weight_line(info)),
         ("features", format!("{} as {}", count(m.features), info.feature_type)),
         ("task", format!("{}, scored by {}", m.task, m.metric)),
         ("classes", class_line(m, info)),
@@ -98,6 +99,14 @@ fn lines(m: &Manifest, info: &DatasetInfo, memory: &[(&str, u64)]) -> Vec<(&'sta
         lines.push((key, format!("{model:<20} about {}", HumanBytes(bytes))));
     }
     lines
+}
+
+/// Returns the range of edge weights.
+fn weight_line(info: &DatasetInfo) -> String {
+    match &info.edge_weights {
+        None => "none".into(),
+        Some(w) => format!("min {}, median {}, max {}, zero {}", w.min, w.median, w.max, HumanCount(w.zeros)),
+    }
 }
 
 /// Returns the number of classes, and how uneven they are.

@@ -17,6 +17,9 @@ pub struct TableArgs {
     /// Edge column of destinations [default: dst, target or to, else the second].
     #[arg(long, value_name = "COLUMN")]
     dst_col: Option<String>,
+    /// Edge column of weights [default: weight or edge_weight, if it is there].
+    #[arg(long, visible_alias = "weight-column", value_name = "COLUMN")]
+    weight_col: Option<String>,
     /// Node column of ids [default: id, node or node_id, else the first].
     #[arg(long, value_name = "COLUMN")]
     id_col: Option<String>,
@@ -41,6 +44,7 @@ impl From<TableArgs> for TableSpec {
             features: args.feature_file,
             src: args.src_col,
             dst: args.dst_col,
+            weight: args.weight_col,
             id: args.id_col,
             labels: args.label_col,
             split: args.split_col,

@@ -59,6 +59,14 @@ const FLAGS: [(&str, &[Flag]); 7] = [
             flag("heads", "model.heads", "N", "Attention heads (gat)", ""),
             flag("norm", "model.norm", "NORM", "Normalisation between layers", ""),
             flag("dropout", "model.dropout", "P", "Dropout probability of hidden layers", ""),
+            flag(
+                "edge-weights",
+                "data.edge_weights",
+                "BOOL",
+                "Use the edge weights of the dataset, if it has any",
+                "For every model but gat. gcn and gcnii normalise them as PyG; sage and resgcn take weighted means, gin weighted \
+                 sums.",
+            ),
         ],
     ),
     (

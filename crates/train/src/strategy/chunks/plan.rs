@@ -23,12 +23,12 @@ pub fn load<'s, T: Real>(
     scaling: Scaling,
     hops: usize,
 ) -> Result<ShardData<'s, T>> {
-    let inductive = config.data.inductive;
+    let graphs = config.graphs();
     let count = config.chunks() / grid.ways;
     // Computed once per way.
     let own = match grid.is_first() {
         true => {
-            let subgraph = if inductive { Subgraph::Train } else { Subgraph::All };
+            let subgraph = if graphs.inductive { Subgraph::Train } else { Subgraph::All };
             Some(Message::of(&chunk_rows(shard, subgraph, count as u32)?))
         }
         false => None,
@@ -36,7 +36,7 @@ pub fn load<'s, T: Real>(
     let numbers = grid.column.broadcast(Setup::Chunks.tag(), 0, own)?;
     let numbers = numbers.expect::<u32>(shard.owned())?.to_vec();
     let chunks = Some(RowChunks::new(shard, numbers, count, &grid.link.comm)?);
-    let loading = Loading { inductive, scaling, hops, chunks, has_features: grid.is_first() };
+    let loading = Loading { graphs, scaling, hops, chunks, has_features: grid.is_first() };
     ShardData::load_as(shard, &grid.link, loading)
 }
 

@@ -4,11 +4,12 @@
 //! ```text
 //! hop 1            seeds are owned: drawn without communication
 //! each further hop requests: rows of the owner, batch by batch          one all-to-all
-//!                  replies:  their drawn neighbours, as numbers         one all-to-all
+//!                  replies:  their drawn neighbours, as numbers, and    one all-to-all
+//!                            the weights of the edges, if there are any
 //! ```
 
 use halograph_comm::{Message, Purpose};
-use halograph_graph::sample::{Assembler, OwnedSampler, Sample};
+use halograph_graph::sample::{Assembler, DrawnEdges, OwnedSampler, Sample};
 use rayon::prelude::*;
 
 use crate::error::Result;
@@ -83,19 +84,20 @@ impl<'s> DataParallelRelay<'s> {
     }
 
     /// Draws the neighbours of rows that rank `from` requests: for each batch the length of its part, then for each row their
-    /// count and numbers.
+    /// count and numbers, and the weights of the edges, if there are any.
     fn reply(&self, batches: &Batches, hop: usize, from: usize, request: &Message) -> Result<Message> {
         let owned = self.graph.runs[self.graph.rank()].len();
         let requested = owned_rows_by_batch(request, batches.batches.len(), from, owned)?;
         let of_batch = |(batch, rows): (&BatchSeeds, &&[u32])| {
-            let mut lists = vec![0];
+            let (mut lists, mut drawn) = (vec![0], DrawnEdges::default());
             self.with_worker(|worker| {
                 worker.sampler.start(batch.key, hop, rows);
                 for at in 0..rows.len() {
-                    let start = lists.len();
-                    lists.push(0);
-                    worker.sampler.draw(rows, at, &mut lists);
-                    lists[start] = count(lists.len() - start - 1);
+                    drawn.clear();
+                    worker.sampler.draw(rows, at, &mut drawn);
+                    lists.push(count(drawn.sources.len()));
+                    lists.extend_from_slice(&drawn.sources);
+                    lists.extend(drawn.weights.iter().map(|weight| weight.to_bits()));
                 }
             });
             lists[0] = count(lists.len() - 1);
@@ -120,6 +122,7 @@ impl<'s> DataParallelRelay<'s> {
             of_batches.iter_mut().zip(parts).for_each(|(of_batch, part)| of_batch.push(part));
         }
         let (numbers, own) = (&self.graph.numbers, self.graph.rank());
+        let is_weighted = self.graph.neighbors.has_weights();
         let tasks = samples.par_iter_mut().zip(&batches.batches).zip(of_batches);
         tasks.for_each(|((sample, batch), mut lists)| {
             self.with_worker(|Worker { sampler, assembler, rows }| {
@@ -137,7 +140,8 @@ impl<'s> DataParallelRelay<'s> {
                     let lists = &mut lists[numbers.owner(number)];
                     let (&count, after) = lists.split_first().expect("a reply to every request");
                     let (neighbors, after) = after.split_at(count as usize);
-                    list.extend_from_slice(neighbors);
+                    let (weights, after) = after.split_at(if is_weighted { count as usize } else { 0 });
+                    list.append(neighbors, weights.iter().map(|&bits| f32::from_bits(bits)));
                     *lists = after;
                 });
             });

@@ -8,3 +8,4 @@ mod pipelined;
 mod sampled;
 mod sampled_faults;
 pub mod support;
+mod weights;

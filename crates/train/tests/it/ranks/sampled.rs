@@ -73,7 +73,11 @@ fn cases(strategy: StrategyKind) -> impl Iterator<Item = (Traits, Config, Config
         plain.into_iter().chain(cached).flat_map(|config| [2, 3, 4].map(|ranks| (config.clone(), ranks)));
     all.zip(0..).map(move |((mut config, ranks), case)| {
         let choose = |what, among| key.with(case).below(what, among) as usize;
-        let traits = Traits { self_loops: choose(0, 2) == 0, multi_label: choose(1, 2) == 0 };
+        let traits = Traits {
+            self_loops: choose(0, 2) == 0,
+            multi_label: choose(1, 2) == 0,
+            edge_weights: choose(7, 2) == 0,
+        };
         config.data.inductive = choose(2, 2) == 0;
         config.train.sampler = SAMPLERS[choose(3, 2)];
         config.train.partition =

@@ -86,6 +86,13 @@ pub fn make(
     Dataset::open(path).unwrap()
 }
 
+/// Gives edges weights, some of which are 0.
+pub fn weighted(edges: &[(u32, u32)]) -> Vec<(u32, u32, f32)> {
+    let key = Key::new(5, "weights");
+    let weight = |i: u64| (3.0 * key.unit(i) as f32 - 0.2).max(0.0);
+    edges.iter().zip(0..).map(|(&(u, v), i)| (u, v, weight(i))).collect()
+}
+
 /// Everything on that can differ between ranks.
 pub fn config(kind: Kind) -> Config {
     let mut config = Config::new(kind);

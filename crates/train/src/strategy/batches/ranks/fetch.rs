@@ -131,8 +131,8 @@ impl<'s, T: Real> Fetcher<'s, T> {
         reply
     }
 
-    /// Completes samples, whose vertices `remote` were fetched as `rows`, by ids and degrees. Returns for each sample the
-    /// places of its input rows: owned ones, then counted on those of `rows`.
+    /// Completes samples, whose vertices `remote` were fetched as `rows`, by ids, degrees and sums of weights. Returns for each
+    /// sample the places of its input rows: owned ones, then counted on those of `rows`.
     pub(super) fn describe(
         &mut self,
         samples: &mut [Sample],
@@ -147,6 +147,17 @@ impl<'s, T: Real> Fetcher<'s, T> {
                 true => source.rows.facts(numbers.row(own, number)),
                 false => rows.facts[places[number as usize] as usize],
             });
+            if source.graph.neighbors.has_weights() {
+                let size = source.rows.row_bytes();
+                let sum = |number: u32| match numbers.owns(own, number) {
+                    true => source.rows.in_weight(numbers.row(own, number)),
+                    false => {
+                        let at = places[number as usize] as usize * size;
+                        source.rows.in_weight_of(&rows.bytes[at..at + size])
+                    }
+                };
+                sample.describe_weights(|number| sum(number).expect("rows have sums of weights"));
+            }
             let place = |&number: &u32| match numbers.owns(own, number) {
                 true => source.rows.place(numbers.row(own, number)),
                 false => first + places[number as usize],

@@ -64,7 +64,7 @@ pub(crate) fn check_batch_memory(
     comm: &Comm,
     relay: NewRelay,
 ) -> Result<()> {
-    let graph = sampled_graph(shard, config.data.inductive);
+    let graph = sampled_graph(shard, config.graphs());
     let graph = RankGraph::new(config, shard, &graph, training_rows(shard), comm)?;
     MacrobatchPlan::new(&config.train, &graph, &*relay(config, &graph), row_bytes).map(drop)
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use halograph_graph::block::Block;
+use halograph_graph::block::{Block, InWeight};
 use halograph_kernels::Real;
 use halograph_kernels::rows::{self, Strided};
 use halograph_nn::{Input, Matrix, Model};
@@ -17,7 +17,8 @@ const NOWHERE: u32 = u32::MAX;
 
 /// The input rows of the vertices that a rank owns, with their dataset ids and degrees.
 ///
-/// Between ranks, a row is a run of bytes: its features, if they are read, and its aggregate, if that is cached.
+/// Between ranks, a row is a run of bytes: its features, if they are read, its aggregate, if that is cached, and the sum of
+/// its in-weights, if edges have weights.
 pub(super) struct InputRows<'s, T: Real> {
     /// `None`: the model reads their aggregate only.
     features: Option<Input<T>>,
@@ -87,7 +88,20 @@ impl<'s, T: Real> InputRows<'s, T> {
             Some(Input::Full(x)) => x.cols() * size_of::<T>(),
             Some(Input::Half(x)) => x.cols() * size_of::<half::f16>(),
         };
-        (features, features + self.aggregate.as_ref().map_or(0, |m| m.cols() * size_of::<T>()))
+        let aggregate = self.aggregate.as_ref().map_or(0, |m| m.cols() * size_of::<T>());
+        let sum = self.graph.in_weights().map_or(0, |_| size_of::<InWeight>());
+        (features, features + aggregate + sum)
+    }
+
+    /// Returns the sum of in-weights of an owned row of the shard; `None`: edges have no weights.
+    pub(super) fn in_weight(&self, row: u32) -> Option<InWeight> {
+        self.graph.in_weights().map(|sums| sums[row as usize])
+    }
+
+    /// Returns the sum of in-weights in the bytes of a row; `None`: edges have no weights.
+    pub(super) fn in_weight_of(&self, bytes: &[u8]) -> Option<InWeight> {
+        let sum = bytes.len().checked_sub(size_of::<InWeight>())?;
+        self.graph.in_weights().map(|_| bytemuck::pod_read_unaligned(&bytes[sum..]))
     }
 
     /// Returns the bytes of a row.
@@ -104,6 +118,14 @@ impl<'s, T: Real> InputRows<'s, T> {
         out.par_chunks_mut(whole).zip(rows).with_min_len(64).for_each(|(out, &row)| {
             let place = self.place(row) as usize;
             let (x, m) = out.split_at_mut(features);
+            let m = match self.in_weight(row) {
+                None => m,
+                Some(sum) => {
+                    let (m, last) = m.split_at_mut(m.len() - size_of::<InWeight>());
+                    last.copy_from_slice(bytemuck::bytes_of(&sum));
+                    m
+                }
+            };
             x.copy_from_slice(match &self.features {
                 None => &[],
                 Some(Input::Full(matrix)) => bytemuck::cast_slice(matrix.run(place..place + 1)),

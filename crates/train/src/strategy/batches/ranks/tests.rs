@@ -151,7 +151,7 @@ fn batch(sample: &Sample, seeds: usize, input: &ModelInput<f32>) -> Batch {
 
 /// All batches of one process.
 fn batches_of_one_process(data: &Dataset, config: &Config) -> Vec<Batch> {
-    let data: Data<f32> = Data::load(data, config.data.inductive, Scaling::None, None).unwrap();
+    let data: Data<f32> = Data::load(data, config.graphs(), Scaling::None, None).unwrap();
     let model = Model::new(&config.model, FEATURES, 3, 0);
     data.train.prepare(&model, &StageBlock::local(data.train.block.clone()), None).unwrap();
     let seeds_of = Seeds::new(&config.train, &data.parts[0], &data.train.block);
@@ -208,7 +208,7 @@ fn prepared(data: &Dataset, config: &Config, assignment: &Assignment, how: Prepa
     let all = threads::run(ranks, &Options::default(), |comm| -> Result<Prepared> {
         let shard = layout.cut(comm.rank() as u32)?;
         let link = RankLink::new(comm, true);
-        let data: ShardData<f32> = ShardData::load(&shard, &link, config.data.inductive, Scaling::None, 0)?;
+        let data: ShardData<f32> = ShardData::load(&shard, &link, config.graphs(), Scaling::None, 0)?;
         let model = Model::new(&config.model, FEATURES, 3, 0);
         data.prepare(&link, &model)?;
         let graph = data.sampled_graph();
