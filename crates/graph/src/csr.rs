@@ -77,3 +77,13 @@ impl<'a> CsrView<'a> {
         self.indptr[v + 1] - self.indptr[v]
     }
 }
+
+/// Returns whether a number is a weight: finite and not negative.
+pub(crate) fn is_weight(weight: f32) -> bool {
+    weight.is_finite() && weight >= 0.0
+}
+
+/// Says that a number is no weight.
+pub(crate) fn wrong_weight(weight: f64) -> String {
+    format!("weight {weight}: edge weights must be finite and at least 0")
+}

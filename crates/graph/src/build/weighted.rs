@@ -6,8 +6,7 @@
 use rayon::prelude::*;
 
 use super::split_rows;
-use crate::csr::CsrView;
-use crate::dataset::{is_weight, wrong_weight};
+use crate::csr::{CsrView, is_weight, wrong_weight};
 use crate::error::{Error, Result};
 use crate::io::npy::Array;
 

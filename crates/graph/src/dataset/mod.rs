@@ -40,6 +40,7 @@ pub use write::Labels;
 
 use crate::block::{Block, weights_of};
 use crate::csr::CsrView;
+pub(crate) use crate::csr::{is_weight, wrong_weight};
 use crate::error::{Error, IoContext, Result};
 use crate::io::npy::{Array, DType};
 use crate::partition::{self, cache};
@@ -277,16 +278,6 @@ fn memory_place(dataset: &str, file: &str) -> String {
         other => other,
     };
     format!("dataset {dataset:?}, {array}")
-}
-
-/// Returns whether a number is a weight: finite and not negative.
-pub(crate) fn is_weight(weight: f32) -> bool {
-    weight.is_finite() && weight >= 0.0
-}
-
-/// Says that a number is no weight.
-pub(crate) fn wrong_weight(weight: f64) -> String {
-    format!("weight {weight}: edge weights must be finite and at least 0")
 }
 
 /// Borrowed labels.

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::assign::{MAX_PARTS, Origin};
 use super::layout::Layout;
 use super::report::PartitionReport;
-use super::shard::manifest::{FILES, Head, MANIFEST as SHARD, folder_name};
+use super::shard::manifest::{FILES, Head, MANIFEST as SHARD, WEIGHT_FILES, folder_name};
 use crate::dataset::{Manifest, Task};
 use crate::error::Result;
 use crate::io::npy::DType;
@@ -71,7 +71,8 @@ fn foreign(folder: &Path) -> io::Result<Option<OsString>> {
         if !is_part(&text) || !folder.join(&name).is_dir() {
             return Ok(Some(name));
         }
-        let ours = |file: &OsString| file == SHARD || FILES.iter().any(|known| file == known);
+        let ours =
+            |file: &OsString| file == SHARD || FILES.iter().chain(&WEIGHT_FILES).any(|known| file == known);
         if let Some(file) = names(&folder.join(&name))?.into_iter().find(|file| !ours(file)) {
             return Ok(Some(Path::new(&name).join(file).into_os_string()));
         }

@@ -143,7 +143,10 @@ impl<'g> Sampler<'g> {
         self.numbering.clear(&sample.rows);
         sample.ids.extend(sample.rows.iter().map(|&row| self.neighbors.id(row)));
         sample.degrees.extend(sample.rows.iter().map(|&row| self.neighbors.degree(row) as u32));
-        sample.in_weights.extend(sample.rows.iter().filter_map(|&row| self.neighbors.in_weight(row)));
+        if self.neighbors.has_weights() {
+            let sums = sample.rows.iter().filter_map(|&row| self.neighbors.in_weight(row));
+            sample.in_weights.get_or_insert_default().extend(sums);
+        }
     }
 
     /// Draws the in-neighbours of all rows of the sample; new ones are appended in ascending order.
@@ -176,8 +179,8 @@ pub struct Sample {
     rows: Vec<u32>,
     ids: Vec<u32>,
     degrees: Vec<u32>,
-    /// Empty if the graph has no weights.
-    in_weights: Vec<InWeight>,
+    /// `None`: the graph has no weights.
+    in_weights: Option<Vec<InWeight>>,
     hops: Vec<Hop>,
 }
 
@@ -238,7 +241,7 @@ impl Sample {
         self.rows.clear();
         self.ids.clear();
         self.degrees.clear();
-        self.in_weights.clear();
+        self.in_weights.iter_mut().for_each(Vec::clear);
     }
 
     /// Returns the sampled rows, as numbers of the block that was sampled from.
@@ -275,7 +278,8 @@ impl Sample {
             8 * hop.indptr.capacity() + hop.drawn.bytes() + 4 * hop.loops.capacity() + boundary
         };
         // Rows, ids and degrees.
-        let facts = 4 * 3 * self.rows.capacity() + size_of::<InWeight>() * self.in_weights.capacity();
+        let facts = 4 * 3 * self.rows.capacity()
+            + size_of::<InWeight>() * self.in_weights.as_ref().map_or(0, Vec::capacity);
         facts + self.hops.iter().map(hop).sum::<usize>()
     }
 
@@ -290,8 +294,8 @@ impl Sample {
         let Hop { indptr, drawn, loops, sources, boundary } = &self.hops[hop];
         let (degrees, ids) = (&self.degrees[..*sources], &self.ids[..*sources]);
         let mut block = Block::sampled(indptr, &drawn.sources, degrees, ids, loops);
-        if !self.in_weights.is_empty() {
-            block = block.with_weights(&drawn.weights[..], &self.in_weights[..*sources]);
+        if let Some(sums) = &self.in_weights {
+            block = block.with_weights(&drawn.weights[..], &sums[..*sources]);
         }
         match boundary {
             Some(boundary) => block.with_halo(boundary.halo.clone()),

@@ -150,6 +150,6 @@ impl Sample {
 
     /// Sets the sum of in-weights of each row, when all hops have been assembled. Only for graphs with weights.
     pub fn describe_weights(&mut self, of: impl Fn(u32) -> InWeight) {
-        self.in_weights = self.rows.iter().map(|&row| of(row)).collect();
+        self.in_weights = Some(self.rows.iter().map(|&row| of(row)).collect());
     }
 }

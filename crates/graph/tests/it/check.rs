@@ -112,12 +112,15 @@ fn every_damage_is_reported_with_its_position() {
             weights[3] = f32::NAN;
             replace(d.join("edge_weight.npy"), &[12], &weights)
         }),
-        ("edge_weight.npy, element 3: weight -1: edge weights must be finite and at least 0", |d| {
-            let mut weights = [0.5f32; 12];
-            // The reverse edge, too.
-            (weights[3], weights[4]) = (-1.0, -1.0);
-            replace(d.join("edge_weight.npy"), &[12], &weights)
-        }),
+        (
+            "edge_weight.npy, element 3: weight -1: edge weights must be finite and at least 0 (1 more like this)",
+            |d| {
+                let mut weights = [0.5f32; 12];
+                // The reverse edge, too.
+                (weights[3], weights[4]) = (-1.0, -1.0);
+                replace(d.join("edge_weight.npy"), &[12], &weights)
+            },
+        ),
         (
             "edge_weight.npy, element 4 (node 2): weight 2, and 0.5 of the reverse edge in the row of neighbour 1, \
              although the graph is undirected",

@@ -75,7 +75,7 @@ fn columns_are_guessed_by_name() {
     let folder = folder(EDGES, NODES);
     let (report, data) = folder.import("in", default(), Dialect::default()).unwrap();
     check_usual(&report, &data);
-    let turned = "to,weight,from\nb,9,a\nc,9,b\n";
+    let turned = "to,hue,from\nb,9,a\nc,9,b\n";
     let options = EDGES.replace("src,dst", "from,to");
     assert_eq!(
         load(turned, NODES, default()).unwrap().1.manifest.fingerprint,

@@ -70,7 +70,9 @@ fn chunks_of_weighted_graphs_become_exact_while_weights_are_frozen() {
     let data = data(graph(&weighted(&edges()), true));
     for kind in models() {
         let mut config = of_kind(kind, Precision::F64);
-        (config.train.lr, config.model.dropout, config.model.input_dropout) = (0.0, 0.0, 0.0);
+        (config.model.dropout, config.model.input_dropout) = (0.0, 0.0);
+        // Below the precision of any weight.
+        (config.train.lr, config.train.weight_decay) = (1e-30, 0.0);
         let (_, alone, _) = run(&data, &config);
         for split in [layers(&config, 2, 4), hybrid(&config, (2, 2), 4)] {
             let (_, together, _) = run(&data, &split);
