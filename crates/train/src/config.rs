@@ -55,11 +55,11 @@ pub struct DataConfig {
     pub inductive: bool,
     /// Whether edge weights are used, if the dataset has any and the model uses them.
     // Runs from before they existed do not have it.
-    #[serde(default = "yes")]
+    #[serde(default = "default_edge_weights")]
     pub edge_weights: bool,
 }
 
-fn yes() -> bool {
+fn default_edge_weights() -> bool {
     true
 }
 
