@@ -47,7 +47,7 @@ impl Sweep {
         check_axes(axes, &settings)?;
         let first = config::resolve(&settings_of(&settings, axes))?.train.seed;
         let runs = axes.iter().try_fold(seeds as usize, |runs, axis| runs.checked_mul(axis.values.len()));
-        if !runs.is_some_and(|runs| runs <= MOST) {
+        if runs.is_none_or(|runs| runs > MOST) {
             let problem = format!("more than {MOST} runs");
             return Err(Error::input("--grid", problem).help("give fewer values, or several sweeps"));
         }

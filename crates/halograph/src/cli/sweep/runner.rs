@@ -47,7 +47,7 @@ pub struct Outcome {
 
 impl<'a> Runner<'a> {
     pub fn new(sweep: &'a Sweep, folder: &'a Path, options: &'a Options) -> Result<Self> {
-        let program = std::env::current_exe().at("this program", "find")?;
+        let program = std::env::current_exe().at(Path::new("this program"), "find")?;
         let (next, outcome) = (AtomicUsize::new(0), Mutex::default());
         Ok(Runner { sweep, folder, options, program, next, outcome })
     }
@@ -145,7 +145,7 @@ impl<'a> Runner<'a> {
     /// Returns the share of the cores that a rank of one of several concurrent runs has, unless the user chose it.
     fn threads(&self, point: &Point) -> Option<Setting> {
         let train = self.sweep.config(point).ok()?.train;
-        let share = cores() / self.options.jobs / train.ranks.max(1) as usize;
+        let share = cores() / self.options.jobs / train.ranks.max(1);
         let wanted = self.options.jobs > 1 && train.threads == 0;
         wanted.then(|| Setting::new("--jobs", THREADS, &share.max(1).to_string()))
     }
