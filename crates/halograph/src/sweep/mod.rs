@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use halograph_graph::error::{Error, Result};
 use halograph_train::Config;
+use toml::Value;
 
 pub use grid::Axis;
 pub use scores::{Case, Finished, Spread, cases};
@@ -103,7 +104,7 @@ impl Point {
 
     /// Returns `key=value` of each axis, without the table of the key.
     pub fn labels(&self) -> Vec<String> {
-        let label = |s: &Setting| format!("{}={}", short(s), config::text(&s.value));
+        let label = |s: &Setting| format!("{}={}", short(s), text(&s.value));
         self.settings.iter().map(label).collect()
     }
 
@@ -113,9 +114,17 @@ impl Point {
     }
 }
 
-/// Returns the last word of a key.
+/// Returns the last word of a key, but `model` for the kind of the model, as its flag is called.
 fn short(setting: &Setting) -> &str {
-    setting.key.last().map_or("", String::as_str)
+    if setting.key == ["model", "kind"] { "model" } else { setting.key.last().map_or("", String::as_str) }
+}
+
+/// Formats a value; very large and very small numbers with an exponent.
+fn text(value: &Value) -> String {
+    match value {
+        Value::Float(x) if x.abs() >= 1e7 || (*x != 0.0 && x.abs() < 1e-4) => format!("{x:e}"),
+        value => config::text(value),
+    }
 }
 
 /// Returns `settings` with the first value of every axis.

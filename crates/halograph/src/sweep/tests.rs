@@ -35,9 +35,9 @@ fn values_may_be_lists_and_names() {
         config::resolve,
     )
     .unwrap();
-    assert_eq!(sweep.points[3].labels(), ["fanout=4,3,2", "kind=gcn"]);
+    assert_eq!(sweep.points[3].labels(), ["fanout=4,3,2", "model=gcn"]);
     assert_eq!(sweep.points[3].config.train.fanout, [4, 3, 2]);
-    assert_eq!(sweep.points[3].name(), "fanout=4-3-2_kind=gcn_seed=0");
+    assert_eq!(sweep.points[3].name(), "fanout=4-3-2_model=gcn_seed=0");
 }
 
 #[test]
@@ -58,6 +58,13 @@ fn grids_that_make_no_sense_are_refused() {
     let many = values.join(",");
     let error = refused(&[&format!("model.hidden={many}"), &format!("train.epochs={many}")], &[]);
     assert!(error.contains("more than 10000 runs"), "{error}");
+}
+
+#[test]
+fn very_large_and_small_values_have_an_exponent() {
+    let sweep = Sweep::new(Vec::new(), &[axis("lr=1e-5,0.0001,1,1e30")], 1, config::resolve).unwrap();
+    let labels: Vec<String> = sweep.points.iter().flat_map(Point::labels).collect();
+    assert_eq!(labels, ["lr=1e-5", "lr=0.0001", "lr=1", "lr=1e30"]);
 }
 
 #[test]
