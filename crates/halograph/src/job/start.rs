@@ -167,10 +167,6 @@ fn check_settings_of_shards(settings: &[Setting], data: &JobData) -> InputResult
             ("train.strategy", Some("single")) => {
                 "leave it out, or train on the dataset that was partitioned"
             }
-            ("train.strategy", Some("layers")) => {
-                "each of its ranks reads the whole graph: train on the dataset that was partitioned, or choose \
-                 --strategy hybrid"
-            }
             _ => continue,
         };
         let problem =
@@ -184,14 +180,16 @@ fn check_settings_of_shards(settings: &[Setting], data: &JobData) -> InputResult
 pub(super) fn check_ranks(config: &Config, data: &JobData) -> InputResult<()> {
     let (ranks, ways) = (config.train.ranks, config.parts());
     match data.parts() {
-        Some(_) if config.train.strategy == StrategyKind::Layers => {
-            let problem = "a folder of shards: each rank of strategy layers reads the whole graph";
+        Some(parts) if config.train.strategy == StrategyKind::Layers => {
+            let parts = count(parts, "part");
+            let problem = format!("is in {parts}, but each rank of strategy layers reads the whole graph");
             Err(InputError::input(data.place(), problem)
                 .help("train on the dataset that was partitioned, or choose --strategy hybrid"))
         }
         Some(parts) if config.train.strategy == StrategyKind::Hybrid && parts as usize != ways => {
             let stages = config.stage_groups();
-            let problem = format!("{} for {ranks} ranks in {stages} groups of {ways}", count(parts, "part"));
+            let problem =
+                format!("{} for {ranks} ranks in {stages} stage groups of {ways}", count(parts, "part"));
             let help = format!(
                 "use {} ranks, or partition the dataset into {}",
                 parts as usize * stages,

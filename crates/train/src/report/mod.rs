@@ -2,7 +2,7 @@
 //!
 //! - `read`: the files of a run; `spans`: one epoch of a trace;
 //! - `scale`, `chart`: values over epochs; `timeline`: ranks over time;
-//! - `results`, `exchange`, `batches`, `settings`: the tables; `table`, `text`: HTML;
+//! - `results`, `exchange`, `pipeline`, `batches`, `settings`: the tables; `table`, `text`: HTML;
 //! - `page`: the page.
 //!
 //! Every number on the page is in a file of a run; if it is rounded, its tooltip has all digits.
@@ -17,6 +17,7 @@ mod batches;
 mod chart;
 mod exchange;
 mod page;
+mod pipeline;
 mod read;
 mod results;
 mod scale;
