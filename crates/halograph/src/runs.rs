@@ -56,10 +56,9 @@ fn search(folder: &Path, depth: usize, found: &mut Vec<PathBuf>, unreadable: &mu
     }
     for entry in fs::read_dir(folder).at(folder, "list")? {
         let entry = entry.at(folder, "list")?;
-        if depth > 0 && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            if let Err(error) = search(&entry.path(), depth - 1, found, unreadable) {
-                unreadable.push(error);
-            }
+        let is_searched = depth > 0 && entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if is_searched && let Err(error) = search(&entry.path(), depth - 1, found, unreadable) {
+            unreadable.push(error);
         }
     }
     Ok(())
