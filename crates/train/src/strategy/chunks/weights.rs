@@ -28,19 +28,33 @@ impl GradientWeights {
         GradientWeights(weighting)
     }
 
-    /// Returns the factor of the gradients that the chunk at `position` of `chunks` (from 0) collects from later chunks in
-    /// the backward of an aggregation. Takes time linear in `chunks`.
-    pub fn factor(self, position: usize, chunks: usize) -> f64 {
+    /// Returns the factor of the gradients that the chunk at `position` (from 0) of a step collects from later chunks in the
+    /// backward of an aggregation.
+    pub fn factor(self, position: usize, step: Predictions) -> f64 {
+        let Predictions { chunks, mean } = step;
         debug_assert!(position < chunks);
         match self.0 {
             GradientWeighting::Unscaled => 1.0,
             GradientWeighting::Doubled => 2.0,
             // Without other chunks, or without later ones, nothing is collected.
             GradientWeighting::Position if position + 1 == chunks => 1.0,
-            GradientWeighting::Position => {
-                prediction(chunks - 1 - position, chunks) / mean_prediction(chunks)
-            }
+            GradientWeighting::Position => prediction(chunks - 1 - position, chunks) / mean,
         }
+    }
+}
+
+/// The least-squares factors of a step, before they are made unbiased.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Predictions {
+    chunks: usize,
+    /// The expected weight of an edge between two chunks.
+    mean: f64,
+}
+
+impl Predictions {
+    /// Returns the factors of a step of so many chunks. Takes time linear in `chunks`.
+    pub fn new(chunks: usize) -> Self {
+        Predictions { chunks, mean: mean_prediction(chunks) }
     }
 }
 
@@ -51,6 +65,9 @@ fn prediction(later: usize, chunks: usize) -> f64 {
 
 /// Returns the expected weight of an edge between two chunks with the factors of [`prediction`].
 fn mean_prediction(chunks: usize) -> f64 {
+    if chunks < 2 {
+        return 1.0;
+    }
     let sum: f64 = (1..chunks).map(|later| later as f64 * prediction(later, chunks)).sum();
     sum / (chunks * (chunks - 1)) as f64
 }
@@ -152,8 +169,9 @@ mod tests {
         }
 
         fn estimate(&self, weights: GradientWeights, position: &[usize]) -> Rows {
+            let step = Predictions::new(position.len());
             self.gradient(|src, dst| match position[src].cmp(&position[dst]) {
-                std::cmp::Ordering::Less => weights.factor(position[src], position.len()),
+                std::cmp::Ordering::Less => weights.factor(position[src], step),
                 std::cmp::Ordering::Equal => 1.0,
                 std::cmp::Ordering::Greater => 0.0,
             })
@@ -239,7 +257,7 @@ mod tests {
     /// With two chunks, an unbiased factor has to be 2: the last chunk collects nothing.
     #[test]
     fn two_chunks_are_doubled() {
-        assert!((POSITION.factor(0, 2) - 2.0).abs() < 1e-12);
+        assert!((POSITION.factor(0, Predictions::new(2)) - 2.0).abs() < 1e-12);
     }
 
     #[test]
@@ -308,10 +326,10 @@ mod tests {
     fn later_positions_have_larger_factors() {
         for chunks in [3, 8, 64] {
             let factors: Vec<f64> =
-                (0..chunks - 1).map(|position| POSITION.factor(position, chunks)).collect();
+                (0..chunks - 1).map(|position| POSITION.factor(position, Predictions::new(chunks))).collect();
             assert!(factors.is_sorted_by(|a, b| a < b), "{factors:?}");
             assert!(factors[0] > 1.0, "{factors:?}");
         }
-        assert_eq!(POSITION.factor(0, 1), 1.0);
+        assert_eq!(POSITION.factor(0, Predictions::new(1)), 1.0);
     }
 }
