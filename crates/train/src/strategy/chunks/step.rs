@@ -37,10 +37,11 @@ impl<T: Real> Chunked<'_, T> {
     ) -> Result<StepOutcome> {
         let links = self.links;
         let _measured = self.meter.start(links.world, step.epoch, step.step)?;
-        let count = order.chunks.iter().map(|&chunk| self.rows[chunk].1).sum();
+        let count = order.chunks.iter().map(|&chunk| self.rows[chunk].count).sum();
+        let divisor = order.chunks.iter().map(|&chunk| self.rows[chunk].divisor).sum();
         let (mut own_loss, mut done) = (0.0, Vec::new());
         for &chunk in &order.chunks {
-            let (forwarded, loss) = self.forward(model, step, order, (chunk, count))?;
+            let (forwarded, loss) = self.forward(model, step, order, (chunk, divisor))?;
             own_loss += loss;
             done.push(forwarded);
         }
@@ -57,14 +58,14 @@ impl<T: Real> Chunked<'_, T> {
         Ok(StepOutcome { loss, rows: count, requests })
     }
 
-    /// Runs this rank's stages on a chunk. Returns the share of the chunk in the loss over `count` rows, too. Blocks for rows
-    /// of the group before and of other ways.
+    /// Runs this rank's stages on a chunk. Returns the share of the chunk in the loss of the step, which is divided by
+    /// `divisor`, too. Blocks for rows of the group before and of other ways.
     fn forward(
         &mut self,
         model: &mut Model<T>,
         step: &Step,
         order: &StepOrder,
-        (chunk, count): (usize, u64),
+        (chunk, divisor): (usize, f64),
     ) -> Result<(Forwarded<T>, f64)> {
         let (links, data, own) = (self.links, self.data, model.indices());
         let handover = Handover { grid: links.grid, layout: self.layout };
@@ -92,7 +93,8 @@ impl<T: Real> Chunked<'_, T> {
             return Ok((forwarded, 0.0));
         }
         let logits = &activations.output;
-        let (loss, grad) = peers.timed("loss", || loss(logits, &self.rows[chunk].0, count.max(1)));
+        let (loss, grad) =
+            peers.timed("loss", || loss(logits, &self.rows[chunk].own, data.objective.weights(), divisor));
         forwarded.grad = Some(grad);
         Ok((forwarded, loss))
     }
