@@ -651,8 +651,8 @@ impl Config {
             "model.alpha" | "model.theta" => (kind == Kind::Gcnii, "model gcnii"),
             "model.train_eps" => (kind == Kind::Gin, "model gin"),
             "model.project" => (!matches!(kind, Kind::Gat | Kind::Gcnii), "another model"),
-            "train.partition" if train.strategy.splits_model() => {
-                (self.parts() > 1, "strategy hybrid with several ranks per group of stages")
+            "train.partition" | "train.overlap" if train.strategy.splits_model() => {
+                (self.parts() > 1, "strategy hybrid with several ranks per stage group")
             }
             "train.partition" | "train.overlap" | "train.deadline" => (train.ranks > 1, "several ranks"),
             "train.staleness" => (pipelined, "strategy pipelined on several ranks"),
@@ -678,7 +678,15 @@ impl Config {
             }
             "train.schedule_unit" => (
                 (sampled || self.layers.steps_per_epoch > 1) && train.schedule != ScheduleKind::Constant,
-                "strategy minibatch or split with schedule cosine or step",
+                "schedule cosine or step, and strategy minibatch, split or layers.steps_per_epoch above 1",
+            ),
+            "layers.history_epochs" | "layers.history_init" | "layers.chunk_order" => (
+                train.strategy.splits_model() && self.chunks() > self.parts(),
+                "strategy layers or hybrid with several chunks per part",
+            ),
+            "layers.gradient_weights" => (
+                train.strategy.splits_model() && self.chunks_per_step() > 1,
+                "strategy layers or hybrid with several chunks per part and optimiser step",
             ),
             key if key.starts_with("layers.") => (train.strategy.splits_model(), "strategy layers or hybrid"),
             _ => (true, ""),

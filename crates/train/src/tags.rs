@@ -60,6 +60,8 @@ pub enum Control {
     StageSums,
     /// Weights of the stages of a rank.
     StageWeights,
+    /// Compute and wait seconds of a rank.
+    RankSeconds,
 }
 
 impl Control {

@@ -81,10 +81,7 @@ pub(super) fn open_data(option: &DataOption, part: u32) -> InputResult<Option<Jo
 fn plan_new(options: &JobOptions, settings: &[Setting], progress: &dyn Progress) -> Result<Plan> {
     stage(progress, "opening data")?;
     let data = open_data(&options.data, 0)?.expect("data are given");
-    check_settings_of_shards(settings, &data)?;
-    let config = config::resolve(&with_ranks_of_shards(settings, &data))?;
-    check_ranks(&config, &data)?;
-    let config = with_objective(config, settings, &data)?;
+    let config = data.resolve(settings)?;
     let reference = data.reference()?;
     if let Some(out) = options.out.path() {
         // Early: the checks below may take long.
@@ -162,6 +159,14 @@ pub(super) fn new_directory(
     }
 }
 
+/// Resolves the settings of a new run on `data`; refuses those that contradict them. Reads the file of class weights.
+pub(super) fn resolve(settings: &[Setting], data: &JobData) -> InputResult<Config> {
+    check_settings_of_shards(settings, data)?;
+    let config = config::resolve(&with_ranks_of_shards(settings, data))?;
+    check_ranks(&config, data)?;
+    with_objective(config, settings, data)
+}
+
 /// Adds the strategy and the number of ranks that shards imply; `settings` take precedence.
 fn with_ranks_of_shards(settings: &[Setting], data: &JobData) -> Vec<Setting> {
     let place = data.place();
@@ -181,10 +186,6 @@ fn check_settings_of_shards(settings: &[Setting], data: &JobData) -> InputResult
             ("train.strategy", Some("single")) => {
                 "leave it out, or train on the dataset that was partitioned"
             }
-            ("train.strategy", Some("layers")) => {
-                "each of its ranks reads the whole graph: train on the dataset that was partitioned, or choose \
-                 --strategy hybrid"
-            }
             _ => continue,
         };
         let problem =
@@ -198,14 +199,16 @@ fn check_settings_of_shards(settings: &[Setting], data: &JobData) -> InputResult
 pub(super) fn check_ranks(config: &Config, data: &JobData) -> InputResult<()> {
     let (ranks, ways) = (config.train.ranks, config.parts());
     match data.parts() {
-        Some(_) if config.train.strategy == StrategyKind::Layers => {
-            let problem = "a folder of shards: each rank of strategy layers reads the whole graph";
+        Some(parts) if config.train.strategy == StrategyKind::Layers => {
+            let parts = count(parts, "part");
+            let problem = format!("is in {parts}, but each rank of strategy layers reads the whole graph");
             Err(InputError::input(data.place(), problem)
                 .help("train on the dataset that was partitioned, or choose --strategy hybrid"))
         }
         Some(parts) if config.train.strategy == StrategyKind::Hybrid && parts as usize != ways => {
             let stages = config.stage_groups();
-            let problem = format!("{} for {ranks} ranks in {stages} groups of {ways}", count(parts, "part"));
+            let problem =
+                format!("{} for {ranks} ranks in {stages} stage groups of {ways}", count(parts, "part"));
             let help = format!(
                 "use {} ranks, or partition the dataset into {}",
                 parts as usize * stages,

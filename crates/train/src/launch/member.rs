@@ -142,7 +142,10 @@ impl Member<'_> {
         let objective = &data.objective;
         let facts = Facts { threads: self.threads, objective, outcome: &outcome, train: &config.train };
         let summary = Summary::new(facts, traffic).with_fetches(batches);
-        let pipeline = stages.as_ref().map(|stages| PipelineFacts::new(config, &stages.groups));
+        let pipeline = match &stages {
+            Some(stages) => Some(PipelineFacts::new(config, &stages.groups, &meter.gather_seconds(comm)?)),
+            None => None,
+        };
         let summary = summary.with_pipeline(pipeline);
         if let Some(run) = &mut run {
             run.finish(&serde_json::to_value(&summary).expect("numbers and names always serialise"))?;

@@ -253,9 +253,9 @@ const FLAGS: [(&str, &[Flag]); 7] = [
                 "stages",
                 "layers.stages",
                 "S",
-                "Groups of consecutive stages of the model [default: layers: the number of ranks]",
+                "Stage groups: runs of consecutive stages of the model [default: layers: the number of ranks]",
                 "Needed for hybrid; the number of ranks must be a multiple of it. Rank s·W + w, with W = ranks / S, computes \
-                 group s on part w of the graph.",
+                 stage group s on part w of the graph.",
             ),
             flag(
                 "chunks",
@@ -285,7 +285,8 @@ const FLAGS: [(&str, &[Flag]); 7] = [
                 "ORDER",
                 "Order of chunks",
                 "alternating: drawn anew in every second epoch, from the seed, and reversed in the one after it. random: drawn anew in \
-                 every epoch, as in the GNNPipe paper. fixed: the same in every epoch.",
+                 every epoch, as in the GNNPipe paper. fixed: the same in every epoch; the same edges then get no gradient in \
+                 every step, a bias that --gradient-weights does not remove.",
             ),
             flag(
                 "gradient-weights",

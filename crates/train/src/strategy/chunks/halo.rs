@@ -8,8 +8,8 @@ use halograph_nn::{Input, Matrix};
 
 use super::order::StepOrder;
 use super::store::StageStore;
-use super::weights::GradientWeights;
 use crate::boundary::{FeatureTransfer, GradientTransfer, HaloSource, ReturnedGradients, Transfer};
+use crate::config::GradientWeighting;
 use crate::error::Result;
 
 /// The halo rows of one chunk in one step.
@@ -20,7 +20,7 @@ pub struct ChunkHalo<'c, T: Real> {
     pub first: usize,
     pub chunk: usize,
     pub order: &'c StepOrder,
-    pub weights: GradientWeights,
+    pub weights: GradientWeighting,
 }
 
 impl<T: Real> ChunkHalo<'_, T> {

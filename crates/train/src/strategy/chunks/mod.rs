@@ -13,7 +13,7 @@
 //!
 //! Chunks depend on each other. A stage reads rows of chunks that this step has computed fresh, and those of all others from
 //! an earlier step ([`StageStore`]). Rows that were read from history get no gradient, and those that were read fresh a
-//! larger one ([`GradientWeights`]). With one chunk per way, everything is fresh: exact, like `single` or `partition`.
+//! larger one ([`GradientWeighting`](crate::config::GradientWeighting)). With one chunk per way, everything is fresh: exact, like `single` or `partition`.
 //!
 //! All ways compute chunks of one number at a time, and read those of other ways fresh: they exchange their rows as in
 //! `partition`. Weight gradients are summed over the ways of a group; over groups, only single numbers are summed.
@@ -35,7 +35,7 @@ mod weights;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use halograph_comm::Message;
+use halograph_comm::{Message, Position};
 use halograph_kernels::Real;
 use halograph_nn::model::Stage;
 use halograph_nn::state::State;
@@ -46,7 +46,6 @@ pub use order::StepOrder;
 pub use plan::{load, plan};
 pub use split::{split, stage_costs};
 pub use store::StageStore;
-pub use weights::GradientWeights;
 
 use super::{Step, StepOutcome, Strategy};
 use crate::boundary::RankLink;
@@ -56,6 +55,7 @@ use crate::error::Result;
 use crate::evaluation::{Detail, Evaluated};
 use crate::requests::Requests;
 use crate::tags::{Control, Setup};
+use crate::trace::BUBBLE;
 use crate::traffic::StepMeter;
 
 /// The connections of a rank.
@@ -76,6 +76,11 @@ struct ChunkRows {
     divisor: f64,
 }
 
+/// Returns the position of a wait that is part of the bubble, in this step of this epoch.
+fn bubble_at((epoch, step): (u64, u64)) -> Position {
+    Position::new(BUBBLE).epoch(epoch as u32).step(step as u32)
+}
+
 /// Training of some stages, chunk by chunk.
 pub struct Chunked<'s, T: Real> {
     config: LayersConfig,
@@ -91,6 +96,8 @@ pub struct Chunked<'s, T: Real> {
     /// The chunks of each stage of this rank.
     stages: Vec<Arc<StageChunks>>,
     stores: Vec<Option<StageStore<T>>>,
+    /// Epoch and number of the last step.
+    last_step: (u64, u64),
     /// Whether stores hold rows: history is initialised before the first step of a run.
     has_history: bool,
 }
@@ -137,6 +144,7 @@ impl<'s, T: Real> Chunked<'s, T> {
             rows,
             stages,
             stores,
+            last_step: (0, 0),
             has_history: false,
         })
     }
@@ -171,6 +179,7 @@ impl<T: Real> Strategy<T> for Chunked<'_, T> {
         }
         let at = (step.epoch, step.step);
         let order = StepOrder::new(&self.config, self.seed, self.chunks(), at);
+        self.last_step = at;
         let outcome = self.run_step(model, step, &order, requests)?;
         if step.step + 1 == self.config.steps_per_epoch {
             self.refresh(step.epoch);
@@ -191,7 +200,13 @@ impl<T: Real> Strategy<T> for Chunked<'_, T> {
     }
 
     fn sum_over_stages(&mut self, numbers: &mut [f64]) -> Result<()> {
-        Ok(self.links.grid.column.all_reduce(Control::StageSums.tag(), numbers)?)
+        let (column, tag) = (&self.links.grid.column, Control::StageSums.tag());
+        // In a step, this is where a rank waits for stage groups that finish later.
+        let Some(_measured) = self.meter.go_on(self.links.world) else {
+            return Ok(column.all_reduce(tag, numbers)?);
+        };
+        let sum = || column.all_reduce(tag, numbers);
+        Ok(self.meter.bubble(self.links.world, ("other stage groups", bubble_at(self.last_step)), sum)?)
     }
 
     fn gather_weights<'w>(&mut self, own: &'w State) -> Result<Cow<'w, State>> {

@@ -32,8 +32,7 @@ pub fn stage_costs(spec: &Spec, dataset: &Manifest) -> Vec<f64> {
     stages.map(cost).collect()
 }
 
-/// Splits stages into `groups` runs of at least one stage; the largest sum of costs of a run is the least possible. Of
-/// equally good splits, earlier groups have fewer stages.
+/// Splits stages into `groups` runs of at least one stage; the largest sum of costs of a run is the least possible.
 ///
 /// # Panics
 /// If there are fewer stages than groups.

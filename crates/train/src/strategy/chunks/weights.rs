@@ -1,8 +1,9 @@
 //! Weights of the gradients that a chunk collects from other chunks.
 //!
-//! Chunks are processed in a random order. A destination chunk reads rows of earlier chunks fresh and those of later chunks
-//! from history, which is a constant: a chunk collects gradients only from the chunks after it. At position q of K, counted
-//! from 0, these are n = K − 1 − q of the K − 1 others; the last chunk collects nothing. The factor makes up for the rest.
+//! A destination chunk reads rows of earlier chunks fresh and those of later chunks from history, which is a constant: a
+//! chunk collects gradients only from the chunks after it. At position q of K, counted from 0, these are n = K − 1 − q of
+//! the K − 1 others; the last chunk collects nothing. The factor makes up for the rest if every order is equally likely. In
+//! a fixed order, the gradients of some edges are always lost.
 //!
 //! Positions are those of one step: rows of chunks of other steps of an epoch get no gradient, and factors do not make up
 //! for that. In expectation, factors cannot make up for paths that return to an earlier chunk: their gradient is always lost.
@@ -12,27 +13,18 @@ use crate::config::GradientWeighting;
 /// Assumed correlation of the contributions of different chunks.
 const CORRELATION: f64 = 0.25;
 
-/// Factors of the gradients that a chunk collects from other chunks. Gradients within a chunk are not scaled.
-///
-/// - `doubled`: 2, because a given other chunk is later with probability 1/2.
-/// - `position`: w(n) / m, the least-squares prediction w(n) of the contributions of all K − 1 other chunks from those of n,
-///   divided by its mean m, so that one aggregation is unbiased. If contributions of chunks correlate by ρ,
-///   w(n) = (1 + (K − 2) ρ) / (1 + (n − 1) ρ); here ρ = 1/4. m = Σₙ n w(n) / (K (K − 1)) is the probability-weighted sum over
-///   the positions. ρ = 0 gives doubling, ρ = 1 weights by the inverse probability. With two chunks, all of these are doubling.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GradientWeights(GradientWeighting);
-
-impl GradientWeights {
-    /// Returns the factors of a configuration.
-    pub fn new(weighting: GradientWeighting) -> Self {
-        GradientWeights(weighting)
-    }
-
+impl GradientWeighting {
     /// Returns the factor of the gradients that the chunk at `position` of `chunks` (from 0) collects from later chunks in
-    /// the backward of an aggregation. Takes time linear in `chunks`.
+    /// the backward of an aggregation; gradients within a chunk are not scaled. Takes time linear in `chunks`.
+    ///
+    /// - `doubled`: 2, because a given other chunk is later with probability 1/2.
+    /// - `position`: w(n) / m, the least-squares prediction w(n) of the contributions of all K − 1 other chunks from those of n,
+    ///   divided by its mean m, so that one aggregation is unbiased. If contributions of chunks correlate by ρ,
+    ///   w(n) = (1 + (K − 2) ρ) / (1 + (n − 1) ρ); here ρ = 1/4. m = Σₙ n w(n) / (K (K − 1)) is the probability-weighted sum over
+    ///   the positions. ρ = 0 gives doubling, ρ = 1 weights by the inverse probability. With two chunks, all of these are doubling.
     pub fn factor(self, position: usize, chunks: usize) -> f64 {
         debug_assert!(position < chunks);
-        match self.0 {
+        match self {
             GradientWeighting::Unscaled => 1.0,
             GradientWeighting::Doubled => 2.0,
             // Without other chunks, or without later ones, nothing is collected.
@@ -63,9 +55,9 @@ mod tests {
 
     use super::*;
 
-    const UNSCALED: GradientWeights = GradientWeights(GradientWeighting::Unscaled);
-    const DOUBLED: GradientWeights = GradientWeights(GradientWeighting::Doubled);
-    const POSITION: GradientWeights = GradientWeights(GradientWeighting::Position);
+    const UNSCALED: GradientWeighting = GradientWeighting::Unscaled;
+    const DOUBLED: GradientWeighting = GradientWeighting::Doubled;
+    const POSITION: GradientWeighting = GradientWeighting::Position;
 
     const NODES: usize = 12;
     const WIDTH: usize = 3;
@@ -151,7 +143,7 @@ mod tests {
             gradient
         }
 
-        fn estimate(&self, weights: GradientWeights, position: &[usize]) -> Rows {
+        fn estimate(&self, weights: GradientWeighting, position: &[usize]) -> Rows {
             self.gradient(|src, dst| match position[src].cmp(&position[dst]) {
                 std::cmp::Ordering::Less => weights.factor(position[src], position.len()),
                 std::cmp::Ordering::Equal => 1.0,
@@ -204,7 +196,7 @@ mod tests {
     }
 
     /// Bias and RMS error, relative to the true gradient, over all orders and some graphs.
-    fn errors(weights: GradientWeights, chunks: usize, layers: usize, edges: [f64; 2]) -> [f64; 2] {
+    fn errors(weights: GradientWeighting, chunks: usize, layers: usize, edges: [f64; 2]) -> [f64; 2] {
         let orders = orders(chunks);
         let (mut bias, mut error, mut whole) = (0.0, 0.0, 0.0);
         for seed in 1..=GRAPHS[chunks - 2] {
@@ -264,7 +256,7 @@ mod tests {
     /// RMS error of the mean gradient of two steps, relative to the true gradient: with independent orders, or with an order
     /// and its reverse.
     fn errors_of_two_steps(
-        weights: GradientWeights,
+        weights: GradientWeighting,
         chunks: usize,
         layers: usize,
         edges: [f64; 2],

@@ -246,7 +246,7 @@ fn empty_chunks_and_more_chunks_than_nodes_train() {
 }
 
 fn stage_groups(summary: &Summary) -> Vec<[usize; 2]> {
-    summary.pipeline.as_ref().unwrap().stages.clone()
+    summary.pipeline.as_ref().unwrap().groups.iter().map(|group| group.stages).collect()
 }
 
 #[test]
