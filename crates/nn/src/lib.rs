@@ -8,7 +8,7 @@
 //! - [`param`]: parameters under PyG's names, and their initialisation;
 //! - [`optimizer`]: steps over all parameters of a model;
 //! - [`state`]: state dicts, as safetensors bytes;
-//! - [`metrics`]: scores of predictions;
+//! - [`metrics`]: scores of predictions, and of single classes;
 //! - [`matrix`]: row-major matrices; [`input`]: what goes into a layer.
 
 pub mod convolution;

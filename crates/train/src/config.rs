@@ -5,7 +5,9 @@
 mod layers;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
+use halograph_graph::dataset::Metric;
 use halograph_graph::error::{Error, Result};
 use halograph_graph::sample::{Fanout, SamplerKind};
 use halograph_nn::Project;
@@ -217,6 +219,49 @@ pub enum PartitionKind {
     Random,
 }
 
+/// Weights of the classes in the loss.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(from = "ClassWeightsText", into = "ClassWeightsText")]
+pub enum ClassWeights {
+    /// By the numbers of training nodes.
+    Balanced,
+    /// Those of a CSV file, which has not been read.
+    File(PathBuf),
+    /// One for each class.
+    Given(Vec<f64>),
+}
+
+/// [`ClassWeights`] as they are written: `balanced`, a path, or numbers.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum ClassWeightsText {
+    Text(String),
+    Numbers(Vec<f64>),
+}
+
+/// The text of [`ClassWeights::Balanced`].
+const BALANCED: &str = "balanced";
+
+impl From<ClassWeightsText> for ClassWeights {
+    fn from(text: ClassWeightsText) -> Self {
+        match text {
+            ClassWeightsText::Text(text) if text == BALANCED => ClassWeights::Balanced,
+            ClassWeightsText::Text(path) => ClassWeights::File(path.into()),
+            ClassWeightsText::Numbers(weights) => ClassWeights::Given(weights),
+        }
+    }
+}
+
+impl From<ClassWeights> for ClassWeightsText {
+    fn from(weights: ClassWeights) -> Self {
+        match weights {
+            ClassWeights::Balanced => ClassWeightsText::Text(BALANCED.into()),
+            ClassWeights::File(path) => ClassWeightsText::Text(path.to_string_lossy().into_owned()),
+            ClassWeights::Given(weights) => ClassWeightsText::Numbers(weights),
+        }
+    }
+}
+
 /// Whether communication overlaps with computation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -293,6 +338,13 @@ pub struct TrainConfig {
     pub row_encoding: RowEncoding,
     /// Timeout: the run fails if a rank is silent for this many seconds.
     pub deadline: f64,
+    /// Metric of scores, which decides what the best epoch is; `None`: that of the dataset.
+    // Runs from before these keys existed do not have them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric: Option<Metric>,
+    /// Weights of the classes in the loss; `None`: all are 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class_weights: Option<ClassWeights>,
     /// Number of epochs.
     pub epochs: u64,
     /// The optimiser.
@@ -394,6 +446,8 @@ impl Config {
                 row_cache: RowCache::default(),
                 row_encoding: RowEncoding::default(),
                 deadline: 30.0,
+                metric: None,
+                class_weights: None,
                 epochs: 100,
                 optimizer: OptimizerKind::Adam,
                 lr: 0.01,
@@ -440,6 +494,7 @@ impl Config {
         }
         self.check_batches()?;
         self.check_layers()?;
+        self.check_class_weights()?;
         require(train.staleness <= MAX_STALENESS, "staleness", train.staleness, "at most 100 epochs")?;
         require((0.0..1.0).contains(&train.gamma), "gamma", train.gamma, "at least 0 and below 1")?;
         let deadline = train.deadline.is_finite() && train.deadline >= 1.0;
@@ -495,6 +550,16 @@ impl Config {
             self.check_input_aggregate()?;
         }
         Ok(())
+    }
+
+    fn check_class_weights(&self) -> Result<()> {
+        let Some(ClassWeights::Given(weights)) = &self.train.class_weights else { return Ok(()) };
+        for (class, &weight) in weights.iter().enumerate() {
+            let is_valid = weight.is_finite() && weight >= 0.0;
+            require(is_valid, "class_weights", format!("{weight} for class {class}"), "0 or more")?;
+        }
+        let any = weights.iter().any(|&weight| weight > 0.0);
+        require(any, "class_weights", format!("{weights:?}"), "above 0 for one class or more")
     }
 
     /// Refuses to cache an aggregate that changes from step to step.

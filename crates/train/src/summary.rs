@@ -8,9 +8,11 @@ use halograph_graph::sample::Sample;
 use halograph_nn::model::Kind;
 use serde::Serialize;
 
+use crate::class_report::ClassReport;
 use crate::config::{Config, StrategyKind, TrainConfig};
 use crate::event::{Best, Ending, EpochRecord};
 use crate::memory;
+use crate::objective::Objective;
 
 /// The result of a trainer.
 pub(crate) struct Outcome {
@@ -22,6 +24,8 @@ pub(crate) struct Outcome {
     pub step: u64,
     pub history: Vec<EpochRecord>,
     pub best: Option<Best>,
+    /// Scores of single classes with the best weights; `None` if interrupted.
+    pub classes: Option<ClassReport>,
     /// Duration of the steps of this process in seconds.
     pub seconds: f64,
 }
@@ -60,6 +64,12 @@ pub struct Summary {
     pub val: Option<f64>,
     /// Score on test nodes.
     pub test: Option<f64>,
+    /// Scores of single classes; `None` if the run was interrupted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub classes: Option<ClassReport>,
+    /// Weight of each class in the loss, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class_weights: Option<Vec<f64>>,
     /// The epoch whose weights are kept.
     pub best_epoch: Option<u64>,
     /// Median seconds of an epoch, without evaluation and checkpoints.
@@ -302,7 +312,7 @@ impl Traffic {
 /// Input of [`Summary::new`].
 pub(crate) struct Facts<'a> {
     pub threads: usize,
-    pub metric: Metric,
+    pub objective: &'a Objective,
     pub outcome: &'a Outcome,
     pub train: &'a TrainConfig,
 }
@@ -314,7 +324,7 @@ impl Summary {
     }
 
     /// Combines outcome and traffic.
-    pub(crate) fn new(Facts { threads, metric, outcome, train }: Facts, traffic: Traffic) -> Self {
+    pub(crate) fn new(Facts { threads, objective, outcome, train }: Facts, traffic: Traffic) -> Self {
         let epoch_seconds: Vec<f64> = outcome.history.iter().map(|e| e.seconds).collect();
         let scores = outcome.best.map(|best| best.scores);
         Summary {
@@ -327,12 +337,14 @@ impl Summary {
             parameters: outcome.parameters,
             epochs: outcome.epochs,
             step: outcome.step,
-            metric,
+            metric: objective.metric,
             loss: outcome.history.last().map(|e| e.loss),
             loss_history: outcome.history.iter().map(|e| e.loss).collect(),
             train: scores.and_then(|s| s.train),
             val: scores.and_then(|s| s.val),
             test: scores.and_then(|s| s.test),
+            classes: outcome.classes.clone(),
+            class_weights: objective.weights.clone(),
             best_epoch: outcome.best.map(|best| best.epoch),
             epoch_seconds_median: median(&epoch_seconds),
             evaluation_seconds: outcome.history.iter().filter_map(|e| e.evaluation_seconds).sum(),

@@ -12,7 +12,7 @@ use halograph_nn::{Matrix, Model};
 use crate::config::{Normalize, Precision};
 use crate::data::{Data, Scaling};
 use crate::error::Result;
-use crate::evaluation::{self, Keep};
+use crate::evaluation::{self, Detail, Evaluated, Keep};
 use crate::event::Scores;
 use crate::launch::{DataSource, TrainedShards};
 use crate::pool::{in_pool, threads_among};
@@ -129,8 +129,13 @@ impl TrainedModel {
         }
     }
 
-    /// Scores the model on the data of `source`, exactly. Blocks.
+    /// Scores the model on the data of `source`, exactly, by the metric of the run. Blocks.
     pub fn evaluate<'a>(&self, source: impl Into<DataSource<'a>>) -> Result<Scores> {
+        self.evaluate_classes(source).map(|found| found.scores)
+    }
+
+    /// Scores the model and its single classes on the data of `source`, exactly. Blocks.
+    pub fn evaluate_classes<'a>(&self, source: impl Into<DataSource<'a>>) -> Result<Evaluated> {
         let source = source.into();
         let (place, manifest) = described(source)?;
         self.check_features(&place, &manifest)?;
@@ -155,15 +160,17 @@ impl TrainedModel {
     }
 }
 
-fn evaluate_in<T: Real>(trained: &TrainedModel, source: DataSource) -> Result<Scores> {
+fn evaluate_in<T: Real>(trained: &TrainedModel, source: DataSource) -> Result<Evaluated> {
     let model = trained.model::<T>()?;
     let config = &trained.header.config;
     let scores = match source {
         DataSource::Dataset(dataset) => evaluation::scores(
             &model,
             // The row order of training, for bit-identical scores.
-            &Data::load(dataset, config.data.inductive, trained.scaling()?, config.nested_hops())?,
+            &Data::load(dataset, config.data.inductive, trained.scaling()?, config.nested_hops())?
+                .with_objective(&config.train)?,
             Keep::Nothing,
+            Detail::Classes,
         )?,
         DataSource::Shards(shards) => {
             TrainedShards { shards, config, scaling: trained.scaling()? }.scores(&model)?

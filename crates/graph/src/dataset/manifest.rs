@@ -50,6 +50,10 @@ pub enum Task {
 pub enum Metric {
     /// Fraction of nodes with the right class.
     Accuracy,
+    /// Recall, averaged over classes that have nodes.
+    BalancedAccuracy,
+    /// F1, averaged over classes.
+    MacroF1,
     /// F1 over all (node, class) pairs.
     MicroF1,
     /// Area under the ROC curve.
@@ -66,8 +70,8 @@ impl Metric {
             (Some(Metric::Auc), Task::SingleLabel) if classes != 2 => {
                 Err(format!("auc needs two classes or multi-label data; there are {classes} classes"))
             }
-            (Some(Metric::Accuracy), Task::MultiLabel) => {
-                Err("accuracy is not defined for multi-label data".into())
+            (Some(metric @ (Metric::Accuracy | Metric::BalancedAccuracy)), Task::MultiLabel) => {
+                Err(format!("{metric} is not defined for multi-label data"))
             }
             (Some(metric), _) => Ok(metric),
         }
@@ -87,6 +91,8 @@ impl std::fmt::Display for Metric {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         f.write_str(match self {
             Metric::Accuracy => "accuracy",
+            Metric::BalancedAccuracy => "balanced-accuracy",
+            Metric::MacroF1 => "macro-f1",
             Metric::MicroF1 => "micro-f1",
             Metric::Auc => "auc",
         })

@@ -1,6 +1,7 @@
 //! The command line: one file per command, one `match` here.
 
 mod bench;
+mod class_table;
 mod data;
 mod eval;
 mod generate;

@@ -22,7 +22,10 @@ use crate::note::Note;
 /// The default model.
 pub const DEFAULT_KIND: Kind = Kind::Sage;
 /// Keys that may be unset: a configuration has none of them by default.
-pub const OPTIONAL: [&str; 3] = ["layers.stages", "layers.chunks", "train.macrobatch"];
+pub const OPTIONAL: [&str; 5] =
+    ["layers.stages", "layers.chunks", "train.macrobatch", "train.metric", CLASS_WEIGHTS];
+/// The key of class weights: text, or a list of numbers.
+const CLASS_WEIGHTS: &str = "train.class_weights";
 /// The key of a size, which may have a unit.
 const SIZE: &str = "train.batch_memory";
 /// Whole numbers that must not be 0.
@@ -189,14 +192,38 @@ fn apply(table: &mut Table, setting: &Setting) -> Result<()> {
     let name = setting.name();
     let slot = match inner.get_mut(last) {
         Some(slot) => slot,
-        None if OPTIONAL.contains(&name.as_str()) => inner.entry(last).or_insert(Value::Integer(0)),
+        None if OPTIONAL.contains(&name.as_str()) => inner.entry(last).or_insert(placeholder(&name)),
         None => return Err(unknown()),
     };
-    *slot = match name == SIZE {
-        true => bytes::parse(&setting.value).ok_or_else(|| wrong_type(setting, bytes::FORMAT))?.into(),
-        false => fit(setting, slot)?,
+    *slot = match name.as_str() {
+        SIZE => bytes::parse(&setting.value).ok_or_else(|| wrong_type(setting, bytes::FORMAT))?.into(),
+        CLASS_WEIGHTS => class_weights(setting)?,
+        _ => fit(setting, slot)?,
     };
     Ok(())
+}
+
+/// Returns a value of the type of an optional key.
+fn placeholder(key: &str) -> Value {
+    match choices(key) {
+        [] => Value::Integer(0),
+        _ => Value::String(String::new()),
+    }
+}
+
+/// Returns class weights: text, or a list of numbers.
+fn class_weights(setting: &Setting) -> Result<Value> {
+    let number = |value: &Value| value.as_float().or_else(|| value.as_integer().map(|n| n as f64));
+    let weights = match &setting.value {
+        Value::String(text) if !text.is_empty() => Some(setting.value.clone()),
+        Value::Array(values) => values
+            .iter()
+            .map(|value| number(value).map(Value::Float))
+            .collect::<Option<Vec<_>>>()
+            .map(Value::Array),
+        _ => None,
+    };
+    weights.ok_or_else(|| wrong_type(setting, "balanced, the name of a CSV file, or a list of numbers"))
 }
 
 /// Returns the value of a setting, which must have the type of `old`; an integer is accepted for a float.

@@ -101,12 +101,18 @@ impl JobData {
         }
     }
 
-    /// Returns the names or numbers of classes that have nodes, but no training node. Empty for shards.
-    pub(super) fn classes_without_training_nodes(&self) -> Vec<String> {
-        let JobData::Dataset(dataset) = self else { return Vec::new() };
-        let name =
-            |class: usize| dataset.manifest.class_names.get(class).cloned().unwrap_or(class.to_string());
-        LabelCounts::of(dataset).untrained_classes().into_iter().map(name).collect()
+    /// Counts the labels; `None` for shards.
+    pub(super) fn label_counts(&self) -> Option<LabelCounts> {
+        match self {
+            JobData::Dataset(dataset) => Some(LabelCounts::of(dataset)),
+            JobData::Shards { .. } => None,
+        }
+    }
+
+    /// Returns the names of classes; numbers of those that have none.
+    pub(super) fn class_names(&self, classes: Vec<usize>) -> Vec<String> {
+        let names = &self.manifest().class_names;
+        classes.into_iter().map(|class| names.get(class).cloned().unwrap_or(class.to_string())).collect()
     }
 
     /// Reads the manifests of all shards; refuses a shard of another partition. Empty for a dataset.

@@ -20,6 +20,7 @@
 mod data;
 mod demo;
 mod directory;
+mod objective;
 mod plan;
 mod prepare;
 mod resume;

@@ -13,6 +13,7 @@ use halograph_train::trainer::ResumePoint;
 use halograph_train::{Config, Result};
 
 use super::demo::DemoGraph;
+use super::objective::{Classes, resolve_weights};
 use super::plan::{Plan, Target};
 use super::prepare::{Partition, stage};
 use super::start::{check_ranks, no_validation_nodes, open_data};
@@ -41,7 +42,12 @@ pub(super) fn plan(
     progress: &dyn Progress,
 ) -> Result<Plan> {
     let run = LockedRun::lock(out)?;
-    let config = continued(&run.header().config, settings)?;
+    let known = &run.header().data;
+    let config = continued(
+        &run.header().config,
+        settings,
+        Classes { count: known.classes, names: &known.class_names },
+    )?;
     stage(progress, "opening data")?;
     let demo = lost_demo(out, options, run.header())?;
     let data = match (open_data(&options.data, 0)?, &demo) {
@@ -106,9 +112,10 @@ pub(super) fn resume(
 }
 
 /// Returns the configuration of a resumed run; refuses `settings` that completed epochs depend on.
-fn continued(before: &Config, settings: &[Setting]) -> InputResult<Config> {
-    let after = config::overlay(before, settings)
+fn continued(before: &Config, settings: &[Setting], classes: Classes) -> InputResult<Config> {
+    let mut after = config::overlay(before, settings)
         .map_err(|error| refuse_changed(before, settings).err().unwrap_or(error))?;
+    resolve_weights(&mut after.train, settings, classes)?;
     let changed = config::differences(before, &after)?;
     // A cosine schedule, and synchronous epochs at the end, depend on the number of epochs.
     let counted = before.train.schedule == ScheduleKind::Cosine || before.train.cooldown_epochs > 0;
@@ -169,9 +176,11 @@ mod tests {
 
     use super::*;
 
+    const CLASSES: Classes = Classes { count: 2, names: &[] };
+
     fn continue_with(words: &[&str]) -> InputResult<Config> {
         let settings: Vec<Setting> = words.iter().map(|w| Setting::parse("--set", w).unwrap()).collect();
-        continued(&Config::new(Kind::Gcn), &settings)
+        continued(&Config::new(Kind::Gcn), &settings, CLASSES)
     }
 
     #[test]
@@ -188,6 +197,10 @@ mod tests {
         assert!(message.contains("model.kind = \"gat\", but the run was started with \"gcn\""), "{message}");
         let message = continue_with(&["train.weight_decay_for.convs=1"]).unwrap_err().to_string();
         assert!(message.contains("started with no value"), "{message}");
+        let message = continue_with(&["train.metric=macro-f1"]).unwrap_err().to_string();
+        assert!(message.starts_with("--set: train.metric = \"macro-f1\", but"), "{message}");
+        let message = continue_with(&["train.class_weights=balanced"]).unwrap_err().to_string();
+        assert!(message.starts_with("--set: train.class_weights = \"balanced\", but"), "{message}");
         // Even if the new value contradicts other settings of the run.
         let message = continue_with(&["train.strategy=layers"]).unwrap_err().to_string();
         assert!(message.contains("\"layers\", but the run was started with \"single\""), "{message}");
@@ -195,6 +208,6 @@ mod tests {
         let cosine =
             Config { train: TrainConfig { schedule: ScheduleKind::Cosine, ..cosine.train }, ..cosine };
         let more = [Setting::parse("--set", "train.epochs=500").unwrap()];
-        assert!(continued(&cosine, &more).unwrap_err().to_string().contains("cosine"));
+        assert!(continued(&cosine, &more, CLASSES).unwrap_err().to_string().contains("cosine"));
     }
 }

@@ -4,14 +4,17 @@ use std::path::Path;
 
 use halograph_graph::Progress;
 use halograph_graph::dataset::write::may_write;
+use halograph_graph::dataset::{Subset, Task};
 use halograph_graph::error::{Error as InputError, Result as InputResult};
 use halograph_graph::progress::Silent;
-use halograph_train::config::StrategyKind;
+use halograph_train::config::{ClassWeights, StrategyKind};
+use halograph_train::objective::{METRIC, metric};
 use halograph_train::run::{DataRef, Header, MemoryRun, Run, check_can_create, folder_of, is_run};
 use halograph_train::{Config, Result, trace};
 
 use super::demo::{DemoGraph, PRESET};
 use super::directory::NewDirectory;
+use super::objective::{Classes, place, resolve_weights};
 use super::plan::{Plan, Target};
 use super::prepare::{Partition, stage};
 use super::resume;
@@ -108,11 +111,27 @@ fn plan_demo(options: &JobOptions, settings: &[Setting], progress: &dyn Progress
     };
     let demo = DemoGraph::generate(&parent, &Silent)?;
     let data = JobData::open(&demo.path(), 0)?;
+    let config = with_objective(config, settings, &data)?;
     let partition = Partition::of(&data, &config, options.force, progress)?;
     let home = directory.as_ref().map(|new| demo_data(&new.path));
     let header = Header { data: DataRef::of(data.manifest(), home.as_deref())?, config };
     let notes = notes(settings, &header, &data);
     Ok(Plan { data, header, partition, notes, demo: Some(demo), target: Target::New(directory) })
+}
+
+/// Fills in the metric and the class weights for these data; refuses those that do not fit. Reads the file of weights.
+fn with_objective(mut config: Config, settings: &[Setting], data: &JobData) -> InputResult<Config> {
+    let manifest = data.manifest();
+    let metric = metric(&config.train, manifest).map_err(|error| match error {
+        InputError::Input { problem, help, .. } => {
+            InputError::Input { place: place(settings, METRIC), problem, help }
+        }
+        other => other,
+    })?;
+    config.train.metric = Some(metric);
+    let classes = Classes { count: manifest.classes, names: &manifest.class_names };
+    resolve_weights(&mut config.train, settings, classes)?;
+    Ok(config)
 }
 
 /// Creates the run, in `directory` or else in memory.
@@ -140,12 +159,12 @@ pub(super) fn new_directory(
     }
 }
 
-/// Resolves the settings of a new run on `data`; refuses those that contradict shards.
+/// Resolves the settings of a new run on `data`; refuses those that contradict them. Reads the file of class weights.
 pub(super) fn resolve(settings: &[Setting], data: &JobData) -> InputResult<Config> {
     check_settings_of_shards(settings, data)?;
     let config = config::resolve(&with_ranks_of_shards(settings, data))?;
     check_ranks(&config, data)?;
-    Ok(config)
+    with_objective(config, settings, data)
 }
 
 /// Adds the strategy and the number of ranks that shards imply; `settings` take precedence.
@@ -227,11 +246,27 @@ fn check_data_outside(data: Option<&Path>, out: &Path) -> InputResult<()> {
 fn notes(settings: &[Setting], header: &Header, data: &JobData) -> Vec<Note> {
     let mut notes = config::unused(settings, &header.config);
     notes.extend(no_validation_nodes(&header.config, data));
-    let classes = data.classes_without_training_nodes();
-    if !classes.is_empty() {
-        notes.push(Note::ClassesWithoutTrainingNodes { classes });
-    }
+    notes.extend(label_notes(&header.config, data));
     notes
+}
+
+/// Returns remarks on classes without nodes in a subset. None for shards.
+fn label_notes(config: &Config, data: &JobData) -> Vec<Note> {
+    let Some(counts) = data.label_counts() else { return Vec::new() };
+    let is_multi = data.manifest().task == Task::MultiLabel;
+    let is_balanced = config.train.class_weights == Some(ClassWeights::Balanced);
+    let flat = if is_balanced { counts.classes_without_contrast(is_multi) } else { Vec::new() };
+    let named = |classes| data.class_names(classes);
+    let found = [
+        Note::ClassesWithoutTrainingNodes { classes: named(counts.untrained_classes()) },
+        Note::ClassesWithoutNodes {
+            subset: "validation",
+            classes: named(counts.classes_missing_in(Subset::Val)),
+        },
+        Note::ClassesWithoutNodes { subset: "test", classes: named(counts.classes_missing_in(Subset::Test)) },
+        Note::ClassesWithoutBalancedWeight { classes: named(flat) },
+    ];
+    found.into_iter().filter(|note| !note.names_nothing()).collect()
 }
 
 /// Returns a remark if early stopping has no validation nodes.

@@ -14,7 +14,7 @@ use super::shape::{Shape, stored_edges};
 use crate::config::{Config, Precision, TrainConfig};
 use crate::data::{Data, Scaling};
 use crate::error::Result;
-use crate::evaluation::{self, Keep};
+use crate::evaluation::{self, Detail, Keep};
 use crate::memory::allocated_by_thread;
 use crate::pool::in_pool;
 use crate::requests::Requests;
@@ -129,14 +129,14 @@ fn dry_run<T: Real>(shape: &Shape, config: &Config, nodes: u64, phase: Phase) ->
         let mut learner = Learner { model, optimizer };
         let mut best = learner.model.state();
         if phase == Phase::Evaluation {
-            evaluation::scores(&learner.model, &data, Keep::Nothing)?;
+            evaluation::scores(&learner.model, &data, Keep::Nothing, Detail::Scores)?;
         } else {
             let mut strategy = Single::new(&learner.model, &data)?;
             // Weights stay finite, whatever the learning rate of the run is.
             let train = TrainConfig { lr: 0.0, ..config.train.clone() };
             for epoch in 1..=2 {
                 learner.step(&mut strategy, &train, (epoch, 0), &Requests::default)?;
-                strategy.evaluate(&learner.model, epoch)?;
+                strategy.evaluate(&learner.model, epoch, Detail::Scores)?;
                 best = learner.model.state();
             }
         }

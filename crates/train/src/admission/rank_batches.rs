@@ -23,6 +23,8 @@ use crate::strategy::batches::ranks::{MOST_COMING, ROW_COPIES, SAMPLE_COPIES};
 const VERTEX: u64 = 10;
 /// Bytes per training vertex: shuffled seeds of two epochs and of none.
 const SEED: u64 = 12;
+/// The same for weights in the loss.
+const SEED_WEIGHT: u64 = 24;
 /// Bytes of a halo row of a split sample: id, degree, and its place at the owner; and of a destination of a hop with a halo:
 /// row starts and the number of a destination that reads it.
 const HALO_ROW: u64 = 12;
@@ -89,7 +91,8 @@ fn fixed_bytes(
     let inputs = whole.dataset.features as usize;
     let is_static = config.model.messages(inputs, whole.dataset.classes as usize)[0].is_static;
     let aggregate = if is_static { owned * shape.features as u64 * number } else { 0 };
-    let seeds = SEED * whole.training;
+    let weights = if config.train.class_weights.is_some() { SEED_WEIGHT } else { 0 };
+    let seeds = (SEED + weights) * whole.training;
     structure + aggregate + VERTEX * nodes + seeds + batch.memory(part, whole, config)
 }
 

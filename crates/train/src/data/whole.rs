@@ -12,6 +12,8 @@ use super::PARTS;
 use super::features::{Features, Scaling};
 use super::rows::{Labels, Rows};
 use super::view::{InputSource, View};
+use crate::config::TrainConfig;
+use crate::objective::Objective;
 
 /// A dataset loaded for training on one process.
 pub struct Data<'d, T: Real> {
@@ -23,6 +25,8 @@ pub struct Data<'d, T: Real> {
     larger: Option<[Arc<Block<'d>>; 2]>,
     /// Training, validation and test rows, each in the view it is scored in.
     pub parts: [Rows; 3],
+    /// Metric and class weights: those of the dataset, unless set by [`Data::with_objective`].
+    pub objective: Objective,
 }
 
 impl<'d, T: Real> Data<'d, T> {
@@ -42,7 +46,8 @@ impl<'d, T: Real> Data<'d, T> {
             let block = whole(dataset, order, hops);
             let parts = PARTS.map(|part| rows_of(dataset, block.ids(), part));
             let train = View::new(block.clone(), features.rows(block.ids())?);
-            return Ok(Data { dataset, features, train, larger: None, parts });
+            let objective = Objective::of(&dataset.manifest);
+            return Ok(Data { dataset, features, train, larger: None, parts, objective });
         }
         let induced = |parts: &[Subset]| {
             let nodes = nodes_in(dataset.split(), order.as_deref(), parts);
@@ -54,7 +59,16 @@ impl<'d, T: Real> Data<'d, T> {
         let parts = [(&block, Subset::Train), (&val, Subset::Val), (&test, Subset::Test)];
         let parts = parts.map(|(block, part)| rows_of(dataset, block.ids(), part));
         let train = View::new(block.clone(), features.rows(block.ids())?);
-        Ok(Data { dataset, features, train, larger: Some([val, test]), parts })
+        let objective = Objective::of(&dataset.manifest);
+        Ok(Data { dataset, features, train, larger: Some([val, test]), parts, objective })
+    }
+
+    /// Sets metric and class weights. Refuses those that do not fit the dataset.
+    pub fn with_objective(self, train: &TrainConfig) -> Result<Self> {
+        let manifest = &self.dataset.manifest;
+        let counts = || Ok::<_, Error>(self.parts[0].class_counts(manifest.classes as usize));
+        let objective = Objective::new(train, manifest, counts)?;
+        Ok(Data { objective, ..self })
     }
 
     /// Loads the whole graph, for `predict`.

@@ -12,8 +12,7 @@ use crate::boundary::{Peers, RankLink};
 use crate::config::{Config, TrainConfig};
 use crate::data::{Scaling, ShardData};
 use crate::error::Result;
-use crate::evaluation::{outputs_on_ranks, scores_on_ranks};
-use crate::event::Scores;
+use crate::evaluation::{Detail, Evaluated, outputs_on_ranks, scores_on_ranks};
 use crate::pool::{in_pool, threads};
 use crate::stage::Outputs;
 use crate::tags::Evaluation;
@@ -43,14 +42,15 @@ impl TrainedShards<'_> {
     }
 
     /// Scores `model`; `None` if its outputs are not finite.
-    pub(crate) fn scores<T: Real>(&self, model: &Model<T>) -> Result<Option<Scores>> {
-        let found = self.on_threads(|link, shard| {
+    pub(crate) fn scores<T: Real>(&self, model: &Model<T>) -> Result<Option<Evaluated>> {
+        let mut found = self.on_threads(|link, shard| {
             let inductive = self.config.data.inductive;
             let data = ShardData::load(shard, link, inductive, self.scaling.clone(), model.hops())?;
+            let data = data.with_objective(&self.config.train, link)?;
             data.prepare(link, model)?;
-            scores_on_ranks(model, &data, link, 0)
+            scores_on_ranks(model, &data, link, 0, Detail::Classes)
         })?;
-        Ok(found[0])
+        Ok(found.swap_remove(0))
     }
 
     /// Evaluates `model` on every node: returns dataset ids and outputs of each part.

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::batches::batches;
 use super::chart::{Chart, Series};
+use super::classes::classes;
 use super::exchange::{partition, times, traffic};
 use super::pipeline::pipeline;
 use super::read::{EpochRecord, RunData};
@@ -61,6 +62,7 @@ pub(super) fn html(runs: &[RunData]) -> String {
     let rate = (!rate_is_constant(runs)).then_some(RATE);
     section("Loss", "", true, charts(runs, LOSSES.into_iter().chain(rate)));
     section(&scores_title(runs), SCORES_TEXT, true, charts(runs, SCORES.into_iter()));
+    section("Classes", CLASSES_TEXT, false, classes(runs));
     section("Epoch time", SECONDS_TEXT, true, charts(runs, [SECONDS].into_iter()));
     section("Compute and wait time", TIMES_TEXT, false, times(runs));
     section("Pipeline", PIPELINE_TEXT, false, pipeline(runs));
@@ -75,6 +77,8 @@ pub(super) fn html(runs: &[RunData]) -> String {
 }
 
 const SCORES_TEXT: &str = "Fractions, at epochs with an evaluation. A circle marks the best validation epoch, whose weights are saved.";
+const CLASSES_TEXT: &str = "Scores of single classes with the saved weights, on test nodes or, without any, on validation nodes. \
+     In the confusion matrix, rows are true classes and columns predicted ones.";
 const SECONDS_TEXT: &str = "Forward, backward and optimiser step, without evaluation and checkpoints.";
 const TIMES_TEXT: &str = "Sum over all epochs (after a resume: since then), mean over ranks. Thick bar: compute, then in red exposed communication (waiting). \
      Thin bar: transfer of boundary rows that overlaps compute. Imbalance: compute time of the slowest rank / mean.";

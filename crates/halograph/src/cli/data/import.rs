@@ -106,6 +106,8 @@ pub struct SplitIndex {
 #[derive(Clone, Copy, ValueEnum)]
 enum MetricArg {
     Accuracy,
+    BalancedAccuracy,
+    MacroF1,
     MicroF1,
     Auc,
 }
@@ -114,6 +116,8 @@ impl From<MetricArg> for Metric {
     fn from(arg: MetricArg) -> Metric {
         match arg {
             MetricArg::Accuracy => Metric::Accuracy,
+            MetricArg::BalancedAccuracy => Metric::BalancedAccuracy,
+            MetricArg::MacroF1 => Metric::MacroF1,
             MetricArg::MicroF1 => Metric::MicroF1,
             MetricArg::Auc => Metric::Auc,
         }

@@ -74,6 +74,23 @@ const FLAGS: [(&str, &[Flag]); 7] = [
                 "Early stopping: epochs without a better validation score; 0: off",
                 "",
             ),
+            flag(
+                "metric",
+                "train.metric",
+                "METRIC",
+                "Metric of scores and of the best epoch [default: that of the dataset]",
+                "accuracy. balanced-accuracy: mean recall over classes. macro-f1: mean F1 over classes. micro-f1. auc: for two \
+                 classes, or multi-label data. On imbalanced classes, accuracy and micro-f1 say little about the rare ones.",
+            ),
+            flag(
+                "class-weights",
+                "train.class_weights",
+                "balanced|FILE",
+                "Weights of the classes in the loss [default: all 1]",
+                "balanced: n / (classes · count) over training nodes, as in scikit-learn; for multi-label data negatives / positives. \
+                 FILE: a CSV file with the columns class,weight, which names every class once. As weight of PyTorch's \
+                 CrossEntropyLoss, or pos_weight of BCEWithLogitsLoss.",
+            ),
             flag("seed", "train.seed", "N", "Seed of weights and dropout", ""),
             flag("precision", "train.precision", "TYPE", "Floating-point type for training", ""),
         ],

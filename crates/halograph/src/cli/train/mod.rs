@@ -13,8 +13,9 @@ use clap::{ArgAction, value_parser};
 use halograph::comm::launched;
 use halograph::config;
 use halograph::job::{DataOption, Job, JobOptions, NewDirectory, OutOption, World};
+use halograph::note::Note;
 use halograph::train::Summary;
-use halograph::train::event::Ending;
+use halograph::train::event::{Ending, Scores};
 use halograph::train::run::TENSORBOARD;
 
 use self::flags::{OUTPUT, Settings};
@@ -200,6 +201,7 @@ fn finish(args: &Args, job: &Job, summary: &Summary) -> halograph::Result<ExitCo
         say(&format!("interrupted before the first epoch{kept}"));
         return Ok(code(true));
     }
+    late_notes(job, summary).iter().for_each(note);
     if args.json {
         print(&json(job, summary))?;
     } else if !args.quiet && !interrupted {
@@ -209,6 +211,15 @@ fn finish(args: &Args, job: &Job, summary: &Summary) -> halograph::Result<ExitCo
         say(&how_to_resume(job, summary));
     }
     Ok(code(interrupted))
+}
+
+/// Returns remarks on the scores. Before the training, labels were counted only if the data are a dataset.
+fn late_notes(job: &Job, summary: &Summary) -> Vec<Note> {
+    let Some(report) = &summary.classes else { return Vec::new() };
+    let scores = Scores { train: summary.train, val: summary.val, test: summary.test, val_loss: None };
+    let mut notes = if job.data().parts().is_some() { Note::on_support(report) } else { Vec::new() };
+    notes.extend(Note::on_majority(report, &scores, summary.metric));
+    notes
 }
 
 /// Returns the exit code of a job that ended without an error.

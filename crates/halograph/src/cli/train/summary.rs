@@ -14,7 +14,7 @@ use halograph::train::summary::{BatchTotals, FetchTotals, PipelineFacts};
 use halograph::words::{count, seconds};
 use indicatif::{HumanBytes, HumanCount};
 
-use crate::cli::{program, quoted};
+use crate::cli::{class_table, program, quoted};
 
 /// Formats the end of a run: model, scores, times, memory, files, and what to do next.
 pub fn text(job: &Job, summary: &Summary, trace: Option<&Path>) -> String {
@@ -26,6 +26,7 @@ pub fn text(job: &Job, summary: &Summary, trace: Option<&Path>) -> String {
         line("data", &format!("{}: {nodes} nodes, {edges} edges", m.name)),
     ];
     lines.extend(scores(summary));
+    lines.extend(summary.classes.as_ref().and_then(class_table::line).map(|text| line("classes", &text)));
     lines.push(line("epochs", &epochs(summary)));
     lines.extend(evaluation_hint(summary).map(|hint| line("", &hint)));
     if summary.ranks > 1 {

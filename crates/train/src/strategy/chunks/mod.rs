@@ -53,7 +53,7 @@ use crate::boundary::RankLink;
 use crate::config::{Config, LayersConfig};
 use crate::data::{Rows, ShardData, StageChunks};
 use crate::error::Result;
-use crate::event::Scores;
+use crate::evaluation::{Detail, Evaluated};
 use crate::requests::Requests;
 use crate::tags::{Control, Setup};
 use crate::trace::BUBBLE;
@@ -66,6 +66,15 @@ pub struct Links<'s> {
     pub world: &'s RankLink,
     /// Within its stage group and its way.
     pub grid: &'s Grid,
+}
+
+/// The labelled training rows of a chunk.
+struct ChunkRows {
+    own: Rows,
+    /// Number of rows on all ways.
+    count: u64,
+    /// What the loss of these rows is divided by; that of a step is the sum over its chunks.
+    divisor: f64,
 }
 
 /// Returns the position of a wait that is part of the bubble, in this step of this epoch.
@@ -83,8 +92,8 @@ pub struct Chunked<'s, T: Real> {
     meter: &'s StepMeter,
     /// First training row of each chunk, and the end.
     starts: Vec<usize>,
-    /// Labelled training rows of each chunk, and their number on all ways.
-    rows: Vec<(Rows, u64)>,
+    /// Labelled training rows of each chunk.
+    rows: Vec<ChunkRows>,
     /// The chunks of each stage of this rank.
     stages: Vec<Arc<StageChunks>>,
     stores: Vec<Option<StageStore<T>>>,
@@ -110,8 +119,10 @@ impl<'s, T: Real> Chunked<'s, T> {
         let starts = data.chunk_starts();
         let chunks = starts.len() - 1;
         let rows: Vec<Rows> = starts.windows(2).map(|run| data.rows[0].within(run[0]..run[1])).collect();
-        let mut counts: Vec<f64> = rows.iter().map(|rows| rows.count() as f64).collect();
-        link.comm.all_reduce(Setup::ChunkCounts.tag(), &mut counts)?;
+        let weights = data.objective.weights();
+        let own_totals = rows.iter().flat_map(|rows| [rows.count() as f64, rows.divisor(weights)]);
+        let mut totals: Vec<f64> = own_totals.collect();
+        link.comm.all_reduce(Setup::ChunkCounts.tag(), &mut totals)?;
         let is_frozen = config.layers.history_epochs > 1;
         let store = |((index, stage), chunks_of): ((usize, &Stage<T>), &Arc<StageChunks>)| {
             let is_static = index == 0 && stage.has_static_aggregate();
@@ -120,7 +131,8 @@ impl<'s, T: Real> Chunked<'s, T> {
             reads_chunks.then(|| StageStore::new(chunks_of.clone(), width, is_frozen))
         };
         let stores = model.indices().zip(&model.stages).zip(&stages).map(store).collect();
-        let rows = rows.into_iter().zip(counts).map(|(rows, count)| (rows, count as u64)).collect();
+        let rows = rows.into_iter().zip(totals.chunks_exact(2));
+        let rows = rows.map(|(own, of)| ChunkRows { own, count: of[0] as u64, divisor: of[1] }).collect();
         let (config, seed) = (config.layers.clone(), config.train.seed);
         Ok(Chunked {
             config,
@@ -176,8 +188,8 @@ impl<T: Real> Strategy<T> for Chunked<'_, T> {
         Ok(outcome)
     }
 
-    fn evaluate(&mut self, model: &Model<T>, epoch: u64) -> Result<Option<Scores>> {
-        evaluate::scores(model, self.data, self.links.grid, self.layout, epoch)
+    fn evaluate(&mut self, model: &Model<T>, epoch: u64, detail: Detail) -> Result<Option<Evaluated>> {
+        evaluate::scores(model, self.data, self.links.grid, self.layout, (epoch, detail))
     }
 
     fn agree(&mut self, requests: Requests) -> Result<Requests> {

@@ -61,7 +61,7 @@ impl<T: Real> Chunked<'_, T> {
             view,
             ids: view.block.ids().map(|ids| &ids[rows.clone()]),
             rows,
-            labelled: &self.rows[chunk].0,
+            labelled: &self.rows[chunk].own,
             stages: &self.stages,
             halo: ChunkHalo { stores: &mut self.stores, first, chunk, order, weights },
         }
@@ -77,10 +77,11 @@ impl<T: Real> Chunked<'_, T> {
     ) -> Result<StepOutcome> {
         let links = self.links;
         let _measured = self.meter.start(links.world, step.epoch, step.step)?;
-        let count = order.chunks.iter().map(|&chunk| self.rows[chunk].1).sum();
+        let count = order.chunks.iter().map(|&chunk| self.rows[chunk].count).sum();
+        let divisor = order.chunks.iter().map(|&chunk| self.rows[chunk].divisor).sum();
         let (mut own_loss, mut done) = (0.0, Vec::new());
         for &chunk in &order.chunks {
-            let (forwarded, loss) = self.forward(model, step, order, (chunk, count))?;
+            let (forwarded, loss) = self.forward(model, step, order, (chunk, divisor))?;
             own_loss += loss;
             done.push(forwarded);
         }
@@ -97,16 +98,17 @@ impl<T: Real> Chunked<'_, T> {
         Ok(StepOutcome { loss, rows: count, requests })
     }
 
-    /// Runs this rank's stages on a chunk. Returns the share of the chunk in the loss over `count` rows, too. Blocks for rows
-    /// of the group before and of other ways.
+    /// Runs this rank's stages on a chunk. Returns the share of the chunk in the loss of the step, which is divided by
+    /// `divisor`, too. Blocks for rows of the group before and of other ways.
     fn forward(
         &mut self,
         model: &mut Model<T>,
         step: &Step,
         order: &StepOrder,
-        (chunk, count): (usize, u64),
+        (chunk, divisor): (usize, f64),
     ) -> Result<(Forwarded<T>, f64)> {
         let (links, meter, own) = (self.links, self.meter, model.indices());
+        let weights = self.data.objective.weights();
         let at = bubble_at((step.epoch, step.step)).chunk(chunk as u16);
         let tags = Tags::training(Purpose::Activations, (step.epoch, step.step), chunk);
         let ChunkPass { handover, peers, view, rows, ids, labelled, stages, mut halo } =
@@ -135,7 +137,7 @@ impl<T: Real> Chunked<'_, T> {
             return Ok((forwarded, 0.0));
         }
         let logits = &activations.output;
-        let (loss, grad) = peers.timed("loss", || loss(logits, labelled, count.max(1)));
+        let (loss, grad) = peers.timed("loss", || loss(logits, labelled, weights, divisor));
         forwarded.grad = Some(grad);
         Ok((forwarded, loss))
     }

@@ -7,4 +7,5 @@ mod partition;
 mod pipelined;
 mod sampled;
 mod sampled_faults;
+mod scores;
 pub mod support;
