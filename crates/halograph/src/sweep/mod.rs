@@ -1,6 +1,6 @@
 //! Many runs of one command: the combinations of some settings, seeds among them, each in a directory of its own.
 //!
-//! A [`Sweep`] is a list of [`Point`]s: the settings that differ. Points that differ only in their seed are one case, whose
+//! A [`Sweep`] is a list of [`Point`]s: the settings that differ. Points that differ only in their seed or split are one case, whose
 //! scores are summarised by mean and standard deviation ([`cases`]).
 
 mod grid;
@@ -20,6 +20,8 @@ use crate::config::{self, Setting};
 
 /// The key of the seed.
 const SEED: &str = "train.seed";
+/// The key of the split.
+const SPLIT: &str = "data.split_index";
 /// Most runs of a sweep: more are a mistake in a grid.
 const MOST: usize = 10_000;
 
@@ -91,6 +93,12 @@ impl Point {
     pub fn labels(&self) -> Vec<String> {
         let label = |s: &Setting| format!("{}={}", short(s), config::text(&s.value));
         self.settings.iter().map(label).collect()
+    }
+
+    /// Returns the labels of the case that the run belongs to: those of all axes but the split.
+    pub fn case(&self) -> Vec<String> {
+        let axes = self.settings.iter().filter(|s| s.name() != SPLIT).cloned().collect();
+        Point { settings: axes, seed: self.seed }.labels()
     }
 
     /// Returns the directory of the run in that of the sweep.
