@@ -69,7 +69,7 @@ fn read_csv(text: &str) -> Vec<HashMap<String, String>> {
     let header: Vec<&str> = lines.next().unwrap().split(',').collect();
     let row = |line: &str| {
         let cells = line.split(',').map(String::from);
-        header.iter().map(|name| name.to_string()).zip(cells).collect()
+        header.iter().map(|name| name.to_string()).zip(cells).collect::<HashMap<_, _>>()
     };
     lines.map(row).collect()
 }

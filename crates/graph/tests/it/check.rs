@@ -63,7 +63,7 @@ fn every_split_is_checked() {
     let faults = |changed: [u8; 12]| {
         let folder = tempfile::tempdir().unwrap();
         let ring = ring_with(folder.path(), false, &splits);
-        assert_eq!(check(&ring, &Silent).unwrap().1, []);
+        assert!(check(&ring, &Silent).unwrap().1.is_empty());
         replace(ring.join("splits.npy"), &[2, 6], &changed);
         let (_, faults) = check(&ring, &Silent).unwrap();
         faults.iter().map(|f| f.to_string()).filter(|line| !line.contains("BLAKE3")).collect::<Vec<_>>()

@@ -47,7 +47,7 @@ pub struct Outcome {
 
 impl<'a> Runner<'a> {
     pub fn new(sweep: &'a Sweep, folder: &'a Path, options: &'a Options) -> Result<Self> {
-        let program = std::env::current_exe().at("this program", "find")?;
+        let program = std::env::current_exe().at(std::path::Path::new("this program"), "find")?;
         let (next, outcome) = (AtomicUsize::new(0), Mutex::default());
         Ok(Runner { sweep, folder, options, program, next, outcome })
     }
