@@ -74,6 +74,11 @@ pub enum Note {
     Resume(ResumeNote),
     /// A resumed run that has no checkpoint starts from the beginning.
     NoCheckpoint,
+    /// Shards do not hold the ids that the user's files give to nodes: tables of predictions have node numbers instead.
+    IdsNotInShards {
+        /// The folder of shards.
+        path: PathBuf,
+    },
     /// The dataset at this path is not the one that the run was trained on.
     DatasetChanged {
         /// Its directory.
@@ -189,6 +194,12 @@ impl fmt::Display for Note {
             Note::NoCheckpoint => {
                 f.write_str("there is no checkpoint yet: the run starts from the beginning")
             }
+            Note::IdsNotInShards { path } => write!(
+                f,
+                "{}: shards hold node numbers, not the ids of the source: the table has node numbers; for ids give the \
+                 dataset with --data",
+                path.display()
+            ),
             Note::DatasetChanged { path } => {
                 write!(f, "{}: the dataset has changed since the run was trained", path.display())
             }

@@ -54,6 +54,10 @@ pub struct DataConfig {
     pub normalize: Normalize,
     /// Whether training uses only training nodes, and validation only training and validation nodes.
     pub inductive: bool,
+    /// Number of the split, from 0, of a dataset that has several.
+    // Runs from before a dataset had several splits do not have it.
+    #[serde(default)]
+    pub split_index: usize,
 }
 
 /// Scaling of features.
@@ -423,7 +427,7 @@ impl Config {
     /// Returns the defaults for a kind of model.
     pub fn new(kind: Kind) -> Self {
         Config {
-            data: DataConfig { normalize: Normalize::None, inductive: false },
+            data: DataConfig { normalize: Normalize::None, inductive: false, split_index: 0 },
             model: Spec::new(kind),
             train: TrainConfig {
                 strategy: StrategyKind::Single,

@@ -5,7 +5,7 @@ use halograph_graph::dataset::{Metric, Task};
 use halograph_kernels::Real;
 use halograph_nn::metrics::class_counts::ClassCounts;
 use halograph_nn::metrics::{counts, score};
-use halograph_nn::{Matrix, Model};
+use halograph_nn::{Input, Matrix, Model};
 use rayon::prelude::*;
 
 use crate::boundary::{Fresh, Peers, RankLink};
@@ -24,6 +24,32 @@ pub fn outputs<T: Real>(model: &Model<T>, view: &View<T>) -> Result<Outputs<T>> 
     let block = StageBlock::local(view.block.clone());
     let mut halo = Fresh;
     StageRunner::new(None, view.block.ids(), None, &mut halo).evaluate_model(model, &block, view.input())
+}
+
+/// Returns the output of stage number `count` of `model`, counted from 1, on all rows of a view that this process holds whole.
+pub(crate) fn stage_output<T: Real>(model: &Model<T>, view: &View<T>, count: usize) -> Result<Input<T>> {
+    let block = StageBlock::local(view.block.clone());
+    let mut halo = Fresh;
+    StageRunner::new(None, view.block.ids(), None, &mut halo).evaluate_prefix(
+        model,
+        &block,
+        view.input(),
+        count,
+    )
+}
+
+/// Returns the output of stage number `count` of `model`, counted from 1, on the rows of a prepared view that this rank owns.
+/// Collective; blocks.
+pub(crate) fn stage_output_on_ranks<T: Real>(
+    model: &Model<T>,
+    view: &View<T>,
+    block: &StageBlock,
+    peers: Peers,
+    count: usize,
+) -> Result<Input<T>> {
+    let mut halo = Fresh;
+    let mut runner = StageRunner::new(None, view.block.ids(), Some(peers), &mut halo);
+    runner.evaluate_prefix(model, block, view.input(), count)
 }
 
 /// Evaluates `model` on the rows of a prepared view that this rank owns. Collective; blocks.

@@ -243,6 +243,7 @@ impl Dataset {
             feat: Some(&self.feat),
             label: Some(&self.label),
             split: Some(&self.split),
+            splits: self.splits.as_ref(),
         }
     }
 
@@ -296,6 +297,8 @@ fn assemble(arrays: DatasetArrays, manifest: Manifest) -> Result<Dataset> {
         feat: feat?,
         label: label?,
         split: Array::from_vec(place(SPLIT), vec![nodes], split)?,
+        splits: None,
+        split_index: 0,
         ids,
         order: Default::default(),
         // The caller has checked every element.

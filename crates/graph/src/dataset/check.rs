@@ -8,7 +8,9 @@ use std::path::Path;
 use rayon::prelude::*;
 
 use super::manifest::{MANIFEST, Manifest, Task};
-use super::{FEAT, IDS, INDICES, INDPTR, LABEL, SPLIT, Subset, open_array, read_manifest, shapes, view};
+use super::{
+    FEAT, IDS, INDICES, INDPTR, LABEL, SPLIT, SPLITS, Subset, open_array, read_manifest, shapes, view,
+};
 use crate::build::one_way_edge;
 use crate::csr::CsrView;
 use crate::error::{Error, Result};
@@ -51,12 +53,14 @@ pub fn check(path: &Path, progress: &dyn Progress) -> Result<(Manifest, Vec<Data
         open_array(path, MANIFEST, file, &shape, types).map_err(|e| faults.push(open_fault(file, e))).ok()
     };
     let [indptr, indices, feat, label, split] = [INDPTR, INDICES, FEAT, LABEL, SPLIT].map(&mut open);
+    let splits = if manifest.splits > 1 { open(SPLITS) } else { None };
     let arrays = Arrays {
         indptr: indptr.as_ref(),
         indices: indices.as_ref(),
         feat: feat.as_ref(),
         label: label.as_ref(),
         split: split.as_ref(),
+        splits: splits.as_ref(),
     };
     faults.extend(arrays.faults(&manifest, progress)?);
     faults.extend(ids(path, &manifest)?);
@@ -70,6 +74,7 @@ pub(super) struct Arrays<'a> {
     pub feat: Option<&'a Array>,
     pub label: Option<&'a Array>,
     pub split: Option<&'a Array>,
+    pub splits: Option<&'a Array>,
 }
 
 impl Arrays<'_> {
@@ -90,7 +95,12 @@ impl Arrays<'_> {
         }
         faults.extend(self.label.and_then(|label| labels(label, manifest)));
         if let Some(split) = self.split {
-            faults.extend(subsets(view(split), self.label, manifest));
+            faults.extend(subsets(SPLIT, "", view(split), self.label, manifest));
+            faults.extend(self.splits.and_then(|splits| first_split(view(splits), view(split))));
+        }
+        // The first was checked in `split.npy`.
+        for (k, split) in self.splits.iter().flat_map(|splits| splits_of(splits)).enumerate().skip(1) {
+            faults.extend(subsets(SPLITS, &format!("split {k}, "), split, self.label, manifest));
         }
         Ok(faults)
     }
@@ -271,16 +281,36 @@ fn labels(label: &Array, manifest: &Manifest) -> Option<DatasetFault> {
     }
 }
 
-fn subsets(split: &[u8], label: Option<&Array>, manifest: &Manifest) -> Vec<DatasetFault> {
+/// Returns each split of `splits.npy`.
+fn splits_of(splits: &Array) -> impl Iterator<Item = &[u8]> {
+    view(splits).chunks_exact(splits.cols().max(1))
+}
+
+/// Returns the fault of `splits.npy` if its first split is not that of `split.npy`.
+fn first_split(splits: &[u8], split: &[u8]) -> Option<DatasetFault> {
+    let differ = (0..split.len()).into_par_iter().filter(|&v| splits[v] != split[v]);
+    first_of(SPLITS, differ, |v| {
+        (format!("split 0, node {v}"), format!("{} where {SPLIT} has {}", splits[v], split[v]))
+    })
+}
+
+/// Returns the faults of one split, in `file`. `which` begins their positions.
+fn subsets(
+    file: &str,
+    which: &str,
+    split: &[u8],
+    label: Option<&Array>,
+    manifest: &Manifest,
+) -> Vec<DatasetFault> {
     let all = || (0..split.len()).into_par_iter();
-    let node = |v: usize| format!("node {v}");
-    let unknown = first_of(SPLIT, all().filter(|&v| split[v] > Subset::Test as u8), |v| {
+    let node = |v: usize| format!("{which}node {v}");
+    let unknown = first_of(file, all().filter(|&v| split[v] > Subset::Test as u8), |v| {
         (node(v), format!("{} is none of 0 (none), 1 (train), 2 (validation), 3 (test)", split[v]))
     });
     let unlabelled = label.filter(|_| manifest.task == Task::SingleLabel).and_then(|label| {
         let y: &[i64] = view(label);
         let bad = all().filter(|&v| split[v] != Subset::None as u8 && y[v] < 0);
-        first_of(SPLIT, bad, |v| (node(v), format!("subset {} for a node without a label", split[v])))
+        first_of(file, bad, |v| (node(v), format!("subset {} for a node without a label", split[v])))
     });
     unknown.into_iter().chain(unlabelled).collect()
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{FILES, ORDER};
+use super::{FILES, ORDER, SPLITS};
 use crate::build::MAX_NODES;
 use crate::error::{Error, Result};
 use crate::io::npy::FileRecord;
@@ -15,6 +15,9 @@ pub const MANIFEST: &str = "dataset.json";
 /// The version this build writes and reads.
 pub const VERSION: u32 = 1;
 const FORMAT: &str = "halograph-dataset";
+
+/// Maximum number of splits of one dataset. Published ones have up to 20; more are a mistake in the shape of a mask.
+pub const MAX_SPLITS: usize = 1000;
 
 /// Returns the largest number of classes for `nodes` nodes. Class numbers may have gaps, but a huge one is a mistake.
 pub fn class_limit(nodes: u64) -> u64 {
@@ -127,10 +130,26 @@ pub struct Manifest {
     /// Names of the classes, if they have any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub class_names: Vec<String>,
-    /// Digest of counts, task, metric, direction and all files. It does not depend on the names of dataset and classes.
+    /// Names of the feature columns, if they have any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub feature_names: Vec<String>,
+    /// Number of splits; if more than 1, they are in `splits.npy`.
+    #[serde(default = "one_split", skip_serializing_if = "is_one_split")]
+    pub splits: u64,
+    /// Digest of counts, task, metric, direction and all files. It does not depend on the names of dataset, classes and
+    /// features.
     pub fingerprint: String,
     /// Length and digest of each file.
     pub files: BTreeMap<String, FileRecord>,
+}
+
+// Serde takes defaults and conditions from functions only.
+fn one_split() -> u64 {
+    1
+}
+
+fn is_one_split(splits: &u64) -> bool {
+    *splits == 1
 }
 
 impl Manifest {
@@ -149,6 +168,8 @@ impl Manifest {
             directed: false,
             source: String::new(),
             class_names: Vec::new(),
+            feature_names: Vec::new(),
+            splits: 1,
             fingerprint: String::new(),
             files: BTreeMap::new(),
         }
@@ -189,6 +210,15 @@ impl Manifest {
         }
         if self.task == Task::MultiLabel && self.classes == 0 {
             return Err("multi-label data without a class".into());
+        }
+        if !self.feature_names.is_empty() && self.feature_names.len() as u64 != self.features {
+            return Err(format!("{} feature names for {} features", self.feature_names.len(), self.features));
+        }
+        if !(1..=MAX_SPLITS as u64).contains(&self.splits) {
+            return Err(format!("{} splits where 1 to {MAX_SPLITS} are possible", self.splits));
+        }
+        if (self.splits > 1) != self.files.contains_key(SPLITS) {
+            return Err(format!("{} splits, but {SPLITS} is listed if there are several", self.splits));
         }
         let recorded = |file: &str| FILES.contains(&file) && file != ORDER;
         match self.files.keys().find(|file| !recorded(file)) {
@@ -251,6 +281,12 @@ mod tests {
         );
         let manifest = Manifest { nodes: u64::MAX, task: Task::SingleLabel, ..manifest };
         assert!(parse(&serde_json::to_string(&manifest).unwrap()).contains("more than the"));
+        let manifest = Manifest { nodes: 1, features: 2, feature_names: vec!["x".into()], ..manifest };
+        assert!(parse(&serde_json::to_string(&manifest).unwrap()).contains("1 feature names for 2 features"));
+        for splits in [0, 2, u64::MAX] {
+            let manifest = Manifest { feature_names: Vec::new(), splits, ..manifest.clone() };
+            assert!(parse(&serde_json::to_string(&manifest).unwrap()).contains("splits"), "{splits}");
+        }
     }
 
     #[test]

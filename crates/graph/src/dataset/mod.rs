@@ -11,6 +11,7 @@
 //! | `feat.npy` | f32 or f16, N×F | input features |
 //! | `label.npy` | i64 N (−1 = none), or u8 N×C | labels |
 //! | `split.npy` | u8 N | 0 none, 1 train, 2 validation, 3 test |
+//! | `splits.npy` | u8 S×N | all splits, if there are several; the first is that of `split.npy` |
 //! | `ids.txt` | text, one line per node | the user's own ids, if there are any |
 //! | `order.npy` | u32 N, or empty | a cached node order for locality; not part of the data |
 //! | `partition-….npy`, `.json` | u32 N, text | a cached partition and what it was computed for; not part of the data |
@@ -52,13 +53,15 @@ pub const FEAT: &str = "feat.npy";
 pub const LABEL: &str = "label.npy";
 /// Split.
 pub const SPLIT: &str = "split.npy";
+/// All splits, if there are several.
+pub const SPLITS: &str = "splits.npy";
 /// The user's own ids.
 pub const IDS: &str = "ids.txt";
 /// Cached node order; not in the manifest.
 pub const ORDER: &str = "order.npy";
 
 /// File names of a dataset directory, caches of partitions excepted.
-pub const FILES: [&str; 8] = [MANIFEST, INDPTR, INDICES, FEAT, LABEL, SPLIT, IDS, ORDER];
+pub const FILES: [&str; 9] = [MANIFEST, INDPTR, INDICES, FEAT, LABEL, SPLIT, SPLITS, IDS, ORDER];
 
 /// Returns whether a file of this name belongs to a dataset directory: data, or a cache.
 pub fn is_part(name: &str) -> bool {
@@ -83,7 +86,8 @@ pub enum Subset {
 const AGAIN: &str = "copy the dataset again, or import or generate it again with `halograph data`";
 
 /// A dataset: a directory whose arrays are mapped, not read ([`Dataset::open`]; opening a large one is instant), or arrays
-/// in memory ([`Dataset::from_arrays`]).
+/// in memory ([`Dataset::from_arrays`]). A clone shares them.
+#[derive(Clone)]
 pub struct Dataset {
     /// Name, counts, task, metric and fingerprint.
     pub manifest: Manifest,
@@ -94,6 +98,10 @@ pub struct Dataset {
     feat: Array,
     label: Array,
     split: Array,
+    /// All splits; `None`: there is one.
+    splits: Option<Array>,
+    /// Number of the chosen split.
+    split_index: usize,
     /// The user's own ids of a dataset in memory.
     ids: Option<Vec<String>>,
     /// Cached locality order of a dataset in memory; empty: none improves locality.
@@ -102,7 +110,7 @@ pub struct Dataset {
 }
 
 /// Checks of all elements that a dataset has passed: none is repeated.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Checked {
     edges: OnceLock<()>,
     labels: OnceLock<()>,
@@ -127,9 +135,21 @@ impl Dataset {
         };
         let [indptr, indices, feat] = [open(INDPTR)?, open(INDICES)?, open(FEAT)?];
         let [label, split] = [open(LABEL)?, open(SPLIT)?];
-        let (path, ids) = (Some(path.to_path_buf()), None);
-        let (order, checked) = (OnceLock::new(), Checked::default());
-        let dataset = Dataset { manifest, path, indptr, indices, feat, label, split, ids, order, checked };
+        let splits = if manifest.splits > 1 { Some(open(SPLITS)?) } else { None };
+        let dataset = Dataset {
+            manifest,
+            path: Some(path.to_path_buf()),
+            indptr,
+            indices,
+            feat,
+            label,
+            split,
+            splits,
+            split_index: 0,
+            ids: None,
+            order: OnceLock::new(),
+            checked: Checked::default(),
+        };
         dataset.check_row_starts()?;
         Ok(dataset)
     }
@@ -186,9 +206,42 @@ impl Dataset {
         }
     }
 
-    /// Returns the [`Subset`] of each node, as a number.
+    /// Returns the [`Subset`] of each node in the chosen split, as a number.
     pub fn split(&self) -> &[u8] {
-        view(&self.split)
+        match &self.splits {
+            Some(splits) if self.split_index > 0 => {
+                let nodes = self.manifest.nodes as usize;
+                &view(splits)[self.split_index * nodes..][..nodes]
+            }
+            _ => view(&self.split),
+        }
+    }
+
+    /// Returns the number of the chosen split; the first, 0, unless [`Dataset::with_split`] chose another.
+    pub fn split_index(&self) -> usize {
+        self.split_index
+    }
+
+    /// Returns how messages name the chosen split.
+    pub fn split_place(&self) -> String {
+        match self.split_index {
+            0 => self.place(SPLIT),
+            index => format!("{}, split {index}", self.place(SPLITS)),
+        }
+    }
+
+    /// Returns the dataset with split number `index`, counted from 0. Shares all arrays. Refuses an index out of range.
+    pub fn with_split(&self, index: usize) -> Result<Dataset> {
+        let splits = self.manifest.splits;
+        if index as u64 >= splits {
+            let problem = match splits {
+                1 => format!("no split {index}: there is one, number 0"),
+                _ => format!("no split {index}: there are {splits}, counted from 0"),
+            };
+            return Err(Error::input(self.location(), problem)
+                .help("choose another with --split-index; `halograph data info` says how many there are"));
+        }
+        Ok(Dataset { split_index: index, ..self.clone() })
     }
 
     /// Refuses neighbour ids that are out of range. Reads all edges at the first call.
@@ -314,6 +367,7 @@ fn shapes(manifest: &Manifest, file: &str) -> (Vec<usize>, &'static [DType]) {
         (FEAT, _) => (vec![n, manifest.features as usize], &[DType::F32, DType::F16]),
         (LABEL, Task::SingleLabel) => (vec![n], &[DType::I64]),
         (LABEL, Task::MultiLabel) => (vec![n, manifest.classes as usize], &[DType::U8]),
+        (SPLITS, _) => (vec![manifest.splits as usize, n], &[DType::U8]),
         _ => (vec![n], &[DType::U8]),
     }
 }

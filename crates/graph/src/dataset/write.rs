@@ -6,7 +6,7 @@ use std::path::Path;
 use half::f16;
 
 use super::manifest::{MANIFEST, Manifest, Metric, Task, is_manifest};
-use super::{FEAT, IDS, INDICES, INDPTR, LABEL, SPLIT, is_part};
+use super::{FEAT, IDS, INDICES, INDPTR, LABEL, SPLIT, SPLITS, is_part};
 use crate::csr::Csr;
 use crate::error::{Error, Result};
 use crate::io::npy::{self, FileRecord};
@@ -21,6 +21,10 @@ pub trait FeatureSource {
     fn stream(&self, sink: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()>;
     /// Returns the position of an element, for messages: file, and line or element.
     fn place(&self, row: usize, column: usize) -> String;
+    /// Returns the names of the columns; empty if they have none.
+    fn names(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Type of stored features.
@@ -75,8 +79,8 @@ pub struct Contents<'a> {
     pub classes: usize,
     /// Names of the classes; may be empty.
     pub class_names: Vec<String>,
-    /// 0 none, 1 train, 2 validation, 3 test.
-    pub split: &'a [u8],
+    /// The splits, at least one; in each, for every node 0 none, 1 train, 2 validation or 3 test.
+    pub splits: &'a [Vec<u8>],
     /// The user's own node ids, if they are not 0, 1, 2….
     pub ids: Option<&'a [String]>,
     /// Metric.
@@ -102,6 +106,8 @@ pub fn write(
     manifest.directed = contents.directed;
     manifest.source = contents.source.clone();
     manifest.class_names = contents.class_names.clone();
+    manifest.feature_names = contents.features.names();
+    manifest.splits = contents.splits.len() as u64;
     let files = &mut manifest.files;
     files.insert(
         INDPTR.into(),
@@ -110,7 +116,11 @@ pub fn write(
     files.insert(INDICES.into(), indices(&staging, contents.csr, progress)?);
     files.insert(FEAT.into(), features(&staging, contents, progress)?);
     files.insert(LABEL.into(), labels(&staging, contents)?);
-    files.insert(SPLIT.into(), array(&staging.path(SPLIT), &[contents.split.len()], contents.split)?);
+    let first = contents.splits.first().map_or(&[][..], Vec::as_slice);
+    files.insert(SPLIT.into(), array(&staging.path(SPLIT), &[first.len()], first)?);
+    if contents.splits.len() > 1 {
+        files.insert(SPLITS.into(), splits(&staging, contents.splits)?);
+    }
     if let Some(ids) = contents.ids {
         files.insert(IDS.into(), text(&staging.path(IDS), &lines(ids))?);
     }
@@ -133,7 +143,8 @@ impl Contents<'_> {
             FeatureType::F32 => 4,
             FeatureType::F16 => 2,
         };
-        let row = (self.features.cols() as u64).saturating_mul(feature).saturating_add(8 + label + 1);
+        let splits = 1 + if self.splits.len() > 1 { self.splits.len() as u64 } else { 0 };
+        let row = (self.features.cols() as u64).saturating_mul(feature).saturating_add(8 + label + splits);
         n.saturating_mul(row).saturating_add(4 * self.csr.edges())
     }
 }
@@ -225,6 +236,12 @@ fn labels(staging: &Staging, contents: &Contents) -> Result<FileRecord> {
         Labels::Single(labels) => array(&path, &[labels.len()], labels),
         Labels::Multi { classes, flags } => array(&path, &[contents.csr.nodes(), *classes], flags),
     }
+}
+
+fn splits(staging: &Staging, splits: &[Vec<u8>]) -> Result<FileRecord> {
+    let mut writer = npy::Writer::create(&staging.path(SPLITS), &[splits.len(), splits[0].len()])?;
+    splits.iter().try_for_each(|split| writer.write(split))?;
+    writer.finish()
 }
 
 /// Returns the contents of `ids.txt`.

@@ -23,7 +23,7 @@ use crate::csr::Csr;
 use crate::dataset::manifest::{Manifest, Metric, Task};
 use crate::dataset::write::{self, Contents, FeatureType};
 use crate::error::{Error, Result};
-use crate::import::SplitRule;
+use crate::import::{SplitRule, SplitSource};
 use crate::progress::Progress;
 use blocks::Blocks;
 use features::Features;
@@ -88,7 +88,8 @@ pub fn make(
     drop(blocks);
     let labels = classes.labels();
     let rule = SplitRule::Fraction { train: spec.train, val: spec.val };
-    let (split, split_from) = rule.apply(None, &labels, spec.nodes, spec.seed)?;
+    let source = SplitSource { given: Vec::new(), labels: &labels, nodes: spec.nodes, seed: spec.seed };
+    let (splits, split_from) = rule.apply(source)?;
     let contents = Contents {
         name: name.into(),
         csr: &csr,
@@ -98,7 +99,7 @@ pub fn make(
         labels: &labels,
         classes: spec.classes,
         class_names: Vec::new(),
-        split: &split,
+        splits: &splits,
         ids: None,
         metric: match labels.task() {
             Task::SingleLabel => Metric::Accuracy,

@@ -4,8 +4,8 @@
 //! |---|---|---|
 //! | edges | `indptr.npy` + `indices.npy` (row = destination), or `edge_index.npy` | N+1 and E; 2×E or E×2 |
 //! | features | `feat.npy`, `x.npy` or `features.npy` | N×F |
-//! | labels | `label.npy`, `y.npy` or `labels.npy` | N, N×1, or N×C flags |
-//! | split | `split.npy`, or `train_mask.npy` + `val_mask.npy` + `test_mask.npy` | N |
+//! | labels | `label.npy`, `y.npy` or `labels.npy`; without one, no node has a label | N, N×1, or N×C flags |
+//! | split | `splits.npy` (S×N), `split.npy`, or `train_mask.npy` + `val_mask.npy` + `test_mask.npy` | N |
 //!
 //! For a folder that is a dataset already, perhaps with changed arrays, direction, self-loops, task, metric and names are
 //! those of its manifest.
@@ -13,11 +13,15 @@
 use std::path::Path;
 
 use super::arrays::{self, DenseFeatures, PairEdges};
-use super::{RawGraph, name_of};
+use super::{RawGraph, name_of, no_columns};
 use crate::build::{EdgeInput, Rows};
-use crate::dataset::{IDS, MANIFEST, Manifest, Task, read_ids, read_manifest};
+use crate::dataset::write::{FeatureSource, Labels};
+use crate::dataset::{IDS, MANIFEST, Manifest, SPLIT, SPLITS, Task, read_ids, read_manifest};
 use crate::error::{Error, IoContext, Result};
 use crate::io::npy::Array;
+
+/// Names of the file of labels.
+const LABELS: [&str; 3] = ["label.npy", "y.npy", "labels.npy"];
 
 /// Reads the folder `source`.
 pub(super) fn read(source: &Path, split_index: Option<usize>) -> Result<RawGraph> {
@@ -38,31 +42,78 @@ pub(super) fn read(source: &Path, split_index: Option<usize>) -> Result<RawGraph
             return Err(Error::input(source.display(), problem));
         }
     };
-    let label = need(&["label.npy", "y.npy", "labels.npy"], "labels")?;
+    let label = find(&LABELS)?;
     let masks =
         [find(&["train_mask.npy"])?, find(&["val_mask.npy", "valid_mask.npy"])?, find(&["test_mask.npy"])?];
-    let split = match (find(&["split.npy"])?, split_index) {
-        (Some(split), Some(_)) => {
+    let splits = match (find(&[SPLITS])?, find(&[SPLIT])?, split_index) {
+        (Some(all), first, index) => several(&all, first.as_ref(), nodes, index)?,
+        (None, Some(split), Some(_)) => {
             return Err(Error::input(&split.name, "is a single split: --split-index has no effect")
                 .help("leave the flag out, or remove split.npy to use the masks"));
         }
-        (Some(split), None) => Some(arrays::subsets(&split)?),
-        (None, _) => arrays::masks(&masks, nodes, split_index)?,
+        (None, Some(split), None) => vec![arrays::subsets(&split)?],
+        (None, None, _) => arrays::masks(&masks, nodes, split_index)?,
     };
     let manifest = manifest(source)?;
     let multi = manifest.as_ref().is_some_and(|m| m.task == Task::MultiLabel);
+    let names = manifest.as_ref().map_or(Vec::new(), |m| m.feature_names.clone());
+    let mut notes = Vec::new();
+    let features = match names.len() == features.cols() {
+        true => features.named(names),
+        false => {
+            notes.extend((!names.is_empty()).then(|| lost_names(&names, features.cols())));
+            features
+        }
+    };
+    let labels = match &label {
+        Some(label) if multi => arrays::flags(label)?,
+        Some(label) => arrays::labels(label)?,
+        None => {
+            notes.push(format!("{}: no labels: none of {} is there", source.display(), LABELS.join(", ")));
+            unlabelled(&features)?
+        }
+    };
     Ok(RawGraph {
         name: manifest.as_ref().map_or_else(|| name_of(source), |m| m.name.clone()),
         nodes,
         edges,
         features: Box::new(features),
-        labels_from: label.name.clone(),
-        labels: if multi { arrays::flags(&label)? } else { arrays::labels(&label)? },
+        labels_from: label.map_or_else(|| source.display().to_string(), |label| label.name),
+        labels,
         ids: ids(source, manifest.as_ref(), nodes)?,
         class_names: manifest.map(|m| m.class_names).unwrap_or_default(),
-        split,
-        notes: Vec::new(),
+        splits,
+        notes,
     })
+}
+
+/// Returns labels of nodes that have none. A row of features, which the file really holds, is needed for each.
+fn unlabelled(features: &DenseFeatures) -> Result<Labels> {
+    if features.cols() == 0 {
+        return Err(no_columns(features));
+    }
+    Ok(Labels::Single(vec![-1; features.rows()]))
+}
+
+/// Reads `splits.npy`; refuses one that does not begin with `split.npy`, if that is there too.
+fn several(all: &Array, first: Option<&Array>, nodes: usize, index: Option<usize>) -> Result<Vec<Vec<u8>>> {
+    let splits = arrays::all_subsets(all, nodes, index)?;
+    if let (Some(first), Some(0) | None) = (first, index) {
+        let stated = arrays::subsets(first)?;
+        if let Some(v) = (0..nodes).find(|&v| stated.get(v) != Some(&splits[0][v])) {
+            let problem = format!("its first split is not that of {SPLIT}");
+            return Err(Error::input(format!("{}, node {v}", all.name), problem)
+                .help(format!("change both arrays, or remove {SPLITS} to import only {SPLIT}")));
+        }
+    }
+    Ok(splits)
+}
+
+fn lost_names(names: &[String], columns: usize) -> String {
+    format!(
+        "the features have {columns} columns, and {MANIFEST} names {}: the names are dropped",
+        names.len()
+    )
 }
 
 /// Returns the manifest of a folder that is a dataset already.

@@ -25,6 +25,9 @@ struct Note {
     /// Fingerprint of the dataset.
     fingerprint: String,
     parts: u32,
+    /// Number of the split, if the assignment depends on it.
+    #[serde(default, skip_serializing_if = "is_first")]
+    split: usize,
     #[serde(flatten)]
     origin: Origin,
     /// Record of the array.
@@ -64,13 +67,32 @@ fn note(dataset: &Dataset, spec: &PartitionSpec, file: FileRecord) -> Note {
         version: VERSION,
         fingerprint: dataset.manifest.fingerprint.clone(),
         parts: spec.parts,
+        split: split_of(dataset, spec),
         origin: Origin::from(spec),
         file,
     }
 }
 
+// Serde takes conditions from functions only.
+fn is_first(split: &usize) -> bool {
+    *split == 0
+}
+
+/// Returns the number of the split that the assignment depends on; 0 if it depends on none.
+fn split_of(dataset: &Dataset, spec: &PartitionSpec) -> usize {
+    let depends = spec.balance.train || matches!(spec.method, Method::Presampled(_));
+    if depends { dataset.split_index() } else { 0 }
+}
+
 /// Returns the common stem of both file names.
-fn stem(spec: &PartitionSpec) -> String {
+fn stem(dataset: &Dataset, spec: &PartitionSpec) -> String {
+    match split_of(dataset, spec) {
+        0 => stem_of(spec),
+        split => format!("{}-split{split}", stem_of(spec)),
+    }
+}
+
+fn stem_of(spec: &PartitionSpec) -> String {
     let origin = Origin::from(spec);
     if origin.presample.is_some() {
         return format!("partition-presampled-{}-{}", digest(&origin), spec.parts);
@@ -91,7 +113,7 @@ fn digest(origin: &Origin) -> String {
 /// Returns the assignment stored beside `dataset` for exactly this spec, if there is one.
 pub fn load(dataset: &Dataset, spec: &PartitionSpec) -> Option<Assignment> {
     let folder = dataset.path().filter(|_| is_stored(spec))?;
-    let path = |kind: &str| folder.join(format!("{}.{kind}", stem(spec)));
+    let path = |kind: &str| folder.join(format!("{}.{kind}", stem(dataset, spec)));
     let found: Note = serde_json::from_str(&fs::read_to_string(path("json")).ok()?).ok()?;
     let digest = blake3::hash(&npy::map(&path("npy")).ok()?).to_hex();
     if found.file.blake3 != digest.as_str() || note(dataset, spec, found.file.clone()) != found {
@@ -105,7 +127,7 @@ pub fn load(dataset: &Dataset, spec: &PartitionSpec) -> Option<Assignment> {
 /// Writes `assignment` and its note into the folder of the dataset, each atomically. The digest in the note shows whether
 /// the two belong together.
 fn save(folder: &Path, dataset: &Dataset, spec: &PartitionSpec, assignment: &Assignment) -> io::Result<()> {
-    let stem = stem(spec);
+    let stem = stem(dataset, spec);
     let of = assignment.of();
     let create = |path: &Path| Writer::create(path, &[of.len()]).map_err(io::Error::other);
     let file = partial().make_in(folder, create)?;

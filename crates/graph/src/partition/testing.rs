@@ -63,7 +63,7 @@ impl Toy {
             labels: &labels,
             classes: if kind.multi_label { 2 } else { 3 },
             class_names: vec!["a".into(), "b".into()],
-            split,
+            splits: &[split.to_vec()],
             ids: None,
             metric: Metric::Accuracy,
             source: "test".into(),

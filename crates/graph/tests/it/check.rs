@@ -25,6 +25,10 @@ impl FeatureSource for Ones {
 
 /// A ring of six nodes with two classes.
 fn ring(folder: &Path, multi: bool) -> PathBuf {
+    ring_with(folder, multi, &[vec![1, 1, 2, 2, 3, 0]])
+}
+
+fn ring_with(folder: &Path, multi: bool, splits: &[Vec<u8>]) -> PathBuf {
     let target = folder.join("ring");
     let edges = (0..6).map(|v| [v, (v + 1) % 6]).collect();
     let source = EdgeInput::Source(Box::new(EdgeList { name: "ring".into(), edges }));
@@ -44,13 +48,37 @@ fn ring(folder: &Path, multi: bool) -> PathBuf {
         labels: &labels,
         classes: 2,
         class_names: Vec::new(),
-        split: &[1, 1, 2, 2, 3, 0],
+        splits,
         ids: Some(&ids),
         metric: Metric::Accuracy,
         source: "test".into(),
     };
     write(&target, false, &contents, &Silent).unwrap();
     target
+}
+
+#[test]
+fn every_split_is_checked() {
+    let splits = [vec![1, 1, 2, 2, 3, 0], vec![3, 2, 1, 1, 1, 0]];
+    let faults = |changed: [u8; 12]| {
+        let folder = tempfile::tempdir().unwrap();
+        let ring = ring_with(folder.path(), false, &splits);
+        assert!(check(&ring, &Silent).unwrap().1.is_empty());
+        replace(ring.join("splits.npy"), &[2, 6], &changed);
+        let (_, faults) = check(&ring, &Silent).unwrap();
+        faults.iter().map(|f| f.to_string()).filter(|line| !line.contains("BLAKE3")).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        faults([1, 1, 3, 2, 3, 0, 3, 2, 1, 1, 1, 0]),
+        ["splits.npy, split 0, node 2: 3 where split.npy has 2"]
+    );
+    assert_eq!(
+        faults([1, 1, 2, 2, 3, 0, 3, 2, 9, 1, 1, 1]),
+        [
+            "splits.npy, split 1, node 2: 9 is none of 0 (none), 1 (train), 2 (validation), 3 (test)",
+            "splits.npy, split 1, node 5: subset 1 for a node without a label"
+        ]
+    );
 }
 
 /// Creates a ring and damages it; returns the faults that `check` reports, except those of digests.

@@ -46,7 +46,7 @@ enum Command {
     Bench(bench::Args),
     /// Score a trained model
     Eval(eval::Args),
-    /// Write the logits or embeddings of a trained model for every node
+    /// Write predicted classes, probabilities, logits or embeddings of nodes
     Predict(predict::Args),
     /// Train all combinations of some settings
     Sweep(sweep::Args),

@@ -71,6 +71,58 @@ impl JobData {
         DataRef::of(self.manifest(), self.path())
     }
 
+    /// Returns the number of the chosen split: of a dataset, or that the shards hold.
+    pub fn split_index(&self) -> usize {
+        match self {
+            JobData::Dataset(dataset) => dataset.split_index(),
+            JobData::Shards { whole, .. } => whole.split_index as usize,
+        }
+    }
+
+    /// Returns the data with split number `index`. Refuses an index out of range, and shards of another split.
+    pub fn with_split(self, index: usize) -> Result<Self> {
+        match self {
+            data if data.split_index() == index => Ok(data),
+            JobData::Dataset(dataset) => Ok(JobData::Dataset(Arc::new(dataset.with_split(index)?))),
+            JobData::Shards { path, whole } => {
+                let problem = format!("shards of split {} where split {index} is needed", whole.split_index);
+                Err(Error::input(path.display(), problem).help(format!(
+                    "partition the dataset with --split-index {index}, or give the dataset itself"
+                )))
+            }
+        }
+    }
+
+    /// Returns the number of the split of each node in the dataset ([`Subset`]). Opens all shards.
+    pub fn split(&self) -> Result<Vec<u8>> {
+        let (path, whole) = match self {
+            JobData::Dataset(dataset) => return Ok(dataset.split().to_vec()),
+            JobData::Shards { path, whole } => (path, whole),
+        };
+        let mut split = vec![Subset::None as u8; whole.dataset.nodes as usize];
+        for part in 0..whole.parts {
+            let shard = Shard::open(path, part)?;
+            let owned = shard.ids().iter().zip(shard.split()).take(shard.owned());
+            for (&id, &subset) in owned {
+                let node = split.get_mut(id as usize).ok_or_else(|| {
+                    let folder = path.join(shard::manifest::folder_name(part));
+                    Error::input(folder.display(), format!("node {id} of {}", whole.dataset.nodes))
+                })?;
+                *node = subset;
+            }
+        }
+        Ok(split)
+    }
+
+    /// Returns the ids that the user's files give to nodes; `None` if they are 0, 1, 2…, and for shards, which do not
+    /// hold them. Reads `ids.txt`.
+    pub fn ids(&self) -> Result<Option<Vec<String>>> {
+        match self {
+            JobData::Dataset(dataset) => dataset.ids(),
+            JobData::Shards { .. } => Ok(None),
+        }
+    }
+
     /// Returns the number of shards; `None` for a dataset.
     pub fn parts(&self) -> Option<u32> {
         match self {

@@ -56,6 +56,7 @@ pub(super) fn plan(
         (None, None) => open_data_of(out, run.header())?,
     };
     check_same_data(&data, run.header(), out)?;
+    let data = data.with_split(config.data.split_index)?;
     check_ranks(&config, &data)?;
     let partition = Partition::of(&data, &config, options.force, progress)?;
     let reference = match &demo {

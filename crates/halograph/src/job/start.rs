@@ -82,6 +82,7 @@ fn plan_new(options: &JobOptions, settings: &[Setting], progress: &dyn Progress)
     stage(progress, "opening data")?;
     let data = open_data(&options.data, 0)?.expect("data are given");
     let config = data.resolve(settings)?;
+    let data = data.with_split(config.data.split_index)?;
     let reference = data.reference()?;
     if let Some(out) = options.out.path() {
         // Early: the checks below may take long.
@@ -110,7 +111,7 @@ fn plan_demo(options: &JobOptions, settings: &[Setting], progress: &dyn Progress
         None => std::env::temp_dir(),
     };
     let demo = DemoGraph::generate(&parent, &Silent)?;
-    let data = JobData::open(&demo.path(), 0)?;
+    let data = JobData::open(&demo.path(), 0)?.with_split(config.data.split_index)?;
     let config = with_objective(config, settings, &data)?;
     let partition = Partition::of(&data, &config, options.force, progress)?;
     let home = directory.as_ref().map(|new| demo_data(&new.path));
@@ -162,19 +163,23 @@ pub(super) fn new_directory(
 /// Resolves the settings of a new run on `data`; refuses those that contradict them. Reads the file of class weights.
 pub(super) fn resolve(settings: &[Setting], data: &JobData) -> InputResult<Config> {
     check_settings_of_shards(settings, data)?;
-    let config = config::resolve(&with_ranks_of_shards(settings, data))?;
+    let config = config::resolve(&with_implied(settings, data))?;
     check_ranks(&config, data)?;
     with_objective(config, settings, data)
 }
 
-/// Adds the strategy and the number of ranks that shards imply; `settings` take precedence.
-fn with_ranks_of_shards(settings: &[Setting], data: &JobData) -> Vec<Setting> {
+/// Adds the strategy and the number of ranks that shards imply, and the split that was chosen of an open dataset or of
+/// shards; `settings` take precedence.
+fn with_implied(settings: &[Setting], data: &JobData) -> Vec<Setting> {
     let place = data.place();
     let implied = |parts: u32| {
         let ranks = Setting::new(&place, "train.ranks", &parts.to_string());
         [Setting::new(&place, "train.strategy", "partition"), ranks]
     };
-    data.parts().map(implied).into_iter().flatten().chain(settings.iter().cloned()).collect()
+    let split = data.split_index();
+    let split = (split > 0).then(|| Setting::new(&place, "data.split_index", &split.to_string()));
+    let parts = data.parts().map(implied).into_iter().flatten();
+    parts.chain(split).chain(settings.iter().cloned()).collect()
 }
 
 /// Refuses settings that contradict data in shards.
@@ -186,10 +191,20 @@ fn check_settings_of_shards(settings: &[Setting], data: &JobData) -> InputResult
             ("train.strategy", Some("single")) => {
                 "leave it out, or train on the dataset that was partitioned"
             }
+            ("data.split_index", _) if s.value.as_integer() != Some(data.split_index() as i64) => {
+                "partition the dataset again with this --split-index, or train on the dataset itself"
+            }
             _ => continue,
         };
-        let problem =
-            format!("{} = {}, but {} is in {}", s.name(), s.value, data.place(), count(parts, "part"));
+        let problem = match s.name().as_str() {
+            "data.split_index" => format!(
+                "data.split_index = {}, but the shards in {} have split {}",
+                s.value,
+                data.place(),
+                data.split_index()
+            ),
+            name => format!("{name} = {}, but {} is in {}", s.value, data.place(), count(parts, "part")),
+        };
         return Err(InputError::input(&s.place, problem).help(help));
     }
     Ok(())

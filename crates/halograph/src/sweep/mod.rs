@@ -1,6 +1,6 @@
 //! Many runs of one command: the combinations of some settings, seeds among them, each in a directory of its own.
 //!
-//! A [`Sweep`] is a list of [`Point`]s: the settings that differ. Points that differ only in their seed are one case, whose
+//! A [`Sweep`] is a list of [`Point`]s: the settings that differ. Points that differ only in their seed or split are one case, whose
 //! scores are summarised by mean and standard deviation ([`cases`]).
 
 mod grid;
@@ -22,6 +22,8 @@ use crate::config::{self, Setting};
 
 /// The key of the seed.
 const SEED: &str = "train.seed";
+/// The key of the split.
+const SPLIT: &str = "data.split_index";
 /// Most runs of a sweep: more are a mistake in a grid.
 const MOST: usize = 10_000;
 /// Longest name of a run in bytes: file systems allow 255, and the name of a log is longer.
@@ -104,14 +106,23 @@ impl Point {
 
     /// Returns `key=value` of each axis, without the table of the key.
     pub fn labels(&self) -> Vec<String> {
-        let label = |s: &Setting| format!("{}={}", short(s), text(&s.value));
         self.settings.iter().map(label).collect()
+    }
+
+    /// Returns the labels of the case that the run belongs to: those of all axes but the split.
+    pub fn case(&self) -> Vec<String> {
+        self.settings.iter().filter(|s| s.name() != SPLIT).map(label).collect()
     }
 
     /// Returns the directory of the run in that of the sweep.
     pub fn directory(&self, folder: &Path) -> PathBuf {
         folder.join(self.name())
     }
+}
+
+/// Returns `key=value`, without the table of the key.
+fn label(setting: &Setting) -> String {
+    format!("{}={}", short(setting), text(&setting.value))
 }
 
 /// Returns the last word of a key, but `model` for the kind of the model, as its flag is called.

@@ -82,6 +82,20 @@ fn runs_that_would_share_a_directory_are_refused() {
 }
 
 #[test]
+fn splits_are_one_case() {
+    let sweep = Sweep::new(Vec::new(), &[axis("data.split_index=0,1"), axis("lr=0.1,0.2")], 1, config::resolve).unwrap();
+    assert_eq!(sweep.points[2].name(), "split_index=1_lr=0.1_seed=0");
+    let finished =
+        |point: &Point| Finished { index: 0, point: point.clone(), summary: serde_json::json!({"val": 0.5}) };
+    let runs: Vec<Finished> = sweep.points.iter().map(finished).collect();
+    let cases = cases(&runs);
+    assert_eq!(
+        cases.iter().map(|case| (case.settings.join(" "), case.runs)).collect::<Vec<_>>(),
+        [("lr=0.1".to_string(), 2), ("lr=0.2".to_string(), 2)]
+    );
+}
+
+#[test]
 fn cases_have_mean_and_sample_deviation_best_first() {
     let finished = |lr: &str, seed: u64, val: f64| Finished {
         index: 0,

@@ -14,6 +14,7 @@ use halograph_nn::state::{State, Tensor};
 use halograph_nn::{Input, Matrix};
 use rayon::prelude::*;
 
+use super::columns::Preprocessing;
 use super::view::InputSource;
 use crate::config::Normalize;
 
@@ -23,6 +24,8 @@ const CHUNK: usize = 512;
 /// The feature file of a dataset or shard, read in the working precision and scaled.
 pub(super) struct Features<'d> {
     array: &'d Array,
+    /// The stored column of each column that is read; `None`: the same.
+    columns: Option<Arc<[u32]>>,
     scaling: Scaling,
 }
 
@@ -76,12 +79,13 @@ impl Scaling {
 }
 
 impl<'d> Features<'d> {
-    pub(super) fn new(dataset: &'d Dataset, scaling: Scaling) -> Self {
-        Features::of(dataset.features(), scaling)
+    pub(super) fn new(dataset: &'d Dataset, preprocessing: impl Into<Preprocessing>) -> Self {
+        Features::of(dataset.features(), preprocessing)
     }
 
-    pub(super) fn of(array: &'d Array, scaling: Scaling) -> Self {
-        Features { array, scaling }
+    pub(super) fn of(array: &'d Array, preprocessing: impl Into<Preprocessing>) -> Self {
+        let Preprocessing { columns, scaling } = preprocessing.into();
+        Features { array, columns, scaling }
     }
 
     /// Returns the moments of the unscaled columns of these rows. Reads the file.
@@ -124,7 +128,11 @@ impl<'d> Features<'d> {
     }
 
     fn read_half(&self, half: &[f16], id: usize, out: &mut [f16]) -> Result<()> {
-        out.copy_from_slice(&half[id * out.len()..(id + 1) * out.len()]);
+        let row = &half[id * out.len()..(id + 1) * out.len()];
+        match &self.columns {
+            None => out.copy_from_slice(row),
+            Some(columns) => gather(row, columns, out),
+        }
         match out.iter().position(|x| !x.is_finite()) {
             Some(column) => Err(self.not_finite(id, column, out[column].to_f32())),
             None => Ok(()),
@@ -133,6 +141,20 @@ impl<'d> Features<'d> {
 
     /// Reads the row of a node and scales it.
     fn read<T: Real>(&self, id: usize, out: &mut [T]) -> Result<()> {
+        match &self.columns {
+            None => self.read_stored(id, out)?,
+            Some(columns) => {
+                let mut stored = vec![T::zero(); out.len()];
+                self.read_stored(id, &mut stored)?;
+                gather(&stored, columns, out);
+            }
+        }
+        self.scaling.apply(out);
+        Ok(())
+    }
+
+    /// Reads the row of a node as it is stored.
+    fn read_stored<T: Real>(&self, id: usize, out: &mut [T]) -> Result<()> {
         let mut chunk = [0.0f32; CHUNK];
         for (k, part) in out.chunks_mut(CHUNK).enumerate() {
             let values = &mut chunk[..part.len()];
@@ -142,7 +164,6 @@ impl<'d> Features<'d> {
             }
             part.iter_mut().zip(values).for_each(|(out, x)| *out = T::of(*x as f64));
         }
-        self.scaling.apply(out);
         Ok(())
     }
 
@@ -151,6 +172,11 @@ impl<'d> Features<'d> {
         Error::input(place, format!("{value} is not a finite number"))
             .help("`halograph data check` lists every fault of a dataset")
     }
+}
+
+/// Copies the `columns` of `row`, in this order.
+fn gather<T: Copy>(row: &[T], columns: &[u32], out: &mut [T]) {
+    out.iter_mut().zip(columns).for_each(|(out, &column)| *out = row[column as usize]);
 }
 
 impl<T: Real> InputSource<T> for Features<'_> {

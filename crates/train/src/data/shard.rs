@@ -18,6 +18,7 @@ use rayon::prelude::*;
 
 use super::PARTS;
 use super::chunks::{RowChunks, order_key};
+use super::columns::Preprocessing;
 use super::features::{Features, Scaling, column_scaling};
 use super::rows::{Labels, Rows};
 use super::view::{InputSource, View};
@@ -55,8 +56,8 @@ pub struct ShardData<'s, T: Real> {
 pub struct Loading {
     /// Whether training, validation and test have graphs of their own.
     pub inductive: bool,
-    /// How features are scaled.
-    pub scaling: Scaling,
+    /// Which features are read, and how they are scaled.
+    pub preprocessing: Preprocessing,
     /// Number of graph layers of the model to train.
     pub hops: usize,
     /// Chunks by which training rows are sorted.
@@ -92,20 +93,21 @@ impl<'s, T: Real> ShardData<'s, T> {
         shard: &'s Shard,
         link: &RankLink,
         inductive: bool,
-        scaling: Scaling,
+        preprocessing: impl Into<Preprocessing>,
         hops: usize,
     ) -> Result<Self> {
+        let preprocessing = preprocessing.into();
         ShardData::load_as(
             shard,
             link,
-            Loading { inductive, scaling, hops, chunks: None, has_features: true },
+            Loading { inductive, preprocessing, hops, chunks: None, has_features: true },
         )
     }
 
     /// Loads a shard for a rank that computes it in chunks, or only later stages. Collective; blocks.
     pub fn load_as(shard: &'s Shard, link: &RankLink, loading: Loading) -> Result<Self> {
-        let Loading { inductive, scaling, hops, chunks, has_features } = loading;
-        let features = Features::of(shard.features(), scaling);
+        let Loading { inductive, preprocessing, hops, chunks, has_features } = loading;
+        let features = Features::of(shard.features(), preprocessing);
         let graphs = if inductive { [Graph::Train, Graph::TrainVal, Graph::All] } else { [Graph::All; 3] };
         let local = |graph: Graph, chunks| LocalGraph::new(shard, link, graph, (hops, chunks));
         let train = local(graphs[0], chunks.as_ref())?;

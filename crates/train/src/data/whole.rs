@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use halograph_graph::block::Block;
-use halograph_graph::dataset::{Dataset, LABEL, LabelView, SPLIT, Subset};
+use halograph_graph::dataset::{Dataset, LABEL, LabelView, Subset};
 use halograph_graph::error::{Error, Result};
 use halograph_graph::order::nested;
 use halograph_kernels::{Real, buffer};
 
 use super::PARTS;
-use super::features::{Features, Scaling};
+use super::columns::Preprocessing;
+use super::features::Features;
 use super::rows::{Labels, Rows};
 use super::view::{InputSource, View};
 use crate::config::TrainConfig;
@@ -35,12 +36,12 @@ impl<'d, T: Real> Data<'d, T> {
     pub fn load(
         dataset: &'d Dataset,
         inductive: bool,
-        scaling: Scaling,
+        preprocessing: impl Into<Preprocessing>,
         hops: Option<usize>,
     ) -> Result<Self> {
         dataset.check_edges()?;
         dataset.check_labels()?;
-        let features = Features::new(dataset, scaling);
+        let features = Features::new(dataset, preprocessing);
         let order = dataset.order()?;
         if !inductive {
             let block = whole(dataset, order, hops);
@@ -72,10 +73,10 @@ impl<'d, T: Real> Data<'d, T> {
     }
 
     /// Loads the whole graph, for `predict`.
-    pub fn whole(dataset: &'d Dataset, scaling: Scaling) -> Result<View<'d, T>> {
+    pub fn whole(dataset: &'d Dataset, preprocessing: impl Into<Preprocessing>) -> Result<View<'d, T>> {
         dataset.check_edges()?;
         let block = whole(dataset, dataset.order()?, None);
-        let features = Features::new(dataset, scaling).rows(block.ids())?;
+        let features = Features::new(dataset, preprocessing).rows(block.ids())?;
         Ok(View::new(block, features))
     }
 
@@ -154,12 +155,13 @@ pub fn check(dataset: &Dataset) -> Result<()> {
     if let LabelView::Single(classes) = dataset.labels()
         && classes.iter().all(|&c| c < 0)
     {
-        return Err(Error::input(dataset.place(LABEL), "no node has a label")
-            .help("training needs labels; import the data again with them"));
+        return Err(Error::input(dataset.place(LABEL), "no node has a label").help(
+            "training needs labels: import the data again with them (tables: --label-col; arrays: y.npy)",
+        ));
     }
     if !dataset.split().contains(&(Subset::Train as u8)) {
-        return Err(Error::input(dataset.place(SPLIT), "the split has no training node")
-            .help("import the data with a split, or let `data import` draw one: --split per-class, --split fraction"));
+        return Err(Error::input(dataset.split_place(), "the split has no training node")
+            .help("import the data with a split, or let `data import` draw one: --split 0.6,0.2,0.2"));
     }
     if rows_of(dataset, None, Subset::Train).rows.is_empty() {
         return Err(Error::input(dataset.place(LABEL), "no training node has a label")

@@ -4,7 +4,7 @@ use halograph_comm::{self as comm, Comm, Message, handshake};
 use halograph_graph::partition::{Assignment, Layout, Shard};
 use halograph_graph::{Dataset, Error as InputError};
 
-use super::{DataSource, assignment_of};
+use super::{DataSource, assignment_of, check_split};
 use crate::admission::{self, HostRanks};
 use crate::config::{Config, StrategyKind};
 use crate::error::Result;
@@ -117,6 +117,7 @@ pub fn all_succeed<T>(comm: &Comm, tag: Control, result: Result<T>) -> Result<T>
 /// Compares version, configuration and data of all ranks; fails if they differ. Collective; blocks.
 pub(super) fn check_equal(comm: &Comm, config: &Config, shard: &Shard) -> Result<()> {
     let (own, parts) = (config.part_of(comm.rank()), config.parts());
+    let split_index = config.data.split_index;
     let text = serde_json::to_string(config).expect("numbers and names always serialise");
     let whole = shard.partition();
     let facts = [
@@ -127,6 +128,7 @@ pub(super) fn check_equal(comm: &Comm, config: &Config, shard: &Shard) -> Result
         ("number of parts", whole.parts.to_string()),
     ];
     handshake(comm, &facts)?;
+    check_split(split_index, whole.split_index as usize)?;
     let (part, rank) = (shard.part(), comm.rank());
     if part != own || whole.parts as usize != parts {
         let problem = format!("part {part} of {} on rank {rank} of {}", whole.parts, comm.size());

@@ -33,6 +33,7 @@ fn header(ranks: usize, seed: u64) -> Header {
         classes: 2,
         task: halograph_graph::dataset::Task::SingleLabel,
         class_names: Vec::new(),
+        feature_names: Vec::new(),
     };
     Header { data, config }
 }

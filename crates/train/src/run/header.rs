@@ -36,6 +36,9 @@ pub struct DataRef {
     /// Names of the classes, if they have any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub class_names: Vec<String>,
+    /// Names of the feature columns, if they have any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub feature_names: Vec<String>,
 }
 
 impl DataRef {
@@ -54,6 +57,7 @@ impl DataRef {
             classes: manifest.classes,
             task: manifest.task,
             class_names: manifest.class_names.clone(),
+            feature_names: manifest.feature_names.clone(),
         })
     }
 }

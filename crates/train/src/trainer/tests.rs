@@ -101,6 +101,7 @@ pub(crate) fn header(checkpoint_seconds: f64) -> Header {
         classes: 3,
         task: Task::SingleLabel,
         class_names: Vec::new(),
+        feature_names: Vec::new(),
     };
     Header { data, config }
 }

@@ -81,9 +81,12 @@ pub struct Common {
     /// Keep only the largest connected component.
     #[arg(long)]
     largest_component: bool,
-    /// Split: auto, given, per-class[:TRAIN,VAL] or fraction[:TRAIN,VAL]. auto uses the split in the files; without one, 20
-    /// training and 30 validation nodes per class (multi-label: fractions 0.6 and 0.2).
-    #[arg(long, value_name = "RULE", default_value = "auto")]
+    /// Split: auto, given, ratios TRAIN,VAL,TEST as 0.6,0.2,0.2, per-class[:TRAIN,VAL] or fraction[:TRAIN,VAL].
+    ///
+    /// auto uses all splits in the files; without one, 20 training and 30 validation nodes per class (multi-label: fractions
+    /// 0.6 and 0.2). Ratios hold in every class (multi-label: over all nodes) and add up to 1. Nodes without a label are in no
+    /// subset.
+    #[arg(long, value_name = "RULE", default_value = "auto", allow_hyphen_values = true)]
     split: SplitRule,
     /// Seed of a random split.
     #[arg(long, default_value_t = 0)]
@@ -98,7 +101,7 @@ pub struct Common {
 
 #[derive(Args)]
 pub struct SplitIndex {
-    /// Index of the split, if masks hold several; from 0 [default: 0].
+    /// Keep only this split, counted from 0, of files that hold several [default: all; `train --split-index` chooses].
     #[arg(long, value_name = "K")]
     split_index: Option<usize>,
 }

@@ -83,12 +83,12 @@ fn lines(m: &Manifest, info: &DatasetInfo, memory: &[(&str, u64)]) -> Vec<(&'sta
             format!("min {}, median {}, mean {:.1}, p99 {}, max {}", d.min, d.median, d.mean, d.p99, d.max),
         ),
         ("isolated", count(d.isolated)),
-        ("features", format!("{} as {}", count(m.features), info.feature_type)),
+        ("features", feature_line(m, info)),
         ("task", format!("{}, scored by {}", m.task, m.metric)),
         ("classes", class_line(m, info)),
         ("labelled", count(info.labels.labelled)),
         ("homophily", info.homophily.map_or("no labelled edge".into(), |h| format!("{h:.3}"))),
-        ("split", format!("train {train}, validation {val}, test {test}, none {none}")),
+        ("split", format!("train {train}, validation {val}, test {test}, none {none}{}", more_splits(m))),
         ("on disk", HumanBytes(info.bytes).to_string()),
         ("fingerprint", m.fingerprint.clone()),
     ];
@@ -98,6 +98,23 @@ fn lines(m: &Manifest, info: &DatasetInfo, memory: &[(&str, u64)]) -> Vec<(&'sta
         lines.push((key, format!("{model:<20} about {}", HumanBytes(bytes))));
     }
     lines
+}
+
+/// Says how many splits there are, if there are several.
+fn more_splits(m: &Manifest) -> String {
+    if m.splits > 1 { format!(" (the first of {})", m.splits) } else { String::new() }
+}
+
+/// Returns the number and type of features, and the first names.
+fn feature_line(m: &Manifest, info: &DatasetInfo) -> String {
+    const SHOWN: usize = 6;
+    let count = format!("{} as {}", HumanCount(m.features), info.feature_type);
+    if m.feature_names.is_empty() {
+        return count;
+    }
+    let names = m.feature_names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
+    let more = if m.feature_names.len() > SHOWN { ", …" } else { "" };
+    format!("{count}: {names}{more}")
 }
 
 /// Returns the number of classes, and how uneven they are.

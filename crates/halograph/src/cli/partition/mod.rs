@@ -45,6 +45,9 @@ pub struct Args {
     /// Seed; the same seed gives the same parts.
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Number of the split, from 0, of a dataset that has several; shards hold one.
+    #[arg(long, value_name = "I", default_value_t = 0)]
+    split_index: usize,
     /// Read the assignment from a file instead: an .npy array of integers, or a METIS file with one part per line.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["method", "objective", "balance", "seed"])]
     assignment: Option<PathBuf>,
@@ -157,7 +160,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     args.model().check()?;
     let options = args.options()?;
     options.check()?;
-    let dataset = Dataset::open(&args.dir)?;
+    let dataset = Dataset::open(&args.dir)?.with_split(args.split_index)?;
     let bar = Bar::new(args.quiet || args.json);
     let partition = write_shards(&dataset, &options, &bar)?;
     let messages = args.messages(&dataset);

@@ -35,6 +35,7 @@ const fn flag(
 
 /// Heading of the flags of `train` about files and messages.
 pub const OUTPUT: &str = "Output";
+const DATA: &str = "Data";
 const MODEL: &str = "Model";
 const OPTIMISATION: &str = "Optimisation";
 const STRATEGY: &str = "Strategy and ranks";
@@ -43,7 +44,17 @@ const LAYERS: &str = "Strategies layers and hybrid (GNNPipe)";
 const SAMPLED: &str = "Strategies minibatch (BatchGNN) and split (GSplit)";
 
 /// All flags by heading, in the order of `--help`.
-const FLAGS: [(&str, &[Flag]); 7] = [
+const FLAGS: [(&str, &[Flag]); 8] = [
+    (
+        DATA,
+        &[flag(
+            "split-index",
+            "data.split_index",
+            "I",
+            "Number of the split, from 0, of a dataset that has several",
+            "`data info` says how many there are. Without it: that of the shards, or the first of a dataset.",
+        )],
+    ),
     (
         MODEL,
         &[
@@ -347,8 +358,9 @@ impl Flag {
     }
 }
 
-/// Returns the key that a flag sets.
+/// Returns the key that a flag sets; dashes in its name may be underscores.
 pub fn key_of_flag(name: &str) -> Option<String> {
+    let name = name.replace('_', "-");
     let found = FLAGS.iter().flat_map(|(_, flags)| flags.iter()).find(|flag| flag.name == name);
     found.map(|flag| flag.key.into())
 }

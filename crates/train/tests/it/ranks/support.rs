@@ -78,7 +78,7 @@ pub fn make(
         labels: &Labels::Single((0..nodes as i64).map(|v| v / 3 % 3).collect()),
         classes: 3,
         class_names: Vec::new(),
-        split: &split,
+        splits: &[split],
         ids: None,
         metric,
         source: "test".into(),
