@@ -82,6 +82,25 @@ fn csv_predictions_equal_the_npy_file() {
 }
 
 #[test]
+fn hidden_layers_are_those_of_the_model() {
+    let folder = with_data();
+    let path = folder.path();
+    // Number of hidden layers: the MLP of gin is part of its layer, the dense layer before gcnii counts.
+    for (model, hidden) in [("gin", 1), ("gcn", 1), ("gcnii", 3)] {
+        ok(
+            path,
+            &format!("train g -o {model} -q --model {model} --hidden 8 --layers 2 --epochs 2 --threads 1"),
+        );
+        ok(path, &format!("predict {model} -o {model}.npy --embeddings {hidden} -q"));
+        ok(path, &format!("predict {model} -o {model}-last.npy --embeddings -q"));
+        let read = |name: &str| fs::read(path.join(name)).unwrap();
+        assert!(read(&format!("{model}.npy")) == read(&format!("{model}-last.npy")), "{model}");
+        let message = refused(path, &format!("predict {model} -o x.npy --embeddings {}", hidden + 1));
+        assert!(message.contains(&format!("the model has {hidden}, counted from 1")), "{message}");
+    }
+}
+
+#[test]
 fn other_formats_of_predictions_are_refused() {
     let folder = with_run();
     for file in ["x.txt", "x", "npy"] {

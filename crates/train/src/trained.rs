@@ -6,6 +6,7 @@ use halograph_graph::dataset::{Manifest, Task};
 use halograph_graph::error::Error;
 use halograph_graph::partition::Shard;
 use halograph_kernels::Real;
+use halograph_nn::model::Kind;
 use halograph_nn::state::State;
 use halograph_nn::{Input, Matrix, Model};
 
@@ -32,13 +33,15 @@ pub enum Prediction {
 }
 
 impl Prediction {
-    /// Returns the number of stages that are evaluated, of `all` stages of a model.
-    fn stages(self, all: usize) -> Result<usize> {
-        let hidden = all - 1;
+    /// Returns the number of stages that are evaluated, of `all` stages of a model of this kind.
+    fn stages(self, all: usize, kind: Kind) -> Result<usize> {
+        // Of GIN, a layer is two stages: its MLP has two dense layers.
+        let stages_per_layer = if matches!(kind, Kind::Gin) { 2 } else { 1 };
+        let hidden = (all - 1) / stages_per_layer;
         match self {
             Prediction::Logits => Ok(all),
-            Prediction::Embeddings => Ok(hidden),
-            Prediction::Hidden(layer) if (1..=hidden).contains(&layer) => Ok(layer),
+            Prediction::Embeddings => Ok(hidden * stages_per_layer),
+            Prediction::Hidden(layer) if (1..=hidden).contains(&layer) => Ok(layer * stages_per_layer),
             Prediction::Hidden(layer) => {
                 let problem = match hidden {
                     0 => format!("no hidden layer {layer}: the model has none"),
@@ -225,7 +228,7 @@ fn predict_in<T: Real>(
     what: Prediction,
 ) -> Result<Matrix<f32>> {
     let model = trained.model::<T>()?;
-    let stages = what.stages(model.stages.len())?;
+    let stages = what.stages(model.stages.len(), trained.header.config.model.kind)?;
     let parts = match source {
         DataSource::Dataset(dataset) => {
             let view = Data::whole(dataset, preprocessing)?;
