@@ -59,7 +59,7 @@ pub fn predict(dataset: &Dataset, config: &Config) -> Result<Option<Prediction>>
         return Ok(None);
     }
     let before = rss().unwrap_or(0);
-    let shape = Shape::of(dataset, config.model.hops(), config.data.inductive);
+    let shape = Shape::of(dataset, config);
     if config.train.strategy.samples() {
         return batches::predict(dataset, &shape, config, before);
     }
@@ -116,7 +116,7 @@ pub fn predict_parts(
     if config.train.strategy.samples() {
         return rank_batches::predict(whole, parts, config, (before, threads(&config.train)));
     }
-    let shape = Shape::of_part(whole, config.model.hops());
+    let shape = Shape::of_part(whole, config);
     predict_with(&shape, config, parts.len() as u64, Phase::Training, |runs| {
         let bytes = |part: &PartSize| match config.train.strategy.splits_model() {
             true => {
@@ -140,7 +140,7 @@ pub fn predict_part(shard: &Shard, config: &Config, threads: usize) -> Result<Op
     if config.train.strategy.samples() {
         return rank_batches::predict(whole, &[shard.into()], config, (before, threads));
     }
-    let shape = Shape::of_part(whole, config.model.hops());
+    let shape = Shape::of_part(whole, config);
     predict_with(&shape, config, 1, Phase::Training, |runs| {
         let part = PartSize::from(shard);
         let own = match config.train.strategy.splits_model() {

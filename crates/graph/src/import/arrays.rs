@@ -177,7 +177,7 @@ impl SparseFeatures {
 }
 
 /// Returns the largest column id + 1; all ids must be below `cols`.
-fn columns_used(indices: &Array, cols: usize) -> Result<usize> {
+pub(super) fn columns_used(indices: &Array, cols: usize) -> Result<usize> {
     let mut used = 0;
     let mut ids = vec![0i64; CHUNK.min(indices.len())];
     for start in (0..indices.len()).step_by(CHUNK) {

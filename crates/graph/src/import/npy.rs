@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | edges | `indptr.npy` + `indices.npy` (row = destination), or `edge_index.npy` | N+1 and E; 2×E or E×2 |
 //! | features | `feat.npy`, `x.npy` or `features.npy` | N×F |
+//! | or sparse features | `feat_indptr.npy` + `feat_indices.npy` + `feat_values.npy` | N+1 and the number of values |
 //! | labels | `label.npy`, `y.npy` or `labels.npy` | N, N×1, or N×C flags |
 //! | split | `split.npy`, or `train_mask.npy` + `val_mask.npy` + `test_mask.npy` | N |
 //!
@@ -12,10 +13,14 @@
 
 use std::path::Path;
 
-use super::arrays::{self, DenseFeatures, PairEdges};
+use super::arrays::{self, DenseFeatures, PairEdges, SparseFeatures};
+use super::npz::row_count;
 use super::{RawGraph, name_of};
 use crate::build::{EdgeInput, Rows};
-use crate::dataset::{IDS, MANIFEST, Manifest, Task, read_ids, read_manifest};
+use crate::dataset::write::FeatureSource;
+use crate::dataset::{
+    FEAT_INDICES, FEAT_INDPTR, FEAT_VALUES, IDS, MANIFEST, Manifest, Task, read_ids, read_manifest,
+};
 use crate::error::{Error, IoContext, Result};
 use crate::io::npy::Array;
 
@@ -28,8 +33,21 @@ pub(super) fn read(source: &Path, split_index: Option<usize>) -> Result<RawGraph
             Error::input(source.display(), format!("no {what}: none of {} is there", names.join(", ")))
         })
     };
-    let features = DenseFeatures::new(need(&["feat.npy", "x.npy", "features.npy"], "features")?)?;
-    let nodes = features.rows();
+    let manifest = manifest(source)?;
+    let (features, nodes): (Box<dyn FeatureSource>, usize) = match find(&[FEAT_INDPTR])? {
+        Some(indptr) => {
+            let array = |file: &str| need(&[file], "sparse features");
+            let columns = manifest.as_ref().map(|m| m.features as usize);
+            let sparse = sparse(indptr, array(FEAT_INDICES)?, array(FEAT_VALUES)?, columns)?;
+            let nodes = sparse.rows();
+            (Box::new(sparse), nodes)
+        }
+        None => {
+            let dense = DenseFeatures::new(need(&["feat.npy", "x.npy", "features.npy"], "features")?)?;
+            let nodes = dense.rows();
+            (Box::new(dense), nodes)
+        }
+    };
     let edges = match (find(&["indptr.npy"])?, find(&["indices.npy"])?, find(&["edge_index.npy"])?) {
         (Some(indptr), Some(indices), _) => EdgeInput::Rows { indptr, indices, rows: Rows::AreDestinations },
         (_, _, Some(pairs)) => EdgeInput::Source(Box::new(PairEdges::new(pairs)?)),
@@ -49,13 +67,12 @@ pub(super) fn read(source: &Path, split_index: Option<usize>) -> Result<RawGraph
         (Some(split), None) => Some(arrays::subsets(&split)?),
         (None, _) => arrays::masks(&masks, nodes, split_index)?,
     };
-    let manifest = manifest(source)?;
     let multi = manifest.as_ref().is_some_and(|m| m.task == Task::MultiLabel);
     Ok(RawGraph {
         name: manifest.as_ref().map_or_else(|| name_of(source), |m| m.name.clone()),
         nodes,
         edges,
-        features: Box::new(features),
+        features,
         labels_from: label.name.clone(),
         labels: if multi { arrays::flags(&label)? } else { arrays::labels(&label)? },
         ids: ids(source, manifest.as_ref(), nodes)?,
@@ -63,6 +80,16 @@ pub(super) fn read(source: &Path, split_index: Option<usize>) -> Result<RawGraph
         split,
         notes: Vec::new(),
     })
+}
+
+/// Opens sparse features of `columns` columns; by default those that are used.
+fn sparse(indptr: Array, indices: Array, values: Array, columns: Option<usize>) -> Result<SparseFeatures> {
+    let rows = row_count(&indptr)?;
+    let columns = match columns {
+        Some(columns) => columns,
+        None => arrays::columns_used(&indices, u32::MAX as usize)?,
+    };
+    SparseFeatures::new(&indptr, indices, values, [rows, columns])
 }
 
 /// Returns the manifest of a folder that is a dataset already.

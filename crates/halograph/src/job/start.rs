@@ -79,7 +79,7 @@ fn plan_new(options: &JobOptions, settings: &[Setting], progress: &dyn Progress)
     stage(progress, "opening data")?;
     let data = open_data(&options.data, 0)?.expect("data are given");
     check_settings_of_shards(settings, &data)?;
-    let config = config::resolve(&with_ranks_of_shards(settings, &data))?;
+    let config = config::resolve_for(&with_ranks_of_shards(settings, &data), data.manifest().is_sparse())?;
     check_ranks(&config, &data)?;
     let reference = data.reference()?;
     if let Some(out) = options.out.path() {

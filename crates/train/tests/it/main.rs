@@ -10,6 +10,7 @@ mod parity;
 mod ranks;
 mod regression;
 mod run;
+mod sparse;
 mod train;
 mod versions;
 

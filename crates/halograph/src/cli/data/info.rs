@@ -56,6 +56,7 @@ fn training_memory(dataset: &Dataset) -> Vec<(&'static str, u64)> {
         let mut config = Config { model: Spec { layers, hidden, ..Spec::new(kind) }, ..Config::new(kind) };
         config.train.strategy = strategy;
         config.resolve_fanout();
+        config.resolve_input(dataset.manifest.is_sparse());
         Some((name, admission::predict(dataset, &config).ok()??.bytes))
     };
     MODELS.into_iter().filter_map(predict).collect()
@@ -83,7 +84,7 @@ fn lines(m: &Manifest, info: &DatasetInfo, memory: &[(&str, u64)]) -> Vec<(&'sta
             format!("min {}, median {}, mean {:.1}, p99 {}, max {}", d.min, d.median, d.mean, d.p99, d.max),
         ),
         ("isolated", count(d.isolated)),
-        ("features", format!("{} as {}", count(m.features), info.feature_type)),
+        ("features", feature_line(m, info)),
         ("task", format!("{}, scored by {}", m.task, m.metric)),
         ("classes", class_line(m, info)),
         ("labelled", count(info.labels.labelled)),
@@ -98,6 +99,17 @@ fn lines(m: &Manifest, info: &DatasetInfo, memory: &[(&str, u64)]) -> Vec<(&'sta
         lines.push((key, format!("{model:<20} about {}", HumanBytes(bytes))));
     }
     lines
+}
+
+/// Returns the number of features, and how they are stored.
+fn feature_line(m: &Manifest, info: &DatasetInfo) -> String {
+    let dense = format!("{} as {}", HumanCount(m.features), info.feature_type);
+    match (info.feature_density, m.feature_values) {
+        (Some(density), Some(values)) => {
+            format!("{dense}, sparse: {} values stored, {:.2} %", HumanCount(values), 100.0 * density)
+        }
+        _ => dense,
+    }
 }
 
 /// Returns the number of classes, and how uneven they are.
