@@ -316,7 +316,7 @@ fn assemble(arrays: DatasetArrays, manifest: Manifest) -> Result<Dataset> {
     let DatasetArrays { name, graph, features, labels, split, ids, .. } = arrays;
     let nodes = graph.indptr.len() - 1;
     let place = |file: &str| memory_place(&name, file);
-    let feat = store(features, nodes, &place);
+    let feat = store(features, nodes, place);
     let label = match labels {
         Labels::Single(labels) => Array::from_vec(place(LABEL), vec![nodes], labels),
         Labels::Multi { classes, flags } => Array::from_vec(place(LABEL), vec![nodes, classes], flags),
@@ -350,7 +350,7 @@ fn store(features: FeatureArray, nodes: usize, place: impl Fn(&str) -> String) -
     let Some((indptr, indices)) = sparse else { return Ok(StoredFeatures::Dense(values)) };
     let indptr = Array::from_vec(place(FEAT_INDPTR), vec![indptr.len()], indptr)?;
     let indices = Array::from_vec(place(FEAT_INDICES), vec![indices.len()], indices)?;
-    Ok(StoredFeatures::Sparse(SparseArrays::new(indptr, indices, values, columns)))
+    Ok(StoredFeatures::Sparse(Box::new(SparseArrays::new(indptr, indices, values, columns))))
 }
 
 #[cfg(test)]

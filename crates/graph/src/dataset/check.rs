@@ -239,7 +239,7 @@ fn check_features(
     let [Some(indptr), Some(indices), Some(values)] = arrays else { return Err(None) };
     let arrays = SparseArrays::new(indptr, indices, values, manifest.features as usize);
     match arrays.wrong_row_start() {
-        None => Ok(StoredFeatures::Sparse(arrays)),
+        None => Ok(StoredFeatures::Sparse(Box::new(arrays))),
         fault => Err(fault),
     }
 }

@@ -15,7 +15,7 @@ pub enum StoredFeatures {
     /// `feat.npy`: every element, `f32` or `f16`.
     Dense(Array),
     /// `feat_indptr.npy`, `feat_indices.npy` and `feat_values.npy`: compressed sparse rows.
-    Sparse(SparseArrays),
+    Sparse(Box<SparseArrays>),
 }
 
 /// A feature matrix in compressed sparse rows: columns ascend within a row, and absent ones are 0.
@@ -44,7 +44,7 @@ impl StoredFeatures {
             columns: columns as usize,
         };
         match arrays.wrong_row_start() {
-            None => Ok(StoredFeatures::Sparse(arrays)),
+            None => Ok(StoredFeatures::Sparse(Box::new(arrays))),
             Some(fault) => {
                 let place = format!("{}, {}", arrays.indptr.name, fault.position);
                 Err(Error::input(place, fault.problem))
@@ -99,7 +99,8 @@ impl StoredFeatures {
     pub(crate) fn arrays(&self) -> Vec<(&'static str, &Array)> {
         match self {
             StoredFeatures::Dense(all) => vec![(FEAT, all)],
-            StoredFeatures::Sparse(SparseArrays { indptr, indices, values, .. }) => {
+            StoredFeatures::Sparse(arrays) => {
+                let SparseArrays { indptr, indices, values, .. } = &**arrays;
                 vec![(FEAT_INDPTR, indptr), (FEAT_INDICES, indices), (FEAT_VALUES, values)]
             }
         }
