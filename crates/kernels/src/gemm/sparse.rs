@@ -19,7 +19,7 @@ const NARROW: usize = 16;
 /// Columns of a tile that is transposed at once.
 const TILE: usize = 64;
 /// Stored values per column of a factor that are worth a partial sum of a weight gradient.
-const VALUES_PER_PART: usize = 32;
+const VALUES_PER_PART: usize = 16;
 
 /// A small matrix in row order, rows padded by zeros to a multiple of [`NARROW`] columns.
 pub(super) struct Padded<T> {
