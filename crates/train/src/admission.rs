@@ -67,7 +67,7 @@ pub fn predict(dataset: &Dataset, config: &Config) -> Result<Option<Prediction>>
         return Ok(None);
     }
     let before = rss().unwrap_or(0);
-    let shape = Shape::of(dataset, config.model.hops(), config.data.inductive);
+    let shape = Shape::of(dataset, config);
     if config.train.strategy.samples() {
         return batches::predict(dataset, &shape, config, before);
     }
@@ -125,7 +125,7 @@ pub fn predict_parts(
     if config.train.strategy.samples() {
         return rank_batches::predict(whole, parts, config, (before, threads(&config.train)));
     }
-    let shape = Shape::of_part(whole, config.model.hops());
+    let shape = Shape::of_part(whole, config);
     let fixed = before + PROCESS + FACTS * whole.dataset.nodes;
     if config.train.strategy.splits_model() {
         let halo = HaloBytes::of_row(whole, config);
@@ -172,7 +172,7 @@ fn predict_processes(
         let one = rank_batches::predict(whole, &[part], config, (before, host.threads))?;
         return Ok(one.map(|one| one.times(count)));
     }
-    let shape = Shape::of_part(whole, config.model.hops());
+    let shape = Shape::of_part(whole, config);
     if config.train.strategy.splits_model() {
         let fixed = count * (before + PROCESS);
         let stages = Stages::new(&part, whole, &shape, config);

@@ -593,6 +593,14 @@ impl Config {
         Err(Error::input(key, problem).help(help))
     }
 
+    /// Adapts the first layer to features that are sparse or not. Columns that are standardised have no zeros left, and an
+    /// aggregate that is cached is dense.
+    pub fn resolve_input(&mut self, is_sparse: bool) {
+        let is_cached = self.train.cache_input_aggregate && self.train.strategy.samples();
+        let stays_sparse = is_sparse && self.data.normalize != Normalize::Columns;
+        self.model.resolve_input(stays_sparse && !is_cached);
+    }
+
     /// Fills in the fanouts of a run that samples and does not set them.
     pub fn resolve_fanout(&mut self) {
         if self.train.strategy.samples() && self.train.fanout.is_empty() {

@@ -7,12 +7,13 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use halograph_graph::dataset::write::FeatureLayout;
 use halograph_graph::dataset::{Dataset, LabelView};
 use halograph_graph::import::{Dialect, ImportFormat, ImportOptions, TableSpec, import};
 use halograph_graph::partition::{self, Assignment, Layout, Origin};
 use halograph_graph::{Result, Silent};
 
-pub const READERS: [&str; 13] = [
+pub const READERS: [&str; 16] = [
     "npy",
     "npy-masks",
     "npy-unlabelled",
@@ -26,6 +27,9 @@ pub const READERS: [&str; 13] = [
     "dataset",
     "dataset-splits",
     "shard",
+    "npy-sparse",
+    "dataset-sparse",
+    "shard-sparse",
 ];
 
 /// The code under test.
@@ -51,8 +55,9 @@ pub struct Base {
 pub fn prepare(reader: &str, data: &Path, folder: &Path) -> Result<Base, String> {
     let base = folder.join("base");
     let copied = |from: &str| copy(&data.join(from), &base);
-    let karate = || karate(data, &folder.join("karate"));
-    let (target, source) = match reader {
+    let layout = if reader.ends_with("-sparse") { FeatureLayout::Sparse } else { FeatureLayout::Dense };
+    let karate = || karate(data, &folder.join("karate"), layout);
+    let (target, source) = match reader.trim_end_matches("-sparse") {
         "planetoid" => (Target::Import(ImportFormat::Planetoid), copied("cora").map(|()| base.clone())),
         "ogb" => (
             Target::Import(ImportFormat::Ogb { scheme: None }),
@@ -101,10 +106,10 @@ pub fn prepare(reader: &str, data: &Path, folder: &Path) -> Result<Base, String>
 }
 
 /// Imports the karate club.
-fn karate(data: &Path, target: &Path) -> Result<Dataset, String> {
+fn karate(data: &Path, target: &Path, feature_layout: FeatureLayout) -> Result<Dataset, String> {
     let source = data.join("karate_graphsaint_layout");
-    import(&ImportFormat::GraphSaint, &source, target, &ImportOptions::default(), &Silent)
-        .map_err(|e| e.to_string())?;
+    let options = ImportOptions { feature_layout, ..ImportOptions::default() };
+    import(&ImportFormat::GraphSaint, &source, target, &options, &Silent).map_err(|e| e.to_string())?;
     Dataset::open(target).map_err(|e| e.to_string())
 }
 

@@ -7,9 +7,11 @@ use std::path::Path;
 
 use rayon::prelude::*;
 
+use super::features::{SparseArrays, StoredFeatures, wrong_column};
 use super::manifest::{MANIFEST, Manifest, Task};
 use super::{
-    FEAT, IDS, INDICES, INDPTR, LABEL, SPLIT, SPLITS, Subset, open_array, read_manifest, shapes, view,
+    FEAT, FEAT_INDICES, FEAT_INDPTR, FEAT_VALUES, IDS, INDICES, INDPTR, LABEL, SPLIT, SPLITS, Subset,
+    open_array, read_manifest, shapes, view,
 };
 use crate::build::one_way_edge;
 use crate::csr::CsrView;
@@ -52,17 +54,20 @@ pub fn check(path: &Path, progress: &dyn Progress) -> Result<(Manifest, Vec<Data
         let (shape, types) = shapes(&manifest, file);
         open_array(path, MANIFEST, file, &shape, types).map_err(|e| faults.push(open_fault(file, e))).ok()
     };
-    let [indptr, indices, feat, label, split] = [INDPTR, INDICES, FEAT, LABEL, SPLIT].map(&mut open);
+    let [indptr, indices, label, split] = [INDPTR, INDICES, LABEL, SPLIT].map(&mut open);
     let splits = if manifest.splits > 1 { open(SPLITS) } else { None };
+    let feat = check_features(&manifest, &mut open);
     let arrays = Arrays {
         indptr: indptr.as_ref(),
         indices: indices.as_ref(),
-        feat: feat.as_ref(),
+        feat: feat.as_ref().ok(),
         label: label.as_ref(),
         split: split.as_ref(),
         splits: splits.as_ref(),
     };
-    faults.extend(arrays.faults(&manifest, progress)?);
+    let found = arrays.faults(&manifest, progress)?;
+    faults.extend(feat.err().flatten());
+    faults.extend(found);
     faults.extend(ids(path, &manifest)?);
     Ok((manifest, faults))
 }
@@ -71,7 +76,7 @@ pub fn check(path: &Path, progress: &dyn Progress) -> Result<(Manifest, Vec<Data
 pub(super) struct Arrays<'a> {
     pub indptr: Option<&'a Array>,
     pub indices: Option<&'a Array>,
-    pub feat: Option<&'a Array>,
+    pub feat: Option<&'a StoredFeatures>,
     pub label: Option<&'a Array>,
     pub split: Option<&'a Array>,
     pub splits: Option<&'a Array>,
@@ -82,7 +87,7 @@ impl Arrays<'_> {
     pub(super) fn faults(&self, manifest: &Manifest, progress: &dyn Progress) -> Result<Vec<DatasetFault>> {
         let mut faults = Vec::new();
         if let Some(indptr) = self.indptr {
-            let broken = row_starts(view(indptr), manifest.edges);
+            let broken = row_starts(INDPTR, view(indptr), manifest.edges);
             if let (Some(indices), true) = (self.indices, broken.is_empty()) {
                 let graph = CsrView { indptr: view(indptr), indices: view(indices) };
                 let signed = indices.header.dtype == DType::I32;
@@ -91,7 +96,10 @@ impl Arrays<'_> {
             faults.extend(broken);
         }
         if let Some(feat) = self.feat {
-            faults.extend(features(feat, progress)?);
+            faults.extend(match feat {
+                StoredFeatures::Dense(all) => features(all, progress)?.into_iter().collect(),
+                StoredFeatures::Sparse(arrays) => sparse_features(arrays, manifest, progress)?,
+            });
         }
         faults.extend(self.label.and_then(|label| labels(label, manifest)));
         if let Some(split) = self.split {
@@ -157,10 +165,10 @@ fn digests(path: &Path, manifest: &Manifest, progress: &dyn Progress) -> Result<
     Ok(faults)
 }
 
-/// Returns the faults of row starts, which begin at 0, never decrease and end at the number of edges.
-pub(crate) fn row_starts(starts: &[u64], edges: u64) -> Vec<DatasetFault> {
+/// Returns the faults of row starts in `file`, which begin at 0, never decrease and end at `end`.
+pub(crate) fn row_starts(file: &str, starts: &[u64], end: u64) -> Vec<DatasetFault> {
     let fault = |at: usize, problem: String, count: u64| DatasetFault {
-        file: INDPTR.into(),
+        file: file.into(),
         position: format!("element {at}"),
         problem,
         count,
@@ -170,15 +178,15 @@ pub(crate) fn row_starts(starts: &[u64], edges: u64) -> Vec<DatasetFault> {
         faults.push(fault(0, format!("{} where the first row start must be 0", starts[0]), 1));
     }
     let falls = (1..starts.len()).into_par_iter().filter(|&v| starts[v] < starts[v - 1]);
-    faults.extend(first_of(INDPTR, falls, |v| {
+    faults.extend(first_of(file, falls, |v| {
         (
             format!("element {v}"),
             format!("{} after {}: row starts may not decrease", starts[v], starts[v - 1]),
         )
     }));
     let last = starts.len() - 1;
-    if starts[last] != edges {
-        faults.push(fault(last, format!("{} where the last row must end at {edges}", starts[last]), 1));
+    if starts[last] != end {
+        faults.push(fault(last, format!("{} where the last row must end at {end}", starts[last]), 1));
     }
     faults
 }
@@ -225,6 +233,50 @@ fn rows(
         }));
     }
     Ok(faults)
+}
+
+/// Opens the features. The error is what to report besides the faults of `open`: wrong row starts.
+fn check_features(
+    manifest: &Manifest,
+    mut open: impl FnMut(&'static str) -> Option<Array>,
+) -> Result<StoredFeatures, Option<DatasetFault>> {
+    if !manifest.is_sparse() {
+        return open(FEAT).map(StoredFeatures::Dense).ok_or(None);
+    }
+    let arrays = [FEAT_INDPTR, FEAT_INDICES, FEAT_VALUES].map(&mut open);
+    let [Some(indptr), Some(indices), Some(values)] = arrays else { return Err(None) };
+    let arrays = SparseArrays::new(indptr, indices, values, manifest.features as usize);
+    match arrays.wrong_row_start() {
+        None => Ok(StoredFeatures::Sparse(Box::new(arrays))),
+        fault => Err(fault),
+    }
+}
+
+/// Returns the faults inside rows of sparse features: columns out of range, unsorted or repeated; values that are not finite.
+fn sparse_features(
+    arrays: &SparseArrays,
+    manifest: &Manifest,
+    progress: &dyn Progress,
+) -> Result<Vec<DatasetFault>> {
+    progress.begin("checking features", Some(arrays.stored() as u64), Unit::Items);
+    let columns = manifest.features as usize;
+    let row = |v: usize| &arrays.columns()[arrays.row(v)];
+    let rows = 0..manifest.nodes as usize;
+    let wrong = rows.into_par_iter().filter(|&v| wrong_column(row(v), columns).is_some());
+    let wrong = first_of(FEAT_INDICES, wrong, |v| {
+        let (at, problem) = wrong_column(row(v), columns).expect("the row was found to be wrong");
+        (format!("element {} (row {v})", arrays.row(v).start + at), problem)
+    });
+    progress.tick(0)?;
+    let not_finite = arrays.find(|x| !x.is_finite()).map(|(at, x)| {
+        let row = arrays.starts().partition_point(|&start| start <= at as u64) - 1;
+        DatasetFault {
+            position: format!("element {at} (row {row})"),
+            ..whole_file(FEAT_VALUES, format!("{x} where features must be finite"))
+        }
+    });
+    progress.tick(arrays.stored() as u64)?;
+    Ok(wrong.into_iter().chain(not_finite).collect())
 }
 
 fn features(feat: &Array, progress: &dyn Progress) -> Result<Option<DatasetFault>> {

@@ -4,7 +4,6 @@ use rayon::prelude::*;
 
 use super::{Dataset, LabelView, Manifest, Subset};
 use crate::csr::CsrView;
-use crate::io::npy::DType;
 
 /// Statistics of a dataset.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
@@ -13,6 +12,8 @@ pub struct DatasetInfo {
     pub degrees: Degrees,
     /// Type of the features: `f32` or `f16`.
     pub feature_type: &'static str,
+    /// Stored values of sparse features as a share of all elements; `None`: features are dense.
+    pub feature_density: Option<f64>,
     /// Edge homophily; see [`homophily`]. `None` without an edge between labelled nodes.
     pub homophily: Option<f64>,
     /// Labels.
@@ -62,7 +63,8 @@ pub fn info(dataset: &Dataset) -> DatasetInfo {
     let labels = dataset.labels();
     DatasetInfo {
         degrees: degrees(dataset.graph(), dataset.manifest.directed),
-        feature_type: if dataset.features().header.dtype == DType::F16 { "f16" } else { "f32" },
+        feature_type: if dataset.features().is_half() { "f16" } else { "f32" },
+        feature_density: dataset.manifest.is_sparse().then(|| dataset.manifest.density()),
         homophily: homophily(dataset.graph(), labels),
         labels: LabelCounts::of(dataset),
         split: split_counts(dataset.split()),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{FILES, ORDER, SPLITS};
+use super::{FEAT, FEAT_INDICES, FEAT_INDPTR, FEAT_VALUES, FILES, ORDER, SPLITS};
 use crate::build::MAX_NODES;
 use crate::error::{Error, Result};
 use crate::io::npy::FileRecord;
@@ -117,6 +117,9 @@ pub struct Manifest {
     pub edges: u64,
     /// Feature columns.
     pub features: u64,
+    /// Stored values of sparse features; `None`: features are dense.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub feature_values: Option<u64>,
     /// Classes.
     pub classes: u64,
     /// Task.
@@ -162,6 +165,7 @@ impl Manifest {
             nodes: 0,
             edges: 0,
             features: 0,
+            feature_values: None,
             classes: 0,
             task,
             metric,
@@ -220,11 +224,41 @@ impl Manifest {
         if (self.splits > 1) != self.files.contains_key(SPLITS) {
             return Err(format!("{} splits, but {SPLITS} is listed if there are several", self.splits));
         }
+        let (nodes, features) = (self.nodes, self.features);
+        if let Some(values) = self.feature_values.filter(|&n| n > nodes.saturating_mul(features)) {
+            return Err(format!("{values} stored feature values in {nodes} rows of {features} columns"));
+        }
+        let is_dense_file = |file: &str| file == FEAT;
+        let is_sparse_file = |file: &str| [FEAT_INDPTR, FEAT_INDICES, FEAT_VALUES].contains(&file);
+        let contradicts = |file: &&String| match self.is_sparse() {
+            true => is_dense_file(file),
+            false => is_sparse_file(file),
+        };
+        if let Some(file) = self.files.keys().find(contradicts) {
+            let stored = if self.is_sparse() { "sparse" } else { "dense" };
+            return Err(format!("lists {file}, but by its counts the features are {stored}"));
+        }
         let recorded = |file: &str| FILES.contains(&file) && file != ORDER;
         match self.files.keys().find(|file| !recorded(file)) {
             Some(file) => Err(format!("lists the file {file:?}, which does not belong to a dataset")),
             None => Ok(()),
         }
+    }
+
+    /// Returns whether features are stored without their zeros.
+    pub fn is_sparse(&self) -> bool {
+        self.feature_values.is_some()
+    }
+
+    /// Returns the number of stored values of sparse features.
+    pub(super) fn stored_values(&self) -> usize {
+        self.feature_values.unwrap_or(0) as usize
+    }
+
+    /// Returns the share of stored values among all elements of the features: 1 if they are dense.
+    pub fn density(&self) -> f64 {
+        let all = (self.nodes as f64 * self.features as f64).max(1.0);
+        self.feature_values.map_or(1.0, |values| values as f64 / all)
     }
 
     /// Returns the total size of all files in bytes.

@@ -9,6 +9,7 @@
 //! | `indptr.npy` | u64 or i64, N+1 | row starts |
 //! | `indices.npy` | u32 or i32, E | `indices[indptr[v]..indptr[v+1]]` are the in-neighbours of v |
 //! | `feat.npy` | f32 or f16, N×F | input features |
+//! | `feat_indptr.npy`, `feat_indices.npy`, `feat_values.npy` | u64 or i64, N+1; u32 or i32; f32 or f16 | sparse input features, instead of `feat.npy`: row starts, columns (ascending in each row) and values |
 //! | `label.npy` | i64 N (−1 = none), or u8 N×C | labels |
 //! | `split.npy` | u8 N | 0 none, 1 train, 2 validation, 3 test |
 //! | `splits.npy` | u8 S×N | all splits, if there are several; the first is that of `split.npy` |
@@ -21,6 +22,7 @@
 
 pub mod arrays;
 pub mod check;
+pub mod features;
 mod hint;
 pub mod info;
 pub mod manifest;
@@ -35,6 +37,7 @@ use rayon::prelude::*;
 
 pub use arrays::{DatasetArrays, FeatureArray, GraphArrays};
 pub use check::check;
+pub use features::{SparseArrays, StoredFeatures};
 pub use manifest::{MANIFEST, Manifest, Metric, Task};
 pub use write::Labels;
 
@@ -49,6 +52,12 @@ pub const INDPTR: &str = "indptr.npy";
 pub const INDICES: &str = "indices.npy";
 /// Features.
 pub const FEAT: &str = "feat.npy";
+/// Row starts of sparse features.
+pub const FEAT_INDPTR: &str = "feat_indptr.npy";
+/// Columns of the stored values of sparse features.
+pub const FEAT_INDICES: &str = "feat_indices.npy";
+/// Stored values of sparse features.
+pub const FEAT_VALUES: &str = "feat_values.npy";
 /// Labels.
 pub const LABEL: &str = "label.npy";
 /// Split.
@@ -61,7 +70,20 @@ pub const IDS: &str = "ids.txt";
 pub const ORDER: &str = "order.npy";
 
 /// File names of a dataset directory, caches of partitions excepted.
-pub const FILES: [&str; 9] = [MANIFEST, INDPTR, INDICES, FEAT, LABEL, SPLIT, SPLITS, IDS, ORDER];
+pub const FILES: [&str; 12] = [
+    MANIFEST,
+    INDPTR,
+    INDICES,
+    FEAT,
+    FEAT_INDPTR,
+    FEAT_INDICES,
+    FEAT_VALUES,
+    LABEL,
+    SPLIT,
+    SPLITS,
+    IDS,
+    ORDER,
+];
 
 /// Returns whether a file of this name belongs to a dataset directory: data, or a cache.
 pub fn is_part(name: &str) -> bool {
@@ -95,7 +117,7 @@ pub struct Dataset {
     pub(crate) path: Option<PathBuf>,
     indptr: Array,
     indices: Array,
-    feat: Array,
+    feat: StoredFeatures,
     label: Array,
     split: Array,
     /// All splits; `None`: there is one.
@@ -133,7 +155,8 @@ impl Dataset {
             let (shape, types) = shapes(&manifest, file);
             open_array(path, MANIFEST, file, &shape, types).map_err(|e| e.if_missing(AGAIN))
         };
-        let [indptr, indices, feat] = [open(INDPTR)?, open(INDICES)?, open(FEAT)?];
+        let [indptr, indices] = [open(INDPTR)?, open(INDICES)?];
+        let feat = StoredFeatures::open(manifest.is_sparse(), manifest.features, open)?;
         let [label, split] = [open(LABEL)?, open(SPLIT)?];
         let splits = if manifest.splits > 1 { Some(open(SPLITS)?) } else { None };
         let dataset = Dataset {
@@ -156,7 +179,7 @@ impl Dataset {
 
     /// Refuses wrong row starts, which no row could be read by.
     fn check_row_starts(&self) -> Result<()> {
-        let fault = check::row_starts(view(&self.indptr), self.manifest.edges).into_iter().next();
+        let fault = check::row_starts(INDPTR, view(&self.indptr), self.manifest.edges).into_iter().next();
         fault.map_or(Ok(()), |fault| Err(self.refuse(fault)))
     }
 
@@ -186,8 +209,8 @@ impl Dataset {
         CsrView { indptr: view(&self.indptr), indices: view(&self.indices) }
     }
 
-    /// Returns the features, `f32` or `f16`.
-    pub fn features(&self) -> &Array {
+    /// Returns the features.
+    pub fn features(&self) -> &StoredFeatures {
         &self.feat
     }
 
@@ -291,6 +314,9 @@ fn memory_place(dataset: &str, file: &str) -> String {
         INDPTR => "indptr",
         INDICES => "indices",
         FEAT => "features",
+        FEAT_INDPTR => "row starts of the features",
+        FEAT_INDICES => "columns of the features",
+        FEAT_VALUES => "values of the features",
         LABEL => "labels",
         SPLIT => "split",
         IDS => "ids",
@@ -365,6 +391,9 @@ fn shapes(manifest: &Manifest, file: &str) -> (Vec<usize>, &'static [DType]) {
         (INDPTR, _) => (vec![n.saturating_add(1)], &[DType::U64, DType::I64]),
         (INDICES, _) => (vec![manifest.edges as usize], &[DType::U32, DType::I32]),
         (FEAT, _) => (vec![n, manifest.features as usize], &[DType::F32, DType::F16]),
+        (FEAT_INDPTR, _) => (vec![n.saturating_add(1)], &[DType::U64, DType::I64]),
+        (FEAT_INDICES, _) => (vec![manifest.stored_values()], &[DType::U32, DType::I32]),
+        (FEAT_VALUES, _) => (vec![manifest.stored_values()], &[DType::F32, DType::F16]),
         (LABEL, Task::SingleLabel) => (vec![n], &[DType::I64]),
         (LABEL, Task::MultiLabel) => (vec![n, manifest.classes as usize], &[DType::U8]),
         (SPLITS, _) => (vec![manifest.splits as usize, n], &[DType::U8]),

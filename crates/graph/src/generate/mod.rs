@@ -21,7 +21,7 @@ pub use presets::{PRESETS, Preset};
 use crate::build::MAX_NODES;
 use crate::csr::Csr;
 use crate::dataset::manifest::{Manifest, Metric, Task};
-use crate::dataset::write::{self, Contents, FeatureType};
+use crate::dataset::write::{self, Contents, FeatureLayout, FeatureType};
 use crate::error::{Error, Result};
 use crate::import::{SplitRule, SplitSource};
 use crate::progress::Progress;
@@ -96,6 +96,7 @@ pub fn make(
         directed: false,
         features: &Features::new(spec, &classes),
         feature_type: FeatureType::F32,
+        feature_layout: FeatureLayout::Dense,
         labels: &labels,
         classes: spec.classes,
         class_names: Vec::new(),

@@ -149,9 +149,15 @@ pub(super) struct SparseFeatures {
     indices: Array,
     data: Array,
     cols: usize,
+    names: Vec<String>,
 }
 
 impl SparseFeatures {
+    /// Names the columns; `names` has one for each, or is empty.
+    pub(super) fn named(self, names: Vec<String>) -> Self {
+        SparseFeatures { names, ..self }
+    }
+
     /// Checks everything, column ids included.
     pub(super) fn new(indptr: &Array, indices: Array, data: Array, [rows, cols]: [usize; 2]) -> Result<Self> {
         if data.len() != indices.len() {
@@ -165,7 +171,7 @@ impl SparseFeatures {
             return Err(Error::input(&indices.name, problem));
         }
         let indptr = build::row_starts(rows, indptr, indices.len())?;
-        Ok(SparseFeatures { indptr, indices, data, cols })
+        Ok(SparseFeatures { indptr, indices, data, cols, names: Vec::new() })
     }
 
     pub(super) fn rows(&self) -> usize {
@@ -191,7 +197,7 @@ impl SparseFeatures {
 }
 
 /// Returns the largest column id + 1; all ids must be below `cols`.
-fn columns_used(indices: &Array, cols: usize) -> Result<usize> {
+pub(super) fn columns_used(indices: &Array, cols: usize) -> Result<usize> {
     let mut used = 0;
     let mut ids = vec![0i64; CHUNK.min(indices.len())];
     for start in (0..indices.len()).step_by(CHUNK) {
@@ -218,6 +224,10 @@ pub(super) struct Entries {
 impl FeatureSource for SparseFeatures {
     fn cols(&self) -> usize {
         self.cols
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.names.clone()
     }
 
     fn stream(&self, sink: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()> {

@@ -28,7 +28,7 @@ use crate::build::{self, EdgeCounts, EdgeInput, EdgeOptions};
 use crate::csr::Csr;
 use crate::dataset::Subset;
 use crate::dataset::manifest::{Manifest, Metric, class_limit};
-use crate::dataset::write::{self, Contents, FeatureSource, FeatureType, Labels};
+use crate::dataset::write::{self, Contents, FeatureLayout, FeatureSource, FeatureType, Labels};
 use crate::error::{Error, Result};
 use crate::progress::Progress;
 use crate::subgraph;
@@ -118,6 +118,8 @@ pub struct ImportOptions {
     pub metric: Option<Metric>,
     /// Type of stored features.
     pub feature_type: FeatureType,
+    /// How features are stored.
+    pub feature_layout: FeatureLayout,
     /// Name of the dataset; by default that of the source.
     pub name: Option<String>,
     /// Replace an existing dataset.
@@ -225,7 +227,9 @@ impl ImportOptions {
             (self.edges.directed, " --directed"),
             (self.edges.keep_self_loops, " --keep-self-loops"),
             (self.largest_component, " --largest-component"),
-            (self.feature_type == FeatureType::F16, " --features f16"),
+            (self.feature_layout == FeatureLayout::Dense, " --features dense"),
+            (self.feature_layout == FeatureLayout::Sparse, " --features sparse"),
+            (self.feature_type == FeatureType::F16, " --feature-type f16"),
         ];
         flags.iter().filter(|(set, _)| *set).map(|(_, flag)| *flag).collect()
     }
@@ -269,6 +273,7 @@ fn finish(
         directed: options.edges.directed,
         features: &*kept.features,
         feature_type: options.feature_type,
+        feature_layout: options.feature_layout,
         labels: &kept.labels,
         classes,
         class_names: raw.class_names,

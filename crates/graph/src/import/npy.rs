@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | edges | `indptr.npy` + `indices.npy` (row = destination), or `edge_index.npy` | N+1 and E; 2×E or E×2 |
 //! | features | `feat.npy`, `x.npy` or `features.npy` | N×F |
+//! | or sparse features | `feat_indptr.npy` + `feat_indices.npy` + `feat_values.npy` | N+1 and the number of values |
 //! | labels | `label.npy`, `y.npy` or `labels.npy`; without one, no node has a label | N, N×1, or N×C flags |
 //! | split | `splits.npy` (S×N), `split.npy`, or `train_mask.npy` + `val_mask.npy` + `test_mask.npy` | N |
 //!
@@ -12,11 +13,15 @@
 
 use std::path::Path;
 
-use super::arrays::{self, DenseFeatures, PairEdges};
+use super::arrays::{self, DenseFeatures, PairEdges, SparseFeatures};
+use super::npz::row_count;
 use super::{RawGraph, name_of, no_columns};
 use crate::build::{EdgeInput, Rows};
 use crate::dataset::write::{FeatureSource, Labels};
-use crate::dataset::{IDS, MANIFEST, Manifest, SPLIT, SPLITS, Task, read_ids, read_manifest};
+use crate::dataset::{
+    FEAT_INDICES, FEAT_INDPTR, FEAT_VALUES, IDS, MANIFEST, Manifest, SPLIT, SPLITS, Task, read_ids,
+    read_manifest,
+};
 use crate::error::{Error, IoContext, Result};
 use crate::io::npy::Array;
 
@@ -32,8 +37,30 @@ pub(super) fn read(source: &Path, split_index: Option<usize>) -> Result<RawGraph
             Error::input(source.display(), format!("no {what}: none of {} is there", names.join(", ")))
         })
     };
-    let features = DenseFeatures::new(need(&["feat.npy", "x.npy", "features.npy"], "features")?)?;
-    let nodes = features.rows();
+    let manifest = manifest(source)?;
+    let names = manifest.as_ref().map_or(Vec::new(), |m| m.feature_names.clone());
+    let mut notes = Vec::new();
+    let mut names_of = |columns: usize| {
+        let fit = names.is_empty() || names.len() == columns;
+        notes.extend((!fit).then(|| lost_names(&names, columns)));
+        if fit { names.clone() } else { Vec::new() }
+    };
+    let (features, nodes): (Box<dyn FeatureSource>, usize) = match find(&[FEAT_INDPTR])? {
+        Some(indptr) => {
+            let array = |file: &str| need(&[file], "sparse features");
+            let columns = manifest.as_ref().map(|m| m.features as usize);
+            let sparse = sparse(indptr, array(FEAT_INDICES)?, array(FEAT_VALUES)?, columns)?;
+            let nodes = sparse.rows();
+            let names = names_of(sparse.cols());
+            (Box::new(sparse.named(names)), nodes)
+        }
+        None => {
+            let dense = DenseFeatures::new(need(&["feat.npy", "x.npy", "features.npy"], "features")?)?;
+            let nodes = dense.rows();
+            let names = names_of(dense.cols());
+            (Box::new(dense.named(names)), nodes)
+        }
+    };
     let edges = match (find(&["indptr.npy"])?, find(&["indices.npy"])?, find(&["edge_index.npy"])?) {
         (Some(indptr), Some(indices), _) => EdgeInput::Rows { indptr, indices, rows: Rows::AreDestinations },
         (_, _, Some(pairs)) => EdgeInput::Source(Box::new(PairEdges::new(pairs)?)),
@@ -54,30 +81,20 @@ pub(super) fn read(source: &Path, split_index: Option<usize>) -> Result<RawGraph
         (None, Some(split), None) => vec![arrays::subsets(&split)?],
         (None, None, _) => arrays::masks(&masks, nodes, split_index)?,
     };
-    let manifest = manifest(source)?;
     let multi = manifest.as_ref().is_some_and(|m| m.task == Task::MultiLabel);
-    let names = manifest.as_ref().map_or(Vec::new(), |m| m.feature_names.clone());
-    let mut notes = Vec::new();
-    let features = match names.len() == features.cols() {
-        true => features.named(names),
-        false => {
-            notes.extend((!names.is_empty()).then(|| lost_names(&names, features.cols())));
-            features
-        }
-    };
     let labels = match &label {
         Some(label) if multi => arrays::flags(label)?,
         Some(label) => arrays::labels(label)?,
         None => {
             notes.push(format!("{}: no labels: none of {} is there", source.display(), LABELS.join(", ")));
-            unlabelled(&features)?
+            unlabelled(&*features, nodes)?
         }
     };
     Ok(RawGraph {
         name: manifest.as_ref().map_or_else(|| name_of(source), |m| m.name.clone()),
         nodes,
         edges,
-        features: Box::new(features),
+        features,
         labels_from: label.map_or_else(|| source.display().to_string(), |label| label.name),
         labels,
         ids: ids(source, manifest.as_ref(), nodes)?,
@@ -88,11 +105,11 @@ pub(super) fn read(source: &Path, split_index: Option<usize>) -> Result<RawGraph
 }
 
 /// Returns labels of nodes that have none. A row of features, which the file really holds, is needed for each.
-fn unlabelled(features: &DenseFeatures) -> Result<Labels> {
+fn unlabelled(features: &dyn FeatureSource, nodes: usize) -> Result<Labels> {
     if features.cols() == 0 {
         return Err(no_columns(features));
     }
-    Ok(Labels::Single(vec![-1; features.rows()]))
+    Ok(Labels::Single(vec![-1; nodes]))
 }
 
 /// Reads `splits.npy`; refuses one that does not begin with `split.npy`, if that is there too.
@@ -114,6 +131,16 @@ fn lost_names(names: &[String], columns: usize) -> String {
         "the features have {columns} columns, and {MANIFEST} names {}: the names are dropped",
         names.len()
     )
+}
+
+/// Opens sparse features of `columns` columns; by default those that are used.
+fn sparse(indptr: Array, indices: Array, values: Array, columns: Option<usize>) -> Result<SparseFeatures> {
+    let rows = row_count(&indptr)?;
+    let columns = match columns {
+        Some(columns) => columns,
+        None => arrays::columns_used(&indices, u32::MAX as usize)?,
+    };
+    SparseFeatures::new(&indptr, indices, values, [rows, columns])
 }
 
 /// Returns the manifest of a folder that is a dataset already.

@@ -1,7 +1,7 @@
 //! Small datasets for the tests of this module.
 
 use crate::build::{EdgeInput, EdgeList, EdgeOptions, build};
-use crate::dataset::write::{Contents, FeatureSource, FeatureType, Labels, write};
+use crate::dataset::write::{Contents, FeatureLayout, FeatureSource, FeatureType, Labels, write};
 use crate::dataset::{Dataset, Metric};
 use crate::error::Result;
 use crate::generate::{Spec, make, presets};
@@ -34,13 +34,19 @@ pub(super) struct Kind {
     pub directed: bool,
     pub multi_label: bool,
     pub half: bool,
+    pub sparse: bool,
 }
 
 impl Toy {
     /// Creates a directed graph from edges `[source, destination]`, self-loops included.
     pub fn new(nodes: usize, edges: &[[i64; 2]]) -> Toy {
         let split: Vec<u8> = (0..nodes).map(|v| (v % 4) as u8).collect();
-        Toy::like(nodes, edges, &split, Kind { directed: true, multi_label: false, half: false })
+        Toy::like(
+            nodes,
+            edges,
+            &split,
+            Kind { directed: true, multi_label: false, half: false, sparse: false },
+        )
     }
 
     /// Creates a dataset of this kind. Every fifth vertex has no label.
@@ -59,6 +65,7 @@ impl Toy {
             csr: &csr,
             directed: kind.directed,
             features: &Numbers(nodes),
+            feature_layout: if kind.sparse { FeatureLayout::Sparse } else { FeatureLayout::Dense },
             feature_type: if kind.half { FeatureType::F16 } else { FeatureType::F32 },
             labels: &labels,
             classes: if kind.multi_label { 2 } else { 3 },

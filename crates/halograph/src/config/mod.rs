@@ -47,8 +47,13 @@ const POSITIVE: [&str; 13] = [
 /// The only table with free keys: prefixes of parameter names.
 const FREE: [&str; 2] = ["train", "weight_decay_for"];
 
-/// Returns the configuration of a new run: the defaults of the model's kind, then `settings` in order.
+/// Returns the configuration of a new run on dense features: the defaults of the model's kind, then `settings` in order.
 pub fn resolve(settings: &[Setting]) -> Result<Config> {
+    resolve_for(settings, false)
+}
+
+/// Returns the configuration of a new run on features that are sparse or not.
+pub fn resolve_for(settings: &[Setting], is_sparse: bool) -> Result<Config> {
     let mut base = Config::new(kind(settings)?);
     // Strategy `single` is impossible on several ranks.
     let ranks = settings.iter().rev().find(|s| s.key == ["train", "ranks"]);
@@ -61,6 +66,7 @@ pub fn resolve(settings: &[Setting]) -> Result<Config> {
     let mut config = overlay(&base, settings)?;
     config.resolve_fanout();
     config.resolve_layers();
+    config.resolve_input(is_sparse);
     if config.train.strategy == StrategyKind::Split {
         resolve_split(&mut config, |key| settings.iter().any(|s| s.key == ["train", key]));
     }

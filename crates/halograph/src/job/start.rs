@@ -163,7 +163,7 @@ pub(super) fn new_directory(
 /// Resolves the settings of a new run on `data`; refuses those that contradict them. Reads the file of class weights.
 pub(super) fn resolve(settings: &[Setting], data: &JobData) -> InputResult<Config> {
     check_settings_of_shards(settings, data)?;
-    let config = config::resolve(&with_implied(settings, data))?;
+    let config = config::resolve_for(&with_implied(settings, data), data.manifest().is_sparse())?;
     check_ranks(&config, data)?;
     with_objective(config, settings, data)
 }

@@ -40,7 +40,7 @@ pub(super) fn predict(
     config: &Config,
     (before, threads): (u64, usize),
 ) -> Result<Option<Prediction>> {
-    let shape = Shape::of_part(whole, config.model.hops());
+    let shape = Shape::of_part(whole, config);
     let batch = BatchEstimate::of(whole, &shape, config);
     let facts = if parts.len() > 1 { FACTS * whole.dataset.nodes } else { 0 };
     let fixed: u64 = parts.iter().map(|part| fixed_bytes(part, whole, &shape, &batch, config)).sum();
@@ -99,7 +99,7 @@ fn fixed_bytes(
 /// Returns the bytes of an input row if batches of a run may need more than `train.batch_memory`: if batches that are as
 /// large as estimated do. Then a batch should be sampled to find out.
 pub(super) fn may_exceed_memory(whole: &PartitionInfo, config: &Config) -> Option<usize> {
-    let batch = BatchEstimate::of(whole, &Shape::of_part(whole, config.model.hops()), config);
+    let batch = BatchEstimate::of(whole, &Shape::of_part(whole, config), config);
     // Vectors have room for up to twice as many entries.
     let one = SAMPLE_COPIES * 2 * batch.sample + ROW_COPIES * batch.rows;
     let together = config.train.macrobatch.unwrap_or(1).min(batch.batches);
@@ -139,7 +139,7 @@ impl BatchEstimate {
         let boundary: u64 = halo.iter().zip(&within).map(boundary_bytes).sum();
         let number = bound::number_bytes(config).into();
         let aggregate = if train.cache_input_aggregate { part.features as u64 * number } else { 0 };
-        let row_bytes = part.feature_bytes(number) + aggregate;
+        let row_bytes = part.sent_feature_bytes(number) + aggregate;
         let (hops, edge_bytes) = (within.len() as u64 - 1, EDGE * edges as u64);
         BatchEstimate {
             sample: edge_bytes + (SAMPLE_ROW + 4 * (hops + 1)) * rows as u64 + boundary,
@@ -261,7 +261,7 @@ mod tests {
 
     fn estimate(config: &Config) -> BatchEstimate {
         let whole = parts();
-        BatchEstimate::of(&whole, &Shape::of_part(&whole, config.model.hops()), config)
+        BatchEstimate::of(&whole, &Shape::of_part(&whole, config), config)
     }
 
     #[test]

@@ -6,7 +6,7 @@ use bytemuck::Pod;
 use halograph_comm::{Comm, Message, Priority, Tag};
 use halograph_graph::error::Error as InputError;
 use halograph_kernels::{Real, rows};
-use halograph_nn::{Input, Matrix};
+use halograph_nn::{Input, Matrix, Sparse};
 use rayon::prelude::*;
 
 use super::encoding;
@@ -103,6 +103,8 @@ impl Exchange {
                 self.send_boundary(comm, tag, priority, |rows| encoding::encode(x, rows))?;
             }
             (Input::Half(x), _) => self.send_boundary(comm, tag, priority, |rows| dense(x, rows))?,
+            // Zeros included: only a first layer that is forced to project last sends its input.
+            (Input::Sparse(x), _) => self.send_boundary(comm, tag, priority, |rows| densified(x, rows))?,
         }
         let owners = self.halo_counts.iter().enumerate().filter(|(_, count)| **count > 0);
         let parts = owners.map(|(rank, &count)| (count, comm.receive(rank, tag))).collect();
@@ -189,6 +191,14 @@ fn dense<E: Pod + Send + Sync>(x: &Matrix<E>, rows: &[u32]) -> Message {
     to.zip(rows).with_min_len(GATHER_ROWS).for_each(|(to, &row)| {
         to.copy_from_slice(x.run(row as usize..row as usize + 1));
     });
+    message
+}
+
+/// Returns a message of `rows` of `x`, zeros included.
+fn densified<T: Real>(x: &Sparse<T>, rows: &[u32]) -> Message {
+    let mut message = Message::new::<T>(rows.len() * x.cols());
+    let to = message.as_mut_slice::<T>().par_chunks_mut(x.cols().max(1));
+    to.zip(rows).with_min_len(GATHER_ROWS).for_each(|(to, &row)| x.copy_row(row as usize, to));
     message
 }
 

@@ -11,6 +11,7 @@ mod ranks;
 mod regression;
 mod run;
 mod scores;
+mod sparse;
 mod train;
 mod versions;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::dataset::{FEAT, INDICES, INDPTR, LABEL, SPLIT, Task};
+use crate::dataset::{FEAT, FEAT_INDICES, FEAT_INDPTR, FEAT_VALUES, INDICES, INDPTR, LABEL, SPLIT, Task};
 use crate::error::{Error, Result};
 use crate::io::npy::{DType, FileRecord};
 use crate::partition::assign::MAX_PARTS;
@@ -28,8 +28,15 @@ pub const HALO: &str = "halo.npy";
 /// Row of each halo vertex at its owner.
 pub const HOME: &str = "home.npy";
 
-/// The arrays of a shard. `indptr.npy`, `indices.npy`, `feat.npy`, `label.npy` and `split.npy` are as in a dataset.
-pub const FILES: [&str; 10] = [INDPTR, INDICES, IDS, SPLIT, DEGREE, DISTANCE, HALO, HOME, FEAT, LABEL];
+/// The arrays of a shard but for features. `indptr.npy`, `indices.npy`, `label.npy` and `split.npy` are as in a dataset.
+pub(super) const ARRAYS: [&str; 9] = [INDPTR, INDICES, IDS, SPLIT, DEGREE, DISTANCE, HALO, HOME, LABEL];
+/// Features, as in a dataset.
+pub(super) const SPARSE: [&str; 3] = [FEAT_INDPTR, FEAT_INDICES, FEAT_VALUES];
+
+/// Returns whether a file of this name belongs to a shard.
+pub(crate) fn is_array(name: &str) -> bool {
+    ARRAYS.contains(&name) || name == FEAT || SPARSE.contains(&name)
+}
 
 /// Returns the name of the folder of part `part`.
 pub fn folder_name(part: u32) -> String {
@@ -51,6 +58,9 @@ pub struct ShardManifest {
     pub halo: u64,
     /// In-edges of owned vertices.
     pub edges: u64,
+    /// Stored values of sparse features of owned vertices; `None`: features are dense.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub feature_values: Option<u64>,
     /// What every rank knows about the partition.
     #[serde(rename = "whole")]
     pub partition: PartitionInfo,
@@ -108,7 +118,10 @@ impl ShardManifest {
         if self.owned.saturating_add(self.halo) > nodes || self.partition.distances.len() != 256 {
             return Err(format!("{} owned and {} halo vertices of {nodes}", self.owned, self.halo));
         }
-        if !self.files.keys().map(String::as_str).eq(sorted_files()) {
+        if self.feature_values.is_some() != self.partition.dataset.is_sparse() {
+            return Err("the features are not stored as those of the partitioned dataset".into());
+        }
+        if !self.files.keys().map(String::as_str).eq(sorted_files(self.feature_values.is_some())) {
             return Err("the list of files is not that of a shard".into());
         }
         Ok(())
@@ -117,7 +130,7 @@ impl ShardManifest {
     /// Returns the shape and the possible types of the array in `file`.
     pub(super) fn shape(&self, file: &str) -> (Vec<usize>, &'static [DType]) {
         let (owned, halo) = (self.owned as usize, self.halo as usize);
-        let rows = owned + halo;
+        let (rows, values) = (owned + halo, self.feature_values.unwrap_or(0) as usize);
         let data = &self.partition.dataset;
         match (file, data.task) {
             (INDPTR, _) => (vec![owned + 1], &[DType::U64]),
@@ -127,6 +140,9 @@ impl ShardManifest {
             (HALO, _) => (vec![self.partition.parts as usize + 1], &[DType::U64]),
             (HOME, _) => (vec![halo], &[DType::U32]),
             (FEAT, _) => (vec![owned, data.features as usize], &[DType::F32, DType::F16]),
+            (FEAT_INDPTR, _) => (vec![owned + 1], &[DType::U64]),
+            (FEAT_INDICES, _) => (vec![values], &[DType::U32]),
+            (FEAT_VALUES, _) => (vec![values], &[DType::F32, DType::F16]),
             (LABEL, Task::SingleLabel) => (vec![owned], &[DType::I64]),
             (LABEL, Task::MultiLabel) => (vec![owned, data.classes as usize], &[DType::U8]),
             _ => (vec![rows], &[DType::U8]),
@@ -138,8 +154,9 @@ impl ShardManifest {
 pub(super) const AGAIN: &str =
     "copy the folder of this part again, or partition the dataset again with `halograph partition`";
 
-fn sorted_files() -> Vec<&'static str> {
-    let mut files = FILES.to_vec();
+fn sorted_files(is_sparse: bool) -> Vec<&'static str> {
+    let features: &[&str] = if is_sparse { &SPARSE } else { &[FEAT] };
+    let mut files = [&ARRAYS, features].concat();
     files.sort_unstable();
     files
 }

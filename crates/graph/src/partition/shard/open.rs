@@ -9,7 +9,7 @@ use super::Shard;
 use super::column::Column;
 use super::manifest::{AGAIN, DEGREE, DISTANCE, HALO, HOME, IDS, MANIFEST, ShardManifest, folder_name};
 use crate::dataset::check::row_starts;
-use crate::dataset::{FEAT, INDICES, INDPTR, LABEL, LabelView, SPLIT, Subset, open_array};
+use crate::dataset::{INDICES, INDPTR, LABEL, LabelView, SPLIT, StoredFeatures, Subset, open_array};
 use crate::error::{Error, IoContext, Result};
 use crate::io::npy::{self, Array};
 
@@ -39,7 +39,11 @@ impl Shard {
             distance: Column::Mapped(open(DISTANCE)?),
             halo: Column::Mapped(open(HALO)?),
             homes: Column::Mapped(open(HOME)?),
-            features: open(FEAT)?,
+            features: StoredFeatures::open(
+                manifest.feature_values.is_some(),
+                manifest.partition.dataset.features,
+                open,
+            )?,
             labels: open(LABEL)?,
             stored: None,
             partition: manifest.partition,
@@ -50,7 +54,7 @@ impl Shard {
 
     /// Checks that all indices are in range; returns file and problem of the first fault.
     fn check(&self) -> Result<(), (&'static str, String)> {
-        if let Some(fault) = row_starts(&self.indptr, self.indices.len() as u64).into_iter().next() {
+        if let Some(fault) = row_starts(INDPTR, &self.indptr, self.indices.len() as u64).into_iter().next() {
             return Err((INDPTR, format!("{}: {}", fault.position, fault.problem)));
         }
         let (rows, nodes) = (self.rows() as u32, self.partition.dataset.nodes as u32);

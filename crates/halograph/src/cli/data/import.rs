@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
+use halograph_graph::Error;
 use halograph_graph::build::EdgeOptions;
 use halograph_graph::dataset::Metric;
-use halograph_graph::dataset::write::FeatureType;
+use halograph_graph::dataset::write::{FeatureLayout, FeatureType};
 use halograph_graph::import::{ImportFormat, ImportOptions, ImportReport, SplitRule, import};
 use indicatif::HumanCount;
 
@@ -94,9 +95,43 @@ pub struct Common {
     /// Metric of predictions [default: accuracy, or micro-f1 for multi-label data].
     #[arg(long, value_enum)]
     metric: Option<MetricArg>,
-    /// Type of stored features; f16 halves space and memory traffic, and keeps three decimal digits.
-    #[arg(long, value_enum, value_name = "TYPE", default_value_t = FeatureArg::F32)]
-    features: FeatureArg,
+    /// Layout of stored features. auto: sparse if at most 10 % of the values are not 0 and there are at least 64 columns, else
+    /// dense. f16 and f32 are short for --feature-type.
+    #[arg(long, value_enum, value_name = "LAYOUT", default_value_t = LayoutArg::Auto)]
+    features: LayoutArg,
+    /// Type of stored features; f16 halves space and memory traffic, and keeps three decimal digits [default: f32].
+    #[arg(long, value_enum, value_name = "TYPE")]
+    feature_type: Option<TypeArg>,
+}
+
+impl Common {
+    /// Returns how features are stored.
+    fn layout(&self) -> FeatureLayout {
+        match self.features {
+            LayoutArg::Auto | LayoutArg::F32 | LayoutArg::F16 => FeatureLayout::Auto,
+            LayoutArg::Dense => FeatureLayout::Dense,
+            LayoutArg::Sparse => FeatureLayout::Sparse,
+        }
+    }
+
+    /// Returns the type in which features are stored; refuses two types.
+    fn feature_type(&self) -> Result<FeatureType, Error> {
+        let short = match self.features {
+            LayoutArg::F32 => Some(TypeArg::F32),
+            LayoutArg::F16 => Some(TypeArg::F16),
+            _ => None,
+        };
+        if let (Some(short), Some(given)) = (short, self.feature_type)
+            && short != given
+        {
+            let problem = format!("{} besides --feature-type {}", short.name(), given.name());
+            return Err(Error::input("--features", problem).help("give the type once"));
+        }
+        Ok(match self.feature_type.or(short) {
+            Some(TypeArg::F16) => FeatureType::F16,
+            _ => FeatureType::F32,
+        })
+    }
 }
 
 #[derive(Args)]
@@ -128,16 +163,25 @@ impl From<MetricArg> for Metric {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum FeatureArg {
+enum LayoutArg {
+    Auto,
+    Dense,
+    Sparse,
     F32,
     F16,
 }
 
-impl From<FeatureArg> for FeatureType {
-    fn from(arg: FeatureArg) -> FeatureType {
-        match arg {
-            FeatureArg::F32 => FeatureType::F32,
-            FeatureArg::F16 => FeatureType::F16,
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum TypeArg {
+    F32,
+    F16,
+}
+
+impl TypeArg {
+    fn name(self) -> &'static str {
+        match self {
+            TypeArg::F32 => "f32",
+            TypeArg::F16 => "f16",
         }
     }
 }
@@ -161,7 +205,8 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         split: common.split,
         seed: common.seed,
         metric: common.metric.map(Metric::from),
-        feature_type: common.features.into(),
+        feature_type: common.feature_type()?,
+        feature_layout: common.layout(),
         name: common.output.name.clone(),
         overwrite: common.output.overwrite,
     };

@@ -56,6 +56,7 @@ fn training_memory(dataset: &Dataset) -> Vec<(&'static str, u64)> {
         let mut config = Config { model: Spec { layers, hidden, ..Spec::new(kind) }, ..Config::new(kind) };
         config.train.strategy = strategy;
         config.resolve_fanout();
+        config.resolve_input(dataset.manifest.is_sparse());
         Some((name, admission::predict(dataset, &config).ok()??.bytes))
     };
     MODELS.into_iter().filter_map(predict).collect()
@@ -105,16 +106,19 @@ fn more_splits(m: &Manifest) -> String {
     if m.splits > 1 { format!(" (the first of {})", m.splits) } else { String::new() }
 }
 
-/// Returns the number and type of features, and the first names.
+/// Returns the number of features, how they are stored, and their first names.
 fn feature_line(m: &Manifest, info: &DatasetInfo) -> String {
     const SHOWN: usize = 6;
-    let count = format!("{} as {}", HumanCount(m.features), info.feature_type);
+    let mut line = format!("{} as {}", HumanCount(m.features), info.feature_type);
+    if let (Some(density), Some(values)) = (info.feature_density, m.feature_values) {
+        line += &format!(", sparse: {} values stored, {:.2} %", HumanCount(values), 100.0 * density);
+    }
     if m.feature_names.is_empty() {
-        return count;
+        return line;
     }
     let names = m.feature_names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
     let more = if m.feature_names.len() > SHOWN { ", …" } else { "" };
-    format!("{count}: {names}{more}")
+    format!("{line}: {names}{more}")
 }
 
 /// Returns the number of classes, and how uneven they are.

@@ -143,7 +143,9 @@ impl Args {
     /// Returns the messages of the stages of the model.
     fn messages(&self, dataset: &Dataset) -> Vec<StageMessages> {
         let [inputs, outputs] = [dataset.manifest.features, dataset.manifest.classes].map(|n| n as usize);
-        self.model().messages(inputs, outputs)
+        let mut model = self.model();
+        model.resolve_input(dataset.manifest.is_sparse());
+        model.messages(inputs, outputs)
     }
 
     fn options(&self) -> Result<ShardOptions, Error> {

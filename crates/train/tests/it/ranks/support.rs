@@ -7,7 +7,7 @@ use halograph_comm::{Error as CommError, Options, threads};
 use halograph_graph::Dataset;
 use halograph_graph::build::{EdgeInput, EdgeList, EdgeOptions, build};
 use halograph_graph::dataset::Metric;
-use halograph_graph::dataset::write::{Contents, FeatureSource, FeatureType, Labels, write};
+use halograph_graph::dataset::write::{Contents, FeatureLayout, FeatureSource, FeatureType, Labels, write};
 use halograph_graph::generate::{self, Spec, presets};
 use halograph_graph::progress::Silent;
 use halograph_kernels::keyed::Key;
@@ -75,6 +75,7 @@ pub fn make(
         directed,
         features: &Noise(nodes),
         feature_type,
+        feature_layout: FeatureLayout::Dense,
         labels: &Labels::Single((0..nodes as i64).map(|v| v / 3 % 3).collect()),
         classes: 3,
         class_names: Vec::new(),
