@@ -411,7 +411,7 @@ mod tests {
                 let host = HostRanks { ranks, threads: 1 };
                 predict_processes(&shard, &config, host, (0, free)).unwrap().unwrap()
             };
-            let shape = Shape::of_part(shard.partition(), 12);
+            let shape = Shape::of_part(shard.partition(), &config);
             let whole = Least::of_ranks(1, &shape, &config).bytes;
             let groups = Stages::new(&PartSize::from(&shard), shard.partition(), &shape, &config);
             for rank in 0..4 {
