@@ -47,13 +47,13 @@ def name(run):
 
 def modelled_bytes(case, report):
     """Returns the bytes of an epoch by the cost model: halo rows of every layer, rows between stages, weights."""
-    parts, facts = report["parts"], report.get("pipeline") or {"stages": [[0, 0]], "ways": report["ranks"], "steps_per_epoch": 1}
+    parts, facts = report["parts"], report.get("pipeline") or {"groups": [{"stages": [0, 0]}], "parts": report["ranks"], "steps_per_epoch": 1}
     row = NUMBER * case["hidden"]
     halo = 2 * row * case["layers"] * sum(part["halo"] for part in parts)
     # Rows of the initial stage of gcnii go along; right after this stage, they are all.
-    widths = [2 if case["model"] == "gcnii" and first > 1 else 1 for first, _ in facts["stages"][1:]]
+    widths = [2 if case["model"] == "gcnii" and first > 1 else 1 for first in (group["stages"][0] for group in facts["groups"][1:])]
     between = 2 * row * sum(part["nodes"] for part in parts) * sum(widths)
-    weights = 2 * (facts["ways"] - 1) * NUMBER * report["parameters"] * facts["steps_per_epoch"]
+    weights = 2 * (facts["parts"] - 1) * NUMBER * report["parameters"] * facts["steps_per_epoch"]
     return halo + between + weights
 
 
@@ -66,7 +66,7 @@ def numbers_of(case, line):
             "cpu": report["cpu_seconds"] / epochs, "bytes": report["bytes_per_epoch"],
             **{purpose: report["bytes_by_tag"].get(purpose, 0) for purpose in PURPOSES},
             "model": modelled_bytes(case, report), "memory": statistics.mean(peaks), "largest": max(peaks),
-            "bubble": facts["bubble"] if facts else 0.0, "chunks": facts["chunks"] if facts else 0}
+            "bubble": facts["bubble_formula"] if facts else 0.0, "chunks": facts["chunks"] if facts else 0}
 
 
 def combined(lines, case):

@@ -13,7 +13,7 @@ def spans_of(events):
     between traced spans of a step belongs to the later one, without waits: copies of rows, mostly."""
     computed, waits = defaultdict(list), defaultdict(list)
     for event in events:
-        if event["ph"] == "X" and event["tid"] in [COMPUTE, WAIT]:
+        if event["ph"] == "X" and event["tid"] in [COMPUTE, WAIT] and event["cat"] != "bubble":  # contains other waits
             start, place = event["ts"] / 1e6, event["args"]
             key = (place["epoch"], place["step"], place["chunk"], event["cat"])
             spans = computed if event["tid"] == COMPUTE else waits

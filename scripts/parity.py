@@ -11,6 +11,7 @@ One file per case, in float64. State of crates/nn reads floats only, so integers
     data.features   nodes x inputs
     data.labels     nodes (classes), or nodes x classes (0 or 1)
     data.rows       the rows the loss is over
+    data.weights    class weights: `weight` of cross_entropy, `pos_weight` of binary_cross_entropy_with_logits; may be absent
     initial.*       the state dict before training
     logits          in evaluation, before training
     gradient.*      of the first training loss, a tensor a parameter
@@ -168,6 +169,8 @@ CASES = {
     "gin_train_eps_batch_norm": stack(GIN, train_eps=True, norm="BatchNorm"),
     "gin_directed": stack(GIN, train_eps=True),
     "gin_batch_norm_no_decay": stack(GIN, norm="BatchNorm"),
+    "gcn_class_weights": stack(GCN),
+    "gcn_multi_label_class_weights": stack(GCN),
     "gcn_directed_weighted": stack(GCN),
     "gcn_undirected_weighted": stack(GCN),
     "gcnii_directed_weighted": Gcnii,
@@ -226,7 +229,8 @@ def record(name):
     scramble(model)
     directed = "_directed" in name
     adjacency, x = graph(directed), torch.randn(NODES, INPUTS)
-    multi = name.endswith("multi_label")
+    multi = "multi_label" in name
+    class_weights = torch.tensor([0.3, 4.0, 0.0]) if name.endswith("class_weights") else None
     labels = torch.randint(2, (NODES, CLASSES)) if multi else torch.randint(CLASSES, (NODES,))
     rows = torch.randperm(NODES)[: NODES // 2]
     edge_index = adjacency.T.nonzero().T  # (source, destination)
@@ -243,12 +247,13 @@ def record(name):
     def loss():
         logits = model(*inputs)[rows]
         if multi:
-            return F.binary_cross_entropy_with_logits(logits, labels[rows].double())
-        return F.cross_entropy(logits, labels[rows])
+            return F.binary_cross_entropy_with_logits(logits, labels[rows].double(), pos_weight=weights)
+        return F.cross_entropy(logits, labels[rows], weight=weights)
 
     out |= prefixed("initial.", model.state_dict().items())
     out |= {"data.adjacency": adjacency, "data.features": x, "logits": evaluate(model, *inputs)}
     out |= {"data.labels": labels.double(), "data.rows": rows.double()}
+    out |= {"data.weights": weights} if weights is not None else {}
     weight_decay = 0 if name.endswith("no_decay") else 5e-4
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=weight_decay)
     losses = []

@@ -1,7 +1,8 @@
 //! halograph: graph neural networks on graphs that outgrow one process, on ordinary CPUs.
 //!
 //! This crate is the facade: [`job`] trains and applies models, [`config`] resolves settings, [`note`] has the remarks of
-//! both, [`rows`] writes predictions, [`runs`] lists runs, [`sweep`] combines settings, and the other crates are re-exported under one name.
+//! both, [`rows`] writes predictions, [`runs`] lists runs, [`sweep`] combines settings, and the other crates are re-exported
+//! under one name.
 
 pub mod config;
 pub mod job;

@@ -3,6 +3,10 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use halograph_graph::dataset::Metric;
+use halograph_nn::metrics::class_counts::ClassScores;
+use halograph_train::class_report::{ClassReport, ScoredSubset};
+use halograph_train::event::Scores;
 use halograph_train::run::ResumeNote;
 
 /// A remark that does not stop a job.
@@ -44,17 +48,98 @@ pub enum Note {
         /// Name of the model.
         model: &'static str,
     },
+    /// Classes that no validation node, or no test node, has.
+    ClassesWithoutNodes {
+        /// `validation` or `test`.
+        subset: &'static str,
+        /// Their names or numbers.
+        classes: Vec<String>,
+    },
+    /// Classes for which balanced weights are not defined.
+    ClassesWithoutBalancedWeight {
+        /// Their names or numbers.
+        classes: Vec<String>,
+    },
+    /// A model that scores no better than the majority class.
+    NoBetterThanMajority {
+        /// `validation` or `test`.
+        subset: &'static str,
+        /// The metric.
+        metric: Metric,
+        /// The score of the model.
+        score: f64,
+        /// Names or numbers of the majority classes: one, or any number for multi-label data.
+        majority: Vec<String>,
+        /// The score of always predicting them.
+        majority_score: f64,
+    },
     /// A trace of strategy `single` would be empty: none is written.
     NothingToTrace,
     /// Something about the checkpoint that a run is resumed from.
     Resume(ResumeNote),
     /// A resumed run that has no checkpoint starts from the beginning.
     NoCheckpoint,
+    /// Shards do not hold the ids that the user's files give to nodes: tables of predictions have node numbers instead.
+    IdsNotInShards {
+        /// The folder of shards.
+        path: PathBuf,
+    },
     /// The dataset at this path is not the one that the run was trained on.
     DatasetChanged {
         /// Its directory.
         path: PathBuf,
     },
+}
+
+impl Note {
+    /// Returns whether this is a note on classes that names none.
+    pub(crate) fn names_nothing(&self) -> bool {
+        match self {
+            Note::ClassesWithoutTrainingNodes { classes }
+            | Note::ClassesWithoutNodes { classes, .. }
+            | Note::ClassesWithoutBalancedWeight { classes } => classes.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// Returns a remark on a model that scores no better than the majority class.
+    pub fn on_majority(report: &ClassReport, scores: &Scores, metric: Metric) -> Option<Note> {
+        let (found, score) = report.no_better_than_majority(scores)?;
+        Some(Note::NoBetterThanMajority {
+            subset: match found.subset {
+                ScoredSubset::Val => "validation",
+                ScoredSubset::Test => "test",
+            },
+            metric,
+            score,
+            majority: found.classes.iter().map(|&class| report.name(class)).collect(),
+            majority_score: found.score,
+        })
+    }
+
+    /// Returns remarks on classes that have nodes, but none in the validation or test nodes of a report.
+    pub fn on_support(report: &ClassReport) -> Vec<Note> {
+        let support = |scores: &Option<ClassScores>| scores.as_ref().map(|scores| scores.support.clone());
+        let all = [&report.train, &report.val, &report.test].map(support);
+        let occurs = |class: usize| all.iter().flatten().any(|support| support[class] > 0);
+        let missing = |support: &Vec<u64>| {
+            let missing = (0..support.len()).filter(|&class| support[class] == 0 && occurs(class));
+            missing.map(|class| report.name(class)).collect()
+        };
+        let note = |subset, support: &Option<Vec<u64>>| {
+            let classes = support.as_ref().map(missing).unwrap_or_default();
+            Note::ClassesWithoutNodes { subset, classes }
+        };
+        let notes = [note("validation", &all[1]), note("test", &all[2])];
+        notes.into_iter().filter(|note| !note.names_nothing()).collect()
+    }
+}
+
+/// Lists the first names.
+fn listed(names: &[String]) -> String {
+    let listed = names.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let rest = names.len().saturating_sub(5);
+    if rest > 0 { format!("{listed} and {rest} more") } else { listed }
 }
 
 impl fmt::Display for Note {
@@ -81,10 +166,31 @@ impl fmt::Display for Note {
                 "there are no validation nodes: train.patience has no effect, and the last weights are kept",
             ),
             Note::ClassesWithoutTrainingNodes { classes } => {
-                let listed = classes.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", ");
-                let rest = classes.len().saturating_sub(5);
-                let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
-                write!(f, "no training node has class {listed}{more}: the model cannot learn to predict it")
+                let listed = listed(classes);
+                write!(f, "no training node has class {listed}: the model cannot learn to predict it")
+            }
+            Note::ClassesWithoutNodes { subset, classes } => {
+                write!(
+                    f,
+                    "no {subset} node has class {}: {subset} scores say nothing about it",
+                    listed(classes)
+                )
+            }
+            Note::ClassesWithoutBalancedWeight { classes } => write!(
+                f,
+                "train.class_weights = balanced: training nodes do not determine the weight of class {}: it is 1",
+                listed(classes)
+            ),
+            Note::NoBetterThanMajority { subset, metric, score, majority, majority_score } => {
+                let what = match majority.is_empty() {
+                    true => "predicting no class".to_string(),
+                    false => format!("always predicting class {}", listed(majority)),
+                };
+                write!(
+                    f,
+                    "{subset} {metric} {score:.4} is no better than {what} ({majority_score:.4}); on imbalanced classes, \
+                     train.class_weights and train.metric may help"
+                )
             }
             Note::EdgeWeightsUnused { model } => {
                 write!(f, "model {model} does not use the edge weights of the dataset")
@@ -96,6 +202,12 @@ impl fmt::Display for Note {
             Note::NoCheckpoint => {
                 f.write_str("there is no checkpoint yet: the run starts from the beginning")
             }
+            Note::IdsNotInShards { path } => write!(
+                f,
+                "{}: shards hold node numbers, not the ids of the source: the table has node numbers; for ids give the \
+                 dataset with --data",
+                path.display()
+            ),
             Note::DatasetChanged { path } => {
                 write!(f, "{}: the dataset has changed since the run was trained", path.display())
             }

@@ -362,7 +362,7 @@ fn a_feature_that_exceeds_f16_is_refused() {
     fs::write(source.join("nodes.csv"), "id,label,a,b\n0,0,1.5,65504\n1,1,2.5,-70000\n").unwrap();
     let import = ["data", "import", "csv", text(&source), "-o", text(&out)];
     let message = fails(2, &[&import[..], &["--features", "f16"]].concat());
-    for word in ["feature 1 of node 1 is -70000", "65504", "--features f32", "nodes.csv"] {
+    for word in ["feature 1 of node 1 is -70000", "65504", "--feature-type f32", "nodes.csv"] {
         assert!(message.contains(word), "{message}");
     }
     assert!(!out.exists());

@@ -39,14 +39,14 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Parses predictions in CSV; checks the header and the node numbers.
-fn parse_csv(text: &str, columns: usize) -> Vec<f32> {
+/// Parses predictions in CSV; checks the header and the node numbers. `skipped`: columns before the numbers, ids included.
+fn parse_csv(text: &str, header: &str, skipped: usize) -> Vec<f32> {
     let mut lines = text.lines();
-    let header: Vec<String> = (0..columns).map(|c| c.to_string()).collect();
-    assert_eq!(lines.next().unwrap(), format!("node,{}", header.join(",")));
+    assert_eq!(lines.next().unwrap(), header);
     let row = |(v, line): (usize, &str)| {
-        let (node, values) = line.split_once(',').unwrap();
-        assert_eq!(node, v.to_string());
+        let mut fields = line.splitn(skipped + 1, ',');
+        assert_eq!(fields.next().unwrap(), v.to_string());
+        let values = fields.last().unwrap();
         values.split(',').map(|x| x.parse().unwrap()).collect::<Vec<f32>>()
     };
     lines.enumerate().flat_map(row).collect()
@@ -60,14 +60,20 @@ fn bits(values: &[f32]) -> Vec<u32> {
 fn csv_predictions_equal_the_npy_file() {
     let folder = with_run();
     let path = folder.path();
-    for (flags, columns) in [("", 3), ("--embeddings", 8)] {
+    let embeddings = "id,e0,e1,e2,e3,e4,e5,e6,e7";
+    for (flags, columns, header, skipped) in [
+        ("--output logits", 3, "id,class,logit_0,logit_1,logit_2", 2),
+        ("--output probabilities", 3, "id,class,p_0,p_1,p_2", 2),
+        ("--embeddings", 8, embeddings, 1),
+        ("--embeddings 1", 8, embeddings, 1),
+    ] {
         ok(path, &format!("predict r -o p.npy --overwrite {flags}"));
         ok(path, &format!("predict r -o p.csv --overwrite {flags}"));
         let array = Array::open(&path.join("p.npy")).unwrap();
         assert_eq!(array.header.shape, [200, columns]);
         let expected = bits(array.as_slice().unwrap());
         let text = fs::read_to_string(path.join("p.csv")).unwrap();
-        assert_eq!(bits(&parse_csv(&text, columns)), expected, "{flags}");
+        assert_eq!(bits(&parse_csv(&text, header, skipped)), expected, "{flags}");
         // The same text on standard output, and no file.
         assert_eq!(ok(path, &format!("predict r -o - {flags}")), text);
     }
@@ -76,11 +82,34 @@ fn csv_predictions_equal_the_npy_file() {
 }
 
 #[test]
+fn hidden_layers_are_those_of_the_model() {
+    let folder = with_data();
+    let path = folder.path();
+    // Number of hidden layers: the MLP of gin is part of its layer, the dense layer before gcnii counts.
+    for (model, hidden) in [("gin", 1), ("gcn", 1), ("gcnii", 3)] {
+        ok(
+            path,
+            &format!("train g -o {model} -q --model {model} --hidden 8 --layers 2 --epochs 2 --threads 1"),
+        );
+        ok(path, &format!("predict {model} -o {model}.npy --embeddings {hidden} -q"));
+        ok(path, &format!("predict {model} -o {model}-last.npy --embeddings -q"));
+        let read = |name: &str| fs::read(path.join(name)).unwrap();
+        assert!(read(&format!("{model}.npy")) == read(&format!("{model}-last.npy")), "{model}");
+        let message = refused(path, &format!("predict {model} -o x.npy --embeddings {}", hidden + 1));
+        assert!(message.contains(&format!("the model has {hidden}, counted from 1")), "{message}");
+    }
+}
+
+#[test]
 fn other_formats_of_predictions_are_refused() {
     let folder = with_run();
     for file in ["x.txt", "x", "npy"] {
         let message = refused(folder.path(), &format!("predict r -o {file}"));
-        assert!(message.contains(file) && message.contains(".npy or .csv"), "{message}");
+        assert!(message.contains(file) && message.contains(".npy, .csv or .parquet"), "{message}");
+    }
+    for layer in [0, 3] {
+        let message = refused(folder.path(), &format!("predict r -o x.npy --embeddings {layer}"));
+        assert!(message.contains(&format!("no hidden layer {layer}: the model has ")), "{message}");
     }
     assert_eq!(names(folder.path()), ["g", "r"]);
 }
@@ -92,7 +121,7 @@ fn a_closed_pipe_ends_predict_without_an_error() {
     let line = "$H predict r -o - | head -1; exit ${PIPESTATUS[0]}";
     let bash = bash.args(["-c", line]).env("H", env!("CARGO_BIN_EXE_halograph"));
     let out = bash.current_dir(folder.path()).output().unwrap();
-    assert_eq!((out.status.code(), out.stdout), (Some(0), b"node,0,1,2\n".to_vec()));
+    assert_eq!((out.status.code(), out.stdout), (Some(0), b"id,class,p_0,p_1,p_2\n".to_vec()));
     assert!(out.stderr.is_empty(), "{}", String::from_utf8_lossy(&out.stderr));
 }
 

@@ -475,7 +475,11 @@ fn notes_are_data() {
     // Nodes of class 2 are in the test split only, and no node is in the validation split.
     let split = |v: usize| if by_ring(v) == 2 { 3 } else { 1 };
     let data = arrays(by_ring, split).into();
-    let expected = [Note::NoValidationNodes, Note::ClassesWithoutTrainingNodes { classes: vec!["2".into()] }];
+    let expected = [
+        Note::NoValidationNodes,
+        Note::ClassesWithoutTrainingNodes { classes: vec!["2".into()] },
+        Note::ClassesWithoutNodes { subset: "test", classes: vec!["0".into(), "1".into()] },
+    ];
     assert_eq!(notes(JobOptions { data, ..options.clone() }.set("train.patience", 3)), expected);
     let temp = tempfile::tempdir().unwrap();
     let trace = Some(temp.path().join("t.json"));

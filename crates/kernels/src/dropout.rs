@@ -9,12 +9,15 @@ use rayon::prelude::*;
 use crate::Real;
 use crate::keyed::Key;
 use crate::simd::{Isa, Level, dispatch};
+use crate::sparse::SparseRows;
 use crate::work::{self, Cost};
 
 /// Columns per hash.
 const LANES: usize = 4;
 /// Columns whose mask is computed at once.
 const RUN: usize = 64;
+/// Rows of a sparse matrix per task.
+const SPARSE_ROWS: usize = 64;
 /// Number of values of 16 random bits.
 const STEPS: f64 = 65536.0;
 
@@ -57,7 +60,7 @@ pub struct RowMask {
 
 impl RowMask {
     /// Returns whether the element in `column` is kept.
-    #[cfg(test)]
+    #[inline]
     fn keeps(&self, column: usize) -> bool {
         let bits = self.key.at((column / LANES) as u64);
         (bits >> (16 * (column % LANES))) as u16 >= self.threshold
@@ -91,6 +94,32 @@ pub fn dropout<T: Real>(x: &[T], width: usize, mask: Mask, out: &mut [T]) {
     out.par_chunks_mut(width).zip(x.par_chunks(width)).enumerate().for_each(|(r, (out, x))| {
         out.copy_from_slice(x);
         drop_row::<T>(Level::best(), mask, r, out);
+    });
+}
+
+/// Writes the stored values of `x` to `out`, with kept elements scaled and dropped elements replaced by 0: what [`dropout`]
+/// gives for the same elements of a dense matrix.
+pub fn dropout_sparse<T: Real>(x: SparseRows<T>, mask: Mask, out: &mut [T]) {
+    assert_eq!(x.stored(), out.len(), "length of the output");
+    let _work = work::begin("dropout", || Cost::stream(size_of_val(out) * 2, size_of_val(out)));
+    let scale = mask.scale::<T>();
+    let mut rest = out;
+    let mut tasks = Vec::new();
+    for first in (0..x.rows()).step_by(SPARSE_ROWS) {
+        let rows = first..(first + SPARSE_ROWS).min(x.rows());
+        let (out, after) = std::mem::take(&mut rest).split_at_mut(x.some(rows.clone()).stored());
+        tasks.push((rows, out));
+        rest = after;
+    }
+    tasks.into_par_iter().for_each(|(rows, mut out)| {
+        for r in rows {
+            let (mask, (columns, values)) = (mask.row(r), x.row(r));
+            let (row, after) = std::mem::take(&mut out).split_at_mut(values.len());
+            out = after;
+            for ((out, &x), &column) in row.iter_mut().zip(values).zip(columns) {
+                *out = if mask.keeps(column as usize) { x * scale } else { T::zero() };
+            }
+        }
     });
 }
 
@@ -171,6 +200,22 @@ mod tests {
             });
             assert_eq!(columns, width);
         }
+    }
+
+    #[test]
+    fn stored_values_are_dropped_as_in_a_dense_matrix() {
+        let ids: Vec<u32> = (0..150).map(|r| r * 7 % 150).collect();
+        let x: Vec<f64> = (0..150 * WIDTH).map(|i| if i % 3 == 0 { i as f64 + 1.0 } else { 0.0 }).collect();
+        let stored: Vec<usize> = (0..x.len()).filter(|&i| x[i] != 0.0).collect();
+        let starts: Vec<u64> = (0..=150).map(|r| stored.partition_point(|&i| i < r * WIDTH) as u64).collect();
+        let columns: Vec<u32> = stored.iter().map(|&i| (i % WIDTH) as u32).collect();
+        let values: Vec<f64> = stored.iter().map(|&i| x[i]).collect();
+        let mask = Mask::new(Key::new(4, "dropout"), 0.4, Some(&ids)).unwrap();
+        let mut want = vec![f64::NAN; x.len()];
+        dropout(&x, WIDTH, mask, &mut want);
+        let mut got = vec![f64::NAN; values.len()];
+        dropout_sparse(SparseRows::new(&starts, &columns, &values, WIDTH), mask, &mut got);
+        assert!(stored.iter().zip(&got).all(|(&i, got)| want[i] == *got));
     }
 
     #[test]

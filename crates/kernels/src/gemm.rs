@@ -1,8 +1,11 @@
-//! Dense matrix products (GEMM) in the two shapes of layers: a tall matrix times a small one ([`multiply`]), and the
+//! Matrix products (GEMM) in the two shapes of layers: a tall matrix times a small one ([`multiply`]), and the
 //! gradient of a weight, a sum of outer products over many rows ([`add_outer`]).
 //!
-//! Products are split into tasks; each task calls the single-threaded GEMM of faer. Tasks depend on the shapes only, so
+//! The tall matrix may be sparse; the products are dense. Products are split into tasks; a task of dense factors calls the
+//! single-threaded GEMM of faer. Tasks depend on the shapes only, so
 //! the number of threads does not change the result.
+
+mod sparse;
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -12,7 +15,9 @@ use rayon::prelude::*;
 
 use crate::Real;
 use crate::buffer::Buffer;
+use crate::sparse::SparseRows;
 use crate::work::{self, Cost};
+use sparse::Padded;
 
 /// Rows per task of a product: they and their product fit the cache of a core.
 const TASK_ROWS: usize = 256;
@@ -50,7 +55,7 @@ impl<'a, T> Mat<'a, T> {
     }
 }
 
-/// A borrowed tall row-major matrix: the first `cols` numbers of each row.
+/// A borrowed tall matrix: row-major, the first `cols` numbers of each row; or sparse.
 #[derive(Debug, Clone, Copy)]
 pub struct Tall<'a, T> {
     data: Numbers<'a, T>,
@@ -64,6 +69,7 @@ pub struct Tall<'a, T> {
 enum Numbers<'a, T> {
     Full(&'a [T]),
     Half(&'a [f16]),
+    Sparse(SparseRows<'a, T>),
 }
 
 impl<'a, T: Real> Tall<'a, T> {
@@ -85,9 +91,23 @@ impl<'a, T: Real> Tall<'a, T> {
         Tall { data: Numbers::Half(data), rows, cols, pitch: cols }
     }
 
+    /// Returns a sparse matrix.
+    pub fn sparse(data: SparseRows<'a, T>) -> Self {
+        let (rows, cols) = (data.rows(), data.cols());
+        Tall { data: Numbers::Sparse(data), rows, cols, pitch: cols }
+    }
+
     /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.rows
+    }
+
+    /// Returns the cost of reading a row of `width` numbers for every stored value, if the matrix is sparse.
+    fn sparse_cost(&self, width: usize) -> Option<Cost> {
+        let Numbers::Sparse(x) = &self.data else { return None };
+        let row = width * size_of::<T>();
+        let values = x.stored() * size_of::<T>();
+        Some(Cost::gather(x.pattern(), row, x.cols() * row, values + x.rows() * row))
     }
 
     /// Calls `work` with `count` rows from `first` on, converted to `T`, with row stride `pitch`.
@@ -99,6 +119,7 @@ impl<'a, T: Real> Tall<'a, T> {
                 T::widen(&data[run], scratch);
                 work(scratch)
             }),
+            Numbers::Sparse(_) => unreachable!("sparse rows have products of their own"),
         }
     }
 }
@@ -159,11 +180,26 @@ fn add_products<T: Real>(
         return;
     }
     let inner = factors.iter().map(|(a, _)| a.cols).sum();
-    let _work = work::begin("GEMM", || Cost::product([rows, inner, cols], size_of::<T>()));
+    let is_dense = |a: &Tall<T>| !matches!(a.data, Numbers::Sparse(_));
+    let _work = match factors {
+        [(a, _)] if !is_dense(a) => {
+            work::begin("sparse product", || a.sparse_cost(cols).expect("it is sparse"))
+        }
+        _ => work::begin("GEMM", || Cost::product([rows, inner, cols], size_of::<T>())),
+    };
+    // A sparse row reads rows of the other factor.
+    let padded: Vec<Option<Padded<T>>> =
+        factors.iter().map(|(a, b)| (!is_dense(a)).then(|| Padded::of(*b))).collect();
     c.par_chunks_mut(TASK_ROWS * pitch).enumerate().for_each(|(task, c)| {
         let rows = c.len() / pitch;
         let mut accumulate = initialize(start, c, cols, pitch);
-        for (a, b) in factors {
+        for ((a, b), padded) in factors.iter().zip(&padded) {
+            if let (Numbers::Sparse(x), Some(b)) = (a.data, padded) {
+                let first = task * TASK_ROWS;
+                sparse::multiply_rows(alpha, x.some(first..first + rows), b, accumulate, c, pitch);
+                accumulate = true;
+                continue;
+            }
             a.with_rows(task * TASK_ROWS, rows, |a_rows| {
                 let strides = [[a.pitch, 1], b.strides, [pitch, 1]];
                 product([rows, a.cols, cols], alpha, [a_rows, b.data], accumulate, c, strides);
@@ -187,14 +223,20 @@ fn initialize<T: Real>(start: Start<T>, c: &mut [T], cols: usize, pitch: usize) 
 /// the product. Allocates partial sums if there are many rows.
 ///
 /// # Panics
-/// If `g` is in half precision.
+/// If `g` is in half precision or sparse.
 pub fn add_outer<T: Real>(alpha: T, g: Tall<T>, x: Tall<T>, sum: &mut [T]) {
     assert_eq!(g.rows, x.rows, "equal numbers of rows");
     assert_eq!(sum.len(), g.cols * x.cols, "length of the sum");
-    let _work = work::begin("weight gradient GEMM", || Cost::outer(g.rows, [g.cols, x.cols], size_of::<T>()));
     if sum.is_empty() {
         return;
     }
+    if let Numbers::Sparse(rows) = x.data {
+        let _work = work::begin("sparse weight gradient", || x.sparse_cost(g.cols).expect("it is sparse"));
+        let Numbers::Full(data) = g.data else { panic!("a gradient in half precision") };
+        let g = sparse::Gradient { data, columns: g.cols, pitch: g.pitch };
+        return sparse::add_outer(alpha, g, rows, sum);
+    }
+    let _work = work::begin("weight gradient GEMM", || Cost::outer(g.rows, [g.cols, x.cols], size_of::<T>()));
     let parts = partial_sums(g.rows, sum.len());
     if parts == 1 {
         return outer_blocks(alpha, g, x, 0..g.rows, 1, sum);

@@ -3,7 +3,7 @@
 //! | modules | contents |
 //! |---|---|
 //! | [`keyed`] | counter-based random numbers, used by all crates |
-//! | [`gemm`] | dense matrix products |
+//! | [`gemm`] | products of a tall matrix, dense or sparse, and a small one |
 //! | [`sparse`], [`mod@aggregate`], [`attention`] | CSR patterns, and weighted sums along their entries |
 //! | [`rows`], [`nonzero`] | gather, scatter-add, bias, column sums; rows without their zeros |
 //! | [`activation`], [`dropout`], [`layer_norm`], [`batch_norm`] | element-wise and row-wise passes, forward and backward |

@@ -1,4 +1,4 @@
-//! Sparse matrix patterns in CSR form, and their transposes.
+//! Sparse matrices in CSR form: patterns, their transposes, and rows with values.
 
 use std::ops::Range;
 
@@ -51,6 +51,58 @@ impl<'a> Pattern<'a> {
         bounds.push(rows);
         bounds.dedup();
         bounds.windows(2).map(|bounds| bounds[0]..bounds[1]).collect()
+    }
+}
+
+/// A borrowed sparse matrix in CSR form. Columns ascend within a row.
+#[derive(Debug, Clone, Copy)]
+pub struct SparseRows<'a, T> {
+    /// Start of each row in `columns` and `values`, and the end of the last one.
+    starts: &'a [u64],
+    columns: &'a [u32],
+    values: &'a [T],
+    cols: usize,
+}
+
+impl<'a, T> SparseRows<'a, T> {
+    /// Returns a matrix of `cols` columns. The first row need not start at 0: `starts` may be those of some rows of a matrix.
+    pub fn new(starts: &'a [u64], columns: &'a [u32], values: &'a [T], cols: usize) -> Self {
+        assert_eq!(columns.len(), values.len(), "a column of every value");
+        assert!(starts.last().is_some_and(|&end| end <= columns.len() as u64), "bounds of rows");
+        SparseRows { starts, columns, values, cols }
+    }
+
+    /// Returns the number of rows.
+    pub fn rows(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    /// Returns the number of columns.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Returns the number of stored values.
+    pub fn stored(&self) -> usize {
+        (self.starts[self.rows()] - self.starts[0]) as usize
+    }
+
+    /// Returns columns and values of row `r`.
+    #[inline]
+    pub fn row(&self, r: usize) -> (&'a [u32], &'a [T]) {
+        let row = self.starts[r] as usize..self.starts[r + 1] as usize;
+        (&self.columns[row.clone()], &self.values[row])
+    }
+
+    /// Returns some of the rows.
+    pub fn some(self, rows: Range<usize>) -> Self {
+        SparseRows { starts: &self.starts[rows.start..=rows.end], ..self }
+    }
+
+    /// Returns the pattern.
+    pub(crate) fn pattern(&self) -> Pattern<'a> {
+        let [starts @ .., _] = self.starts else { panic!("bounds are empty") };
+        Pattern { starts, ends: &self.starts[1..], columns: self.columns }
     }
 }
 

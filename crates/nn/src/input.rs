@@ -1,4 +1,4 @@
-//! Rows that go into a layer: a matrix, or features kept in half precision.
+//! Rows that go into a layer: a matrix, or features kept in half precision or without their zeros.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -13,6 +13,7 @@ use halograph_kernels::work::{self, Cost};
 use rayon::prelude::*;
 
 use crate::matrix::Matrix;
+use crate::sparse::Sparse;
 
 /// Rows of a layer's input, shared without copying.
 #[derive(Debug, Clone)]
@@ -21,6 +22,8 @@ pub enum Input<T: Real> {
     Full(Arc<Matrix<T>>),
     /// In half precision: features of a dataset that stores f16.
     Half(Arc<Matrix<f16>>),
+    /// Without zeros: features of a dataset that stores them so.
+    Sparse(Arc<Sparse<T>>),
 }
 
 impl<T: Real> Default for Input<T> {
@@ -47,6 +50,7 @@ impl<T: Real> Input<T> {
         match self {
             Input::Full(x) => x.rows(),
             Input::Half(x) => x.rows(),
+            Input::Sparse(x) => x.rows(),
         }
     }
 
@@ -55,6 +59,7 @@ impl<T: Real> Input<T> {
         match self {
             Input::Full(x) => x.cols(),
             Input::Half(x) => x.cols(),
+            Input::Sparse(x) => x.cols(),
         }
     }
 
@@ -68,24 +73,33 @@ impl<T: Real> Input<T> {
         match self {
             Input::Full(x) => x.tall_of(rows),
             Input::Half(x) => Tall::half(x.run(rows.clone()), rows.len(), x.cols()),
+            Input::Sparse(x) => Tall::sparse(x.view().some(rows)),
         }
     }
 
-    /// Returns the rows in the working precision. Allocates if they are stored in half precision.
+    /// Returns the rows in the working precision, zeros included. Allocates if they are stored in another way.
     pub fn full(&self) -> Arc<Matrix<T>> {
         match self {
             Input::Full(x) => x.clone(),
             Input::Half(x) => Arc::new(widened(x)),
+            Input::Sparse(x) => Arc::new(x.dense(0..x.rows())),
         }
     }
 
-    /// Returns the numbers of a range of rows in the working precision. Allocates if they are stored in half precision.
+    /// Returns the numbers of a range of rows in the working precision, zeros included. Allocates if they are stored in another
+    /// way.
     pub(crate) fn run(&self, rows: Range<usize>) -> Cow<'_, [T]> {
         match self {
             Input::Full(x) => Cow::Borrowed(x.run(rows)),
             Input::Half(x) => {
                 let mut full = vec![T::zero(); rows.len() * x.cols()];
                 T::widen(x.run(rows), &mut full);
+                Cow::Owned(full)
+            }
+            Input::Sparse(x) => {
+                let mut full = vec![T::zero(); rows.len() * x.cols()];
+                let out = full.chunks_exact_mut(x.cols().max(1));
+                rows.zip(out).for_each(|(row, out)| x.copy_row(row, out));
                 Cow::Owned(full)
             }
         }
@@ -121,6 +135,7 @@ impl<T: Real> Input<T> {
                 dropout_in_place(out.data_mut(), x.cols(), mask);
                 out.into()
             }
+            Input::Sparse(x) => Input::Sparse(Arc::new(x.dropped(mask))),
         }
     }
 }

@@ -202,7 +202,8 @@ pub trait Layer<T: Real> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Project {
-    /// On the side with fewer columns. A first layer without dropout projects last: its aggregate is then computed once.
+    /// On the side with fewer columns. A first layer of dense features without dropout projects last: its aggregate is then
+    /// computed once.
     #[default]
     Auto,
     /// Before it: output rows are aggregated.

@@ -8,8 +8,8 @@
 //! - [`param`]: parameters under PyG's names, and their initialisation;
 //! - [`optimizer`]: steps over all parameters of a model;
 //! - [`state`]: state dicts, as safetensors bytes;
-//! - [`metrics`]: scores of predictions;
-//! - [`matrix`]: row-major matrices; [`input`]: what goes into a layer.
+//! - [`metrics`]: scores of predictions, and of single classes;
+//! - [`matrix`]: row-major matrices; [`sparse`]: sparse ones; [`input`]: what goes into a layer.
 
 pub mod convolution;
 pub mod erased;
@@ -24,6 +24,7 @@ pub mod optimizer;
 pub mod param;
 mod projection;
 pub mod propagation;
+pub mod sparse;
 pub mod state;
 #[cfg(test)]
 mod testing;
@@ -33,3 +34,4 @@ pub use layer::{FinishGrad, Layer, Pass, Project};
 pub use matrix::Matrix;
 pub use model::{Model, Spec};
 pub use param::{Param, Scope};
+pub use sparse::Sparse;

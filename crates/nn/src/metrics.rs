@@ -4,10 +4,12 @@
 //! |---|---|---|
 //! | accuracy | fraction of rows whose largest logit is that of their class; among equal logits, the first counts | fraction of (row, class) pairs that are correct |
 //! | micro-F1 | the same as accuracy | `2 tp / (2 tp + fp + fn)` over all (row, class) pairs; 0 if there are no positives |
+//! | balanced accuracy | recall, averaged over classes with true rows | |
+//! | macro-F1 | F1, averaged over classes that are true or predicted in some row | F1, averaged over all classes |
 //! | AUC | two classes: by the difference of the logits; more: one class against the rest, by its logit, averaged over classes | by the logit of a class, averaged over classes |
 //!
-//! Multi-label predicts a class if its logit is above 0. Accuracy and micro-F1 are ratios of two counts, which can be
-//! added over parts of the rows. AUC (area under the ROC curve) is the probability that a positive row has a higher score
+//! Multi-label predicts a class if its logit is above 0. All but AUC are functions of counts, which can be added over parts
+//! of the rows. AUC (area under the ROC curve) is the probability that a positive row has a higher score
 //! than a negative one, ties counting half; it needs all rows together. Classes without positive or without negative rows
 //! have no AUC and are left out of the average. NaN counts as −∞.
 
@@ -15,6 +17,10 @@ use halograph_graph::dataset::Metric;
 use halograph_kernels::Real;
 
 use crate::matrix::Matrix;
+
+pub mod class_counts;
+
+use class_counts::ClassCounts;
 
 /// The true labels of a list of rows, in the order of the list.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,42 +38,76 @@ pub enum Targets<'a> {
 /// # Panics
 /// If the number of targets does not match the rows (and classes), or a row is not in `logits`.
 pub fn score<T: Real>(metric: Metric, logits: &Matrix<T>, rows: &[u32], targets: Targets) -> Option<f64> {
-    let wanted = match targets {
+    check_targets(logits, rows, targets);
+    if rows.is_empty() {
+        return None;
+    }
+    match counts(metric, logits, rows, targets) {
+        Some(counts) => counts.score(),
+        None => Listed { logits, rows }.auc(targets),
+    }
+}
+
+/// Returns the counts that the score of these rows is a function of; those of several parts can be added. `None` for AUC.
+pub fn counts<T: Real>(metric: Metric, logits: &Matrix<T>, rows: &[u32], targets: Targets) -> Option<Counts> {
+    let listed = Listed { logits, rows };
+    match (metric, targets) {
+        (Metric::Auc, _) => None,
+        (Metric::BalancedAccuracy | Metric::MacroF1, _) => {
+            Some(Counts::Classes { metric, counts: ClassCounts::of(logits, rows, targets, false) })
+        }
+        (_, Targets::Single(classes)) => Some(Counts::Ratio(listed.correct_rows(classes))),
+        (Metric::Accuracy, Targets::Multi(flags)) => Some(Counts::Ratio(listed.correct_pairs(flags))),
+        (Metric::MicroF1, Targets::Multi(flags)) => Some(Counts::Ratio(listed.f1_counts(flags))),
+    }
+}
+
+/// Counts that a score is a function of.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Counts {
+    /// The score is the first divided by the second.
+    Ratio([u64; 2]),
+    /// The score is computed from counts of every class.
+    Classes {
+        /// Which score.
+        metric: Metric,
+        /// The counts.
+        counts: ClassCounts,
+    },
+}
+
+impl Counts {
+    /// Returns the numbers to add to those of other rows; there are as many for all rows of a dataset.
+    pub fn numbers_mut(&mut self) -> &mut [u64] {
+        match self {
+            Counts::Ratio(numbers) => numbers,
+            Counts::Classes { counts, .. } => counts.numbers_mut(),
+        }
+    }
+
+    /// Returns the score; `None` if it is not defined.
+    pub fn score(&self) -> Option<f64> {
+        match self {
+            Counts::Ratio([part, whole]) => Some(ratio(*part, *whole)),
+            Counts::Classes { metric, counts } => counts.score(*metric),
+        }
+    }
+}
+
+/// Returns `part` / `whole`; 0 if there is nothing to count.
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+fn check_targets<T: Real>(logits: &Matrix<T>, rows: &[u32], targets: Targets) {
+    let targets = match targets {
         Targets::Single(classes) => classes.len(),
         Targets::Multi(flags) => {
             assert_eq!(flags.len(), rows.len() * logits.cols(), "a target for every row and class");
             rows.len()
         }
     };
-    assert_eq!(wanted, rows.len(), "a target for every row");
-    if rows.is_empty() {
-        return None;
-    }
-    match counts(metric, logits, rows, targets) {
-        Some(counts) => Some(ratio(counts)),
-        None => Listed { logits, rows }.auc(targets),
-    }
-}
-
-/// Returns the two counts whose ratio is the score of these rows; counts of several parts can be added. `None` for AUC.
-pub fn counts<T: Real>(
-    metric: Metric,
-    logits: &Matrix<T>,
-    rows: &[u32],
-    targets: Targets,
-) -> Option<(u64, u64)> {
-    let listed = Listed { logits, rows };
-    match (metric, targets) {
-        (Metric::Auc, _) => None,
-        (_, Targets::Single(classes)) => Some(listed.correct_rows(classes)),
-        (Metric::Accuracy, Targets::Multi(flags)) => Some(listed.correct_pairs(flags)),
-        (Metric::MicroF1, Targets::Multi(flags)) => Some(listed.f1_counts(flags)),
-    }
-}
-
-/// Returns the score, given its [`counts`]; 0 if there is nothing to count.
-pub fn ratio((part, whole): (u64, u64)) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+    assert_eq!(targets, rows.len(), "a target for every row");
 }
 
 /// The rows of a matrix that are scored.
@@ -87,20 +127,20 @@ impl<'a, T: Real> Listed<'a, T> {
     }
 
     /// Returns the number of correct rows and of all rows.
-    fn correct_rows(&self, classes: &[u32]) -> (u64, u64) {
+    fn correct_rows(&self, classes: &[u32]) -> [u64; 2] {
         let right = self.rows().zip(classes).filter(|&(row, &class)| largest(row) == class as usize);
-        (right.count() as u64, self.rows.len() as u64)
+        [right.count() as u64, self.rows.len() as u64]
     }
 
     /// Returns the number of correct pairs and of all pairs.
-    fn correct_pairs(&self, flags: &[u8]) -> (u64, u64) {
-        (self.decisions(flags).filter(|(said, is)| said == is).count() as u64, flags.len() as u64)
+    fn correct_pairs(&self, flags: &[u8]) -> [u64; 2] {
+        [self.decisions(flags).filter(|(said, is)| said == is).count() as u64, flags.len() as u64]
     }
 
     /// Returns `2 tp` and `2 tp + fp + fn`.
-    fn f1_counts(&self, flags: &[u8]) -> (u64, u64) {
-        self.decisions(flags).fold((0, 0), |(part, whole), (said, is)| {
-            (part + 2 * (said && is) as u64, whole + said as u64 + is as u64)
+    fn f1_counts(&self, flags: &[u8]) -> [u64; 2] {
+        self.decisions(flags).fold([0, 0], |[part, whole], (said, is)| {
+            [part + 2 * (said && is) as u64, whole + said as u64 + is as u64]
         })
     }
 
@@ -259,7 +299,7 @@ mod tests {
         };
         let (all, head, tail) = (counts(0..rows.len()), counts(0..5), counts(5..rows.len()));
         for i in 0..3 {
-            assert_eq!(all[i], (head[i].0 + tail[i].0, head[i].1 + tail[i].1));
+            assert_eq!(all[i], [head[i][0] + tail[i][0], head[i][1] + tail[i][1]]);
         }
     }
 

@@ -136,6 +136,10 @@ impl<T: Real> Propagation<T> {
         match x {
             Input::Full(x) => add_aggregate(pattern, weights, x.data(), x.cols(), sums.data_mut()),
             Input::Half(x) => add_aggregate_half(pattern, weights, x.data(), x.cols(), sums.data_mut()),
+            Input::Sparse(x) => {
+                let x = x.dense(0..x.rows());
+                add_aggregate(pattern, weights, x.data(), x.cols(), sums.data_mut());
+            }
         }
         Arc::new(sums)
     }
@@ -157,6 +161,11 @@ impl<T: Real> Propagation<T> {
         match x {
             Input::Full(x) => aggregate(pattern, weights, x.data(), x.cols(), out.data_mut()),
             Input::Half(x) => aggregate_half(pattern, weights, x.data(), x.cols(), out.data_mut()),
+            // An aggregate of sparse rows is far less sparse.
+            Input::Sparse(x) => {
+                let x = x.dense(0..x.rows());
+                aggregate(pattern, weights, x.data(), x.cols(), out.data_mut());
+            }
         }
         out
     }

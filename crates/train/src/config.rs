@@ -5,8 +5,9 @@
 mod layers;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
-use halograph_graph::dataset::Manifest;
+use halograph_graph::dataset::{Manifest, Metric};
 use halograph_graph::error::{Error, Result};
 use halograph_graph::sample::{Fanout, SamplerKind};
 use halograph_nn::Project;
@@ -53,6 +54,10 @@ pub struct DataConfig {
     pub normalize: Normalize,
     /// Whether training uses only training nodes, and validation only training and validation nodes.
     pub inductive: bool,
+    /// Number of the split, from 0, of a dataset that has several.
+    // Runs from before a dataset had several splits do not have it.
+    #[serde(default)]
+    pub split_index: usize,
     /// Whether edge weights are used, if the dataset has any and the model uses them.
     // Runs from before they existed do not have it.
     #[serde(default = "default_edge_weights")]
@@ -235,6 +240,49 @@ pub enum PartitionKind {
     Random,
 }
 
+/// Weights of the classes in the loss.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(from = "ClassWeightsText", into = "ClassWeightsText")]
+pub enum ClassWeights {
+    /// By the numbers of training nodes.
+    Balanced,
+    /// Those of a CSV file, which has not been read.
+    File(PathBuf),
+    /// One for each class.
+    Given(Vec<f64>),
+}
+
+/// [`ClassWeights`] as they are written: `balanced`, a path, or numbers.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum ClassWeightsText {
+    Text(String),
+    Numbers(Vec<f64>),
+}
+
+/// The text of [`ClassWeights::Balanced`].
+const BALANCED: &str = "balanced";
+
+impl From<ClassWeightsText> for ClassWeights {
+    fn from(text: ClassWeightsText) -> Self {
+        match text {
+            ClassWeightsText::Text(text) if text == BALANCED => ClassWeights::Balanced,
+            ClassWeightsText::Text(path) => ClassWeights::File(path.into()),
+            ClassWeightsText::Numbers(weights) => ClassWeights::Given(weights),
+        }
+    }
+}
+
+impl From<ClassWeights> for ClassWeightsText {
+    fn from(weights: ClassWeights) -> Self {
+        match weights {
+            ClassWeights::Balanced => ClassWeightsText::Text(BALANCED.into()),
+            ClassWeights::File(path) => ClassWeightsText::Text(path.to_string_lossy().into_owned()),
+            ClassWeights::Given(weights) => ClassWeightsText::Numbers(weights),
+        }
+    }
+}
+
 /// Whether communication overlaps with computation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -311,6 +359,13 @@ pub struct TrainConfig {
     pub row_encoding: RowEncoding,
     /// Timeout: the run fails if a rank is silent for this many seconds.
     pub deadline: f64,
+    /// Metric of scores, which decides what the best epoch is; `None`: that of the dataset.
+    // Runs from before these keys existed do not have them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric: Option<Metric>,
+    /// Weights of the classes in the loss; `None`: all are 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class_weights: Option<ClassWeights>,
     /// Number of epochs.
     pub epochs: u64,
     /// The optimiser.
@@ -400,7 +455,12 @@ impl Config {
     /// Returns the defaults for a kind of model.
     pub fn new(kind: Kind) -> Self {
         Config {
-            data: DataConfig { normalize: Normalize::None, inductive: false, edge_weights: true },
+            data: DataConfig {
+                normalize: Normalize::None,
+                inductive: false,
+                split_index: 0,
+                edge_weights: true,
+            },
             model: Spec::new(kind),
             train: TrainConfig {
                 strategy: StrategyKind::Single,
@@ -423,6 +483,8 @@ impl Config {
                 row_cache: RowCache::default(),
                 row_encoding: RowEncoding::default(),
                 deadline: 30.0,
+                metric: None,
+                class_weights: None,
                 epochs: 100,
                 optimizer: OptimizerKind::Adam,
                 lr: 0.01,
@@ -469,6 +531,7 @@ impl Config {
         }
         self.check_batches()?;
         self.check_layers()?;
+        self.check_class_weights()?;
         require(train.staleness <= MAX_STALENESS, "staleness", train.staleness, "at most 100 epochs")?;
         require((0.0..1.0).contains(&train.gamma), "gamma", train.gamma, "at least 0 and below 1")?;
         let deadline = train.deadline.is_finite() && train.deadline >= 1.0;
@@ -526,6 +589,16 @@ impl Config {
         Ok(())
     }
 
+    fn check_class_weights(&self) -> Result<()> {
+        let Some(ClassWeights::Given(weights)) = &self.train.class_weights else { return Ok(()) };
+        for (class, &weight) in weights.iter().enumerate() {
+            let is_valid = weight.is_finite() && weight >= 0.0;
+            require(is_valid, "class_weights", format!("{weight} for class {class}"), "0 or more")?;
+        }
+        let any = weights.iter().any(|&weight| weight > 0.0);
+        require(any, "class_weights", format!("{weights:?}"), "above 0 for one class or more")
+    }
+
     /// Refuses to cache an aggregate that changes from step to step.
     fn check_input_aggregate(&self) -> Result<()> {
         if self.model.has_static_input() {
@@ -551,6 +624,14 @@ impl Config {
             )
         };
         Err(Error::input(key, problem).help(help))
+    }
+
+    /// Adapts the first layer to features that are sparse or not. Columns that are standardised have no zeros left, and an
+    /// aggregate that is cached is dense.
+    pub fn resolve_input(&mut self, is_sparse: bool) {
+        let is_cached = self.train.cache_input_aggregate && self.train.strategy.samples();
+        let stays_sparse = is_sparse && self.data.normalize != Normalize::Columns;
+        self.model.resolve_input(stays_sparse && !is_cached);
     }
 
     /// Fills in the fanouts of a run that samples and does not set them.
@@ -616,8 +697,8 @@ impl Config {
             "model.alpha" | "model.theta" => (kind == Kind::Gcnii, "model gcnii"),
             "model.train_eps" => (kind == Kind::Gin, "model gin"),
             "model.project" => (!matches!(kind, Kind::Gat | Kind::Gcnii), "another model"),
-            "train.partition" if train.strategy.splits_model() => {
-                (self.parts() > 1, "strategy hybrid with several ranks per group of stages")
+            "train.partition" | "train.overlap" if train.strategy.splits_model() => {
+                (self.parts() > 1, "strategy hybrid with several ranks per stage group")
             }
             "train.partition" | "train.overlap" | "train.deadline" => (train.ranks > 1, "several ranks"),
             "train.staleness" => (pipelined, "strategy pipelined on several ranks"),
@@ -643,7 +724,15 @@ impl Config {
             }
             "train.schedule_unit" => (
                 (sampled || self.layers.steps_per_epoch > 1) && train.schedule != ScheduleKind::Constant,
-                "strategy minibatch or split with schedule cosine or step",
+                "schedule cosine or step, and strategy minibatch, split or layers.steps_per_epoch above 1",
+            ),
+            "layers.history_epochs" | "layers.history_init" | "layers.chunk_order" => (
+                train.strategy.splits_model() && self.chunks() > self.parts(),
+                "strategy layers or hybrid with several chunks per part",
+            ),
+            "layers.gradient_weights" => (
+                train.strategy.splits_model() && self.chunks_per_step() > 1,
+                "strategy layers or hybrid with several chunks per part and optimiser step",
             ),
             key if key.starts_with("layers.") => (train.strategy.splits_model(), "strategy layers or hybrid"),
             _ => (true, ""),

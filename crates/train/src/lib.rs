@@ -4,7 +4,8 @@
 //! - [`boundary`]: rows exchanged between ranks; [`stage`]: the stage runner; [`data`]: blocks, features, labelled rows;
 //! - [`strategy`]: how the work of an epoch is spread, one file or folder each;
 //! - [`trainer`]: optimiser steps, epochs, checkpoints, and when to stop; [`schedule`]: the learning rate;
-//! - [`evaluation`]: exact outputs and scores; [`loss`]; [`trained`]: scores and predictions of finished runs;
+//! - [`objective`]: metric and class weights; [`evaluation`]: exact outputs and scores; [`class_report`]: scores of single
+//!   classes; [`loss`]; [`trained`]: scores and predictions of finished runs;
 //! - [`launch`]: entry points for one process, ranks as threads, and ranks under a launcher;
 //! - [`run`]: the run directory; [`summary`]: a run in numbers; [`event`]: what a run reports while it trains;
 //! - [`memory`] and [`admission`]: how much a run uses and will need; [`cost`]: bytes that a step sends;
@@ -13,6 +14,7 @@
 pub mod admission;
 pub mod bench;
 pub mod boundary;
+pub mod class_report;
 pub mod config;
 pub mod cost;
 pub mod data;
@@ -23,6 +25,7 @@ mod fault;
 pub mod launch;
 pub mod loss;
 pub mod memory;
+pub mod objective;
 pub mod pool;
 pub mod report;
 pub mod requests;

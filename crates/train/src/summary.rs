@@ -8,9 +8,11 @@ use halograph_graph::sample::Sample;
 use halograph_nn::model::Kind;
 use serde::Serialize;
 
+use crate::class_report::ClassReport;
 use crate::config::{Config, StrategyKind, TrainConfig};
 use crate::event::{Best, Ending, EpochRecord};
 use crate::memory;
+use crate::objective::Objective;
 
 /// The result of a trainer.
 pub(crate) struct Outcome {
@@ -22,6 +24,8 @@ pub(crate) struct Outcome {
     pub step: u64,
     pub history: Vec<EpochRecord>,
     pub best: Option<Best>,
+    /// Scores of single classes with the best weights; `None` if interrupted.
+    pub classes: Option<ClassReport>,
     /// Duration of the steps of this process in seconds.
     pub seconds: f64,
 }
@@ -60,6 +64,12 @@ pub struct Summary {
     pub val: Option<f64>,
     /// Score on test nodes.
     pub test: Option<f64>,
+    /// Scores of single classes; `None` if the run was interrupted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub classes: Option<ClassReport>,
+    /// Weight of each class in the loss, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class_weights: Option<Vec<f64>>,
     /// The epoch whose weights are kept.
     pub best_epoch: Option<u64>,
     /// Median seconds of an epoch, without evaluation and checkpoints.
@@ -103,38 +113,83 @@ pub struct Summary {
     pub pipeline: Option<PipelineFacts>,
 }
 
-/// How stages and chunks are spread over ranks.
+/// How stages and chunks are spread over ranks, and what ranks waited for. Shares are of compute and waiting in all epochs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PipelineFacts {
-    /// First stage of each group, and the end.
-    pub stages: Vec<[usize; 2]>,
-    /// Ranks per group: parts of the graph.
-    pub ways: usize,
+    /// The stage groups.
+    pub groups: Vec<GroupFacts>,
+    /// Parts of the graph: ranks of each stage group.
+    pub parts: usize,
     /// Chunks of the graph, of all parts together.
     pub chunks: usize,
     /// Optimiser steps of an epoch.
     pub steps_per_epoch: u64,
-    /// Share of a step that ranks are idle while the pipeline fills and drains, if every chunk took equally long in every
-    /// group.
+    /// The bubble if every chunk took equally long in every stage group.
+    pub bubble_formula: f64,
+    /// Measured share of waits while the pipeline fills and drains: for the first chunk of a step, for its first gradients,
+    /// and for other stage groups after the last chunk.
     pub bubble: f64,
-    /// Measured share of training time that ranks only waited.
+    /// Measured share of all other waits: for rows, gradients and sums.
+    pub exposed_communication: f64,
+    /// Measured share of all waits.
     pub idle: f64,
+    /// Compute seconds of the slowest stage group divided by the mean of all, minus 1.
+    pub imbalance: f64,
+}
+
+/// A stage group. Seconds are those of all epochs, the mean over its ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct GroupFacts {
+    /// Its first stage, and the end.
+    pub stages: [usize; 2],
+    /// Seconds of computation.
+    pub compute_seconds: f64,
+    /// Seconds waited while the pipeline filled or drained.
+    pub bubble_seconds: f64,
+    /// Seconds of all other waits.
+    pub exposed_seconds: f64,
+}
+
+/// What the training time of a rank went to, in seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct RankSeconds {
+    pub compute: f64,
+    pub bubble: f64,
+    /// Other waits.
+    pub exposed: f64,
 }
 
 impl PipelineFacts {
-    /// Describes groups of these stages; the idle share is added by [`Summary::with_pipeline`].
-    pub(crate) fn new(config: &Config, groups: &[Range<usize>]) -> Self {
-        let (ways, chunks, steps_per_epoch) =
-            (config.parts(), config.chunks(), config.layers.steps_per_epoch);
-        let slots = chunks as f64 / ways as f64 / steps_per_epoch as f64;
+    /// Describes groups of these stages, whose ranks are in the order of groups in `ranks`.
+    pub(crate) fn new(config: &Config, groups: &[Range<usize>], ranks: &[RankSeconds]) -> Self {
+        let (parts, chunks) = (config.parts(), config.chunks());
+        let group = |(stages, ranks): (&Range<usize>, &[RankSeconds])| {
+            let mean = |part: fn(&RankSeconds) -> f64| ranks.iter().map(part).sum::<f64>() / parts as f64;
+            GroupFacts {
+                stages: [stages.start, stages.end],
+                compute_seconds: mean(|rank| rank.compute),
+                bubble_seconds: mean(|rank| rank.bubble),
+                exposed_seconds: mean(|rank| rank.exposed),
+            }
+        };
+        let facts: Vec<GroupFacts> = groups.iter().zip(ranks.chunks(parts)).map(group).collect();
+        let sum = |part: fn(&GroupFacts) -> f64| facts.iter().map(part).sum::<f64>();
+        let compute = sum(|group| group.compute_seconds);
+        let (bubble, exposed) = (sum(|group| group.bubble_seconds), sum(|group| group.exposed_seconds));
+        let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
+        let whole = compute + bubble + exposed;
+        let slowest = facts.iter().map(|group| group.compute_seconds).fold(0.0, f64::max);
         let filling = groups.len() as f64 - 1.0;
         PipelineFacts {
-            stages: groups.iter().map(|group| [group.start, group.end]).collect(),
-            ways,
+            parts,
             chunks,
-            steps_per_epoch,
-            bubble: filling / (slots + filling),
-            idle: 0.0,
+            steps_per_epoch: config.layers.steps_per_epoch,
+            bubble_formula: filling / (config.chunks_per_step() as f64 + filling),
+            bubble: share(bubble, whole),
+            exposed_communication: share(exposed, whole),
+            idle: share(bubble + exposed, whole),
+            imbalance: (share(slowest * groups.len() as f64, compute) - 1.0).max(0.0),
+            groups: facts,
         }
     }
 }
@@ -257,7 +312,7 @@ impl Traffic {
 /// Input of [`Summary::new`].
 pub(crate) struct Facts<'a> {
     pub threads: usize,
-    pub metric: Metric,
+    pub objective: &'a Objective,
     pub outcome: &'a Outcome,
     pub train: &'a TrainConfig,
 }
@@ -269,7 +324,7 @@ impl Summary {
     }
 
     /// Combines outcome and traffic.
-    pub(crate) fn new(Facts { threads, metric, outcome, train }: Facts, traffic: Traffic) -> Self {
+    pub(crate) fn new(Facts { threads, objective, outcome, train }: Facts, traffic: Traffic) -> Self {
         let epoch_seconds: Vec<f64> = outcome.history.iter().map(|e| e.seconds).collect();
         let scores = outcome.best.map(|best| best.scores);
         Summary {
@@ -282,12 +337,14 @@ impl Summary {
             parameters: outcome.parameters,
             epochs: outcome.epochs,
             step: outcome.step,
-            metric,
+            metric: objective.metric,
             loss: outcome.history.last().map(|e| e.loss),
             loss_history: outcome.history.iter().map(|e| e.loss).collect(),
             train: scores.and_then(|s| s.train),
             val: scores.and_then(|s| s.val),
             test: scores.and_then(|s| s.test),
+            classes: outcome.classes.clone(),
+            class_weights: objective.weights.clone(),
             best_epoch: outcome.best.map(|best| best.epoch),
             epoch_seconds_median: median(&epoch_seconds),
             evaluation_seconds: outcome.history.iter().filter_map(|e| e.evaluation_seconds).sum(),
@@ -311,9 +368,7 @@ impl Summary {
 
     /// Adds how stages and chunks were spread over ranks.
     pub(crate) fn with_pipeline(self, facts: Option<PipelineFacts>) -> Self {
-        let whole = self.compute_seconds + self.wait_seconds;
-        let idle = if whole > 0.0 { self.wait_seconds / whole } else { 0.0 };
-        Summary { pipeline: facts.map(|facts| PipelineFacts { idle, ..facts }), ..self }
+        Summary { pipeline: facts, ..self }
     }
 
     /// Adds what is known of the sampled batches of all ranks.
@@ -351,6 +406,29 @@ fn median(values: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn waits_of_stage_groups_are_bubble_or_exposed_communication() {
+        let mut config = Config::new(Kind::Gcnii);
+        (config.train.strategy, config.train.ranks) = (StrategyKind::Hybrid, 4);
+        (config.layers.stages, config.layers.chunks) = (Some(2), Some(12));
+        let rank = |compute, bubble, exposed| RankSeconds { compute, bubble, exposed };
+        let ranks = [rank(6.0, 1.0, 0.0), rank(8.0, 1.0, 2.0), rank(2.0, 4.0, 1.0), rank(4.0, 2.0, 1.0)];
+        let facts = PipelineFacts::new(&config, &[0..3, 3..5], &ranks);
+        let seconds = |stages, compute_seconds, bubble_seconds, exposed_seconds| GroupFacts {
+            stages,
+            compute_seconds,
+            bubble_seconds,
+            exposed_seconds,
+        };
+        assert_eq!(facts.groups, [seconds([0, 3], 7.0, 1.0, 1.0), seconds([3, 5], 3.0, 3.0, 1.0)]);
+        assert_eq!((facts.parts, facts.chunks, facts.bubble_formula), (2, 12, 1.0 / 7.0));
+        assert_eq!((facts.bubble, facts.exposed_communication, facts.idle), (0.25, 0.125, 0.375));
+        assert!((facts.imbalance - 0.4).abs() < 1e-12, "{facts:?}");
+        // A run that trained nothing has no shares.
+        let none = PipelineFacts::new(&config, &[0..3, 3..5], &[RankSeconds::default(); 4]);
+        assert_eq!((none.bubble, none.exposed_communication, none.imbalance), (0.0, 0.0, 0.0));
+    }
 
     #[test]
     fn median_of_odd_and_even_counts() {

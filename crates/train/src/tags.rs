@@ -60,6 +60,8 @@ pub enum Control {
     StageSums,
     /// Weights of the stages of a rank.
     StageWeights,
+    /// Compute and wait seconds of a rank.
+    RankSeconds,
 }
 
 impl Control {
@@ -105,6 +107,12 @@ pub(crate) enum Setup {
     HistoryInput,
     /// Rows of the initial stage between these.
     HistoryInitial,
+    /// Training rows of each class.
+    ClassCounts,
+    /// What losses are divided by.
+    Divisors,
+    /// Weights of training vertices.
+    TrainingWeights,
 }
 
 /// Graphs of an inductive run.
@@ -140,6 +148,8 @@ pub(crate) enum Evaluation {
     InitialRows = Evaluation::StageRows as u8 + GRAPHS,
     /// Scores, from the ranks of the last stage.
     Scores = Evaluation::InitialRows as u8 + GRAPHS,
+    /// Counts of predictions by class, from the ranks of the last stage.
+    ClassCounts,
 }
 
 impl Evaluation {

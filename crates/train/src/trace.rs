@@ -28,10 +28,13 @@ pub(crate) const METRICS: &str = "metrics.jsonl";
 const BEGINNING: &str = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
 
 /// Phases and purposes that belong to no layer: their spans have no `layer`.
-const WITHOUT_LAYER: [&str; 7] = ["start", "checkpoint", "setup", "control", "gather", "batch", SAMPLING];
+const WITHOUT_LAYER: [&str; 8] =
+    [BUBBLE, "start", "checkpoint", "setup", "control", "gather", "batch", SAMPLING];
 
 /// Phase of spans on the tracks of sampling threads.
 pub(crate) const SAMPLING: &str = "sampling";
+/// Phase of waits while a pipeline of stage groups fills or drains. They contain the waits for the messages.
+pub(crate) const BUBBLE: &str = "bubble";
 /// Names of the spans of a rank that samples several batches, and fetches their rows.
 pub(crate) const SAMPLE: &str = "sample";
 pub(crate) const FETCH: &str = "fetch";

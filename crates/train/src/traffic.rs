@@ -3,13 +3,13 @@
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
-use halograph_comm::{Comm, Counters, Message, Purpose};
+use halograph_comm::{Comm, Counters, Message, Position, Purpose, Track};
 
 use crate::boundary::RankLink;
 use crate::error::Result;
 use crate::fault::Fault;
 use crate::memory;
-use crate::summary::{BatchTotals, FetchTotals, Traffic};
+use crate::summary::{BatchTotals, FetchTotals, RankSeconds, Traffic};
 use crate::tags::Control;
 
 /// Measures the steps of a rank.
@@ -30,6 +30,8 @@ struct Totals {
     steps: u64,
     seconds: Duration,
     waited: Duration,
+    /// Waited while a pipeline of stage groups filled or drained.
+    bubble: Duration,
     hidden: Duration,
     /// CPU time of the process.
     cpu: Duration,
@@ -61,8 +63,46 @@ impl StepMeter {
         }
         totals.run_start.get_or_insert(sent);
         totals.steps += 1;
+        Ok(self.measure(link))
+    }
+
+    /// Continues to measure the last step; `None` before the first one.
+    pub(crate) fn go_on<'m>(&'m self, link: &'m RankLink) -> Option<MeasuredStep<'m>> {
+        let has_begun = self.totals.borrow().steps > 0;
+        has_begun.then(|| self.measure(link))
+    }
+
+    fn measure<'m>(&'m self, link: &'m RankLink) -> MeasuredStep<'m> {
         let (waited, hidden, cpu) = (link.waited(), link.hidden(), cpu_time());
-        Ok(MeasuredStep { meter: self, link, start: Instant::now(), waited, hidden, cpu })
+        MeasuredStep { meter: self, link, start: Instant::now(), waited, hidden, cpu }
+    }
+
+    /// Runs `work`, whose waits are part of the bubble of a pipeline: a wait `name` of the trace, at a position.
+    pub(crate) fn bubble<R>(
+        &self,
+        link: &RankLink,
+        (name, at): (&'static str, Position),
+        work: impl FnOnce() -> R,
+    ) -> R {
+        let _span = link.comm.span_on(Track::Wait, name, at);
+        let before = link.waited();
+        let result = work();
+        self.totals.borrow_mut().bubble += link.waited() - before;
+        result
+    }
+
+    /// Returns what the training time of every rank went to. Collective; blocks.
+    pub(crate) fn gather_seconds(&self, comm: &Comm) -> Result<Vec<RankSeconds>> {
+        let own = self.totals.borrow();
+        let own = [own.seconds.saturating_sub(own.waited), own.bubble, own.waited.saturating_sub(own.bubble)];
+        let read = |message: Message| {
+            let &[compute, bubble, exposed] = message.expect::<f64>(own.len())? else {
+                unreachable!("there are three")
+            };
+            Ok(RankSeconds { compute, bubble, exposed })
+        };
+        let message = Message::of(&own.map(|time| time.as_secs_f64()));
+        comm.all_gather(Control::RankSeconds.tag(), message)?.into_iter().map(read).collect()
     }
 
     /// Returns the traffic of all ranks together. `steps`: number of steps of an epoch, if messages for an epoch may be sent

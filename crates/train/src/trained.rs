@@ -6,13 +6,14 @@ use halograph_graph::dataset::{Manifest, Task};
 use halograph_graph::error::Error;
 use halograph_graph::partition::Shard;
 use halograph_kernels::Real;
+use halograph_nn::model::Kind;
 use halograph_nn::state::State;
-use halograph_nn::{Matrix, Model};
+use halograph_nn::{Input, Matrix, Model};
 
 use crate::config::{Normalize, Precision};
-use crate::data::{Data, Scaling};
+use crate::data::{Data, Preprocessing, Scaling, column_order};
 use crate::error::Result;
-use crate::evaluation::{self, Keep};
+use crate::evaluation::{self, Detail, Evaluated, Keep};
 use crate::event::Scores;
 use crate::launch::{DataSource, TrainedShards};
 use crate::pool::{in_pool, threads_among};
@@ -26,6 +27,30 @@ pub enum Prediction {
     Logits,
     /// Nodes × hidden size: the input of the last layer.
     Embeddings,
+    /// Nodes × hidden size: the output of this hidden layer, counted from 1, after norm and activation. The dense layer at
+    /// the beginning of GCNII and ResGCN+ counts.
+    Hidden(usize),
+}
+
+impl Prediction {
+    /// Returns the number of stages that are evaluated, of `all` stages of a model of this kind.
+    fn stages(self, all: usize, kind: Kind) -> Result<usize> {
+        // Of GIN, a layer is two stages: its MLP has two dense layers.
+        let stages_per_layer = if matches!(kind, Kind::Gin) { 2 } else { 1 };
+        let hidden = (all - 1) / stages_per_layer;
+        match self {
+            Prediction::Logits => Ok(all),
+            Prediction::Embeddings => Ok(hidden * stages_per_layer),
+            Prediction::Hidden(layer) if (1..=hidden).contains(&layer) => Ok(layer * stages_per_layer),
+            Prediction::Hidden(layer) => {
+                let problem = match hidden {
+                    0 => format!("no hidden layer {layer}: the model has none"),
+                    _ => format!("no hidden layer {layer}: the model has {hidden}, counted from 1"),
+                };
+                Err(Error::input("--embeddings", problem).into())
+            }
+        }
+    }
 }
 
 /// A model with the weights of the best evaluation of a run.
@@ -88,21 +113,36 @@ impl TrainedModel {
         }
     }
 
-    /// Refuses data with another number of features.
-    fn check_features(&self, place: &str, manifest: &Manifest) -> Result<()> {
-        let (own, other) = (self.header.data.features, manifest.features);
-        if own == other {
-            return Ok(());
+    /// Returns how features of these data are read: columns with names in the order of the run. Refuses other names and, if
+    /// the run or the data have none, another number of features.
+    fn preprocessing(&self, place: &str, manifest: &Manifest) -> Result<Preprocessing> {
+        let (own, scaling) = (&self.header.data, self.scaling()?);
+        if !own.feature_names.is_empty() && !manifest.feature_names.is_empty() {
+            let columns = column_order(&own.feature_names, &manifest.feature_names).map_err(|problem| {
+                let problem = format!("feature columns differ from those of {}: {problem}", self.place);
+                Error::input(place, problem)
+                    .help("import the data with the columns that the run was trained on (--feature-cols), in any order")
+            })?;
+            return Ok(Preprocessing { columns, scaling });
         }
-        let problem = format!("{other} features; {} was trained on {own}", self.place);
-        Err(Error::input(place, problem)
-            .help("use a dataset with the features that the run was trained on, in the same order")
-            .into())
+        if own.features != manifest.features {
+            let problem =
+                format!("{} features; {} was trained on {}", manifest.features, self.place, own.features);
+            return Err(Error::input(place, problem)
+                .help("use a dataset with the features that the run was trained on, in the same order")
+                .into());
+        }
+        Ok(scaling.into())
     }
 
     /// Refuses data with other classes.
     fn check_classes(&self, place: &str, other: &Manifest) -> Result<()> {
         let own = &self.header.data;
+        if other.classes == 0 {
+            return Err(Error::input(place, "no node has a label")
+                .help("eval needs labels; predict needs none")
+                .into());
+        }
         let refuse = |problem: String| {
             let help = "eval needs the classes that the run was trained on, in the same order; predict needs no labels";
             Err(Error::input(place, problem).help(help).into())
@@ -129,16 +169,21 @@ impl TrainedModel {
         }
     }
 
-    /// Scores the model on the data of `source`, exactly. Blocks.
+    /// Scores the model on the data of `source`, exactly, by the metric of the run. Blocks.
     pub fn evaluate<'a>(&self, source: impl Into<DataSource<'a>>) -> Result<Scores> {
+        self.evaluate_classes(source).map(|found| found.scores)
+    }
+
+    /// Scores the model and its single classes on the data of `source`, exactly. Blocks.
+    pub fn evaluate_classes<'a>(&self, source: impl Into<DataSource<'a>>) -> Result<Evaluated> {
         let source = source.into();
         let (place, manifest) = described(source)?;
-        self.check_features(&place, &manifest)?;
+        let preprocessing = self.preprocessing(&place, &manifest)?;
         self.check_classes(&place, &manifest)?;
         let train = &self.header.config.train;
         in_pool(threads_among(train, 1), || match train.precision {
-            Precision::F32 => evaluate_in::<f32>(self, source),
-            Precision::F64 => evaluate_in::<f64>(self, source),
+            Precision::F32 => evaluate_in::<f32>(self, source, preprocessing),
+            Precision::F64 => evaluate_in::<f64>(self, source, preprocessing),
         })
     }
 
@@ -146,52 +191,59 @@ impl TrainedModel {
     pub fn predict<'a>(&self, source: impl Into<DataSource<'a>>, what: Prediction) -> Result<Matrix<f32>> {
         let source = source.into();
         let (place, manifest) = described(source)?;
-        self.check_features(&place, &manifest)?;
+        let preprocessing = self.preprocessing(&place, &manifest)?;
         let train = &self.header.config.train;
         in_pool(threads_among(train, 1), || match train.precision {
-            Precision::F32 => predict_in::<f32>(self, source, what),
-            Precision::F64 => predict_in::<f64>(self, source, what),
+            Precision::F32 => predict_in::<f32>(self, source, preprocessing, what),
+            Precision::F64 => predict_in::<f64>(self, source, preprocessing, what),
         })
     }
 }
 
-fn evaluate_in<T: Real>(trained: &TrainedModel, source: DataSource) -> Result<Scores> {
+fn evaluate_in<T: Real>(
+    trained: &TrainedModel,
+    source: DataSource,
+    preprocessing: Preprocessing,
+) -> Result<Evaluated> {
     let model = trained.model::<T>()?;
     let config = &trained.header.config;
     let scores = match source {
         DataSource::Dataset(dataset) => evaluation::scores(
             &model,
             // The row order of training, for bit-identical scores.
-            &Data::load(dataset, config.graphs(), trained.scaling()?, config.nested_hops())?,
+            &Data::load(dataset, config.graphs(), preprocessing, config.nested_hops())?
+                .with_objective(&config.train)?,
             Keep::Nothing,
+            Detail::Classes,
         )?,
-        DataSource::Shards(shards) => {
-            TrainedShards { shards, config, scaling: trained.scaling()? }.scores(&model)?
-        }
+        DataSource::Shards(shards) => TrainedShards { shards, config, preprocessing }.scores(&model)?,
     };
     scores.ok_or_else(|| crate::Error::NotFinite { place: trained.place.clone() })
 }
 
-fn predict_in<T: Real>(trained: &TrainedModel, source: DataSource, what: Prediction) -> Result<Matrix<f32>> {
+fn predict_in<T: Real>(
+    trained: &TrainedModel,
+    source: DataSource,
+    preprocessing: Preprocessing,
+    what: Prediction,
+) -> Result<Matrix<f32>> {
     let model = trained.model::<T>()?;
-    let scaling = trained.scaling()?;
+    let stages = what.stages(model.stages.len(), trained.header.config.model.kind)?;
     let parts = match source {
         DataSource::Dataset(dataset) => {
-            let view = Data::whole(dataset, trained.header.config.graphs(), scaling)?;
+            let view = Data::whole(dataset, trained.header.config.graphs(), preprocessing)?;
             let ids = (0..view.block.sources()).map(|row| view.block.id(row)).collect();
-            vec![(ids, evaluation::outputs(&model, &view)?)]
+            vec![(ids, evaluation::stage_output(&model, &view, stages)?)]
         }
         DataSource::Shards(shards) => {
-            TrainedShards { shards, config: &trained.header.config, scaling }.outputs(&model)?
+            let config = &trained.header.config;
+            TrainedShards { shards, config, preprocessing }.stage_output(&model, stages)?
         }
     };
-    let nodes = parts.iter().map(|(ids, _): &(Vec<u32>, _)| ids.len()).sum();
+    let nodes = parts.iter().map(|(ids, _): &(Vec<u32>, Input<T>)| ids.len()).sum();
     let mut rows = None;
     for (ids, found) in &parts {
-        let values = match what {
-            Prediction::Logits => &found.logits,
-            Prediction::Embeddings => &*found.embeddings.full(),
-        };
+        let values = found.full();
         let all = rows.get_or_insert_with(|| Matrix::unspecified(nodes, values.cols()));
         for (row, &id) in ids.iter().enumerate() {
             let out = all.run_mut(id as usize..id as usize + 1).iter_mut();

@@ -7,14 +7,31 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use halograph_graph::dataset::write::FeatureLayout;
 use halograph_graph::dataset::{Dataset, EDGE_WEIGHT, LabelView};
 use halograph_graph::import::{Dialect, ImportFormat, ImportOptions, TableSpec, import};
 use halograph_graph::io::npy::Writer;
 use halograph_graph::partition::{self, Assignment, Layout, Origin};
 use halograph_graph::{Result, Silent};
 
-pub const READERS: [&str; 10] =
-    ["npy", "npz", "planetoid", "ogb", "ogb-binary", "graphsaint", "csv", "parquet", "dataset", "shard"];
+pub const READERS: [&str; 16] = [
+    "npy",
+    "npy-masks",
+    "npy-unlabelled",
+    "npz",
+    "planetoid",
+    "ogb",
+    "ogb-binary",
+    "graphsaint",
+    "csv",
+    "parquet",
+    "dataset",
+    "dataset-splits",
+    "shard",
+    "npy-sparse",
+    "dataset-sparse",
+    "shard-sparse",
+];
 
 /// The code under test.
 pub enum Target {
@@ -39,8 +56,9 @@ pub struct Base {
 pub fn prepare(reader: &str, data: &Path, folder: &Path) -> Result<Base, String> {
     let base = folder.join("base");
     let copied = |from: &str| copy(&data.join(from), &base);
-    let karate = || karate(data, &folder.join("karate"));
-    let (target, source) = match reader {
+    let layout = if reader.ends_with("-sparse") { FeatureLayout::Sparse } else { FeatureLayout::Dense };
+    let karate = || karate(data, &folder.join("karate"), layout);
+    let (target, source) = match reader.trim_end_matches("-sparse") {
         "planetoid" => (Target::Import(ImportFormat::Planetoid), copied("cora").map(|()| base.clone())),
         "ogb" => (
             Target::Import(ImportFormat::Ogb { scheme: None }),
@@ -56,6 +74,16 @@ pub fn prepare(reader: &str, data: &Path, folder: &Path) -> Result<Base, String>
                 Target::Import(ImportFormat::Npy { split_index: None }),
                 copy(&folder.join("karate"), &base).map(|()| base.clone()),
             )
+        }
+        "npy-masks" | "npy-unlabelled" => {
+            let is_labelled = reader == "npy-masks";
+            (Target::Import(ImportFormat::Npy { split_index: None }), arrays(&karate()?, &base, is_labelled))
+        }
+        "dataset-splits" => {
+            let source = arrays(&karate()?, &folder.join("arrays"), true).map_err(|e| e.to_string())?;
+            let (format, options) = (ImportFormat::Npy { split_index: None }, ImportOptions::default());
+            import(&format, &source, &base, &options, &Silent).map_err(|e| e.to_string())?;
+            (Target::Dataset, Ok(base.clone()))
         }
         "dataset" => {
             karate()?;
@@ -79,17 +107,18 @@ pub fn prepare(reader: &str, data: &Path, folder: &Path) -> Result<Base, String>
 }
 
 /// Imports the karate club and gives its edges weights.
-fn karate(data: &Path, target: &Path) -> Result<Dataset, String> {
+fn karate(data: &Path, target: &Path, feature_layout: FeatureLayout) -> Result<Dataset, String> {
     let source = data.join("karate_graphsaint_layout");
     let plain = target.with_extension("plain");
+    let options = ImportOptions { feature_layout, ..ImportOptions::default() };
     let weighted = || -> Result<Dataset> {
-        import(&ImportFormat::GraphSaint, &source, &plain, &ImportOptions::default(), &Silent)?;
+        import(&ImportFormat::GraphSaint, &source, &plain, &options, &Silent)?;
         let edges = Dataset::open(&plain)?.graph().indices.len();
         let mut writer = Writer::create(&plain.join(EDGE_WEIGHT), &[edges])?;
         writer.write(&vec![0.5f32; edges])?;
         writer.finish()?;
         let again = ImportFormat::Npy { split_index: None };
-        import(&again, &plain, target, &ImportOptions::default(), &Silent)?;
+        import(&again, &plain, target, &options, &Silent)?;
         Dataset::open(target)
     };
     weighted().map_err(|e| e.to_string())
@@ -178,6 +207,29 @@ fn archive(path: &Path, members: &[(&str, Vec<u8>)]) -> std::io::Result<()> {
     }
     zip.finish()?;
     Ok(())
+}
+
+/// Writes a folder of plain arrays with two splits as masks; without labels if not `is_labelled`.
+fn arrays(karate: &Dataset, base: &Path, is_labelled: bool) -> std::io::Result<PathBuf> {
+    fs::create_dir_all(base)?;
+    let (graph, n) = (karate.graph(), karate.graph().nodes());
+    let x: &[f32] = karate.features().as_slice().unwrap_or(&[]);
+    let put = |name: &str, descr: &str, shape: &str, data: &[u8]| {
+        fs::write(base.join(name), npy(descr, shape, data))
+    };
+    put("indptr.npy", "<u8", &format!("({},)", n + 1), &le(graph.indptr, u64::to_le_bytes))?;
+    put("indices.npy", "<u4", &format!("({},)", graph.indices.len()), &le(graph.indices, u32::to_le_bytes))?;
+    put("x.npy", "<f4", &format!("({n}, {})", x.len() / n), &le(x, f32::to_le_bytes))?;
+    if is_labelled {
+        put("y.npy", "<i8", &format!("({n},)"), &le(classes(karate), i64::to_le_bytes))?;
+    }
+    for (part, name) in [(1, "train_mask"), (2, "val_mask"), (0, "test_mask")] {
+        let flag = |v: usize| u8::from(v % 3 == part);
+        // The second split has training and validation nodes in the place of each other.
+        let flags: Vec<u8> = (0..n).map(flag).chain((0..n).map(|v| flag([0, 2, 1][v % 3]))).collect();
+        put(&format!("{name}.npy"), "|b1", &format!("(2, {n})"), &flags)?;
+    }
+    Ok(base.to_path_buf())
 }
 
 /// Writes the gnn-benchmark layout: both matrices in compressed rows.

@@ -19,11 +19,12 @@ use std::sync::OnceLock;
 use half::f16;
 
 use super::check::{Arrays, DatasetFault};
+use super::features::{SparseArrays, StoredFeatures};
 use super::manifest::{Manifest, Metric, class_limit};
 use super::write::{Labels, lines};
 use super::{
-    Checked, Dataset, EDGE_WEIGHT, FEAT, IDS, INDICES, INDPTR, LABEL, SPLIT, is_weight, memory_place,
-    wrong_weight,
+    Checked, Dataset, EDGE_WEIGHT, FEAT, FEAT_INDICES, FEAT_INDPTR, FEAT_VALUES, IDS, INDICES, INDPTR, LABEL,
+    SPLIT, is_weight, memory_place, wrong_weight,
 };
 use crate::build::{self, EdgeOptions};
 use crate::csr::{Csr, Ids};
@@ -96,9 +97,11 @@ impl GraphArrays {
     }
 }
 
-/// A feature matrix in row-major order.
+/// A feature matrix: in row-major order, or in compressed sparse rows.
 pub struct FeatureArray {
     columns: usize,
+    /// Row starts and columns of sparse rows; `None`: every element is there.
+    sparse: Option<(Vec<u64>, Vec<u32>)>,
     values: FeatureValues,
 }
 
@@ -110,14 +113,34 @@ enum FeatureValues {
 impl FeatureArray {
     /// Creates a matrix of 32-bit floats, `nodes × columns`.
     pub fn f32(columns: usize, values: Vec<f32>) -> Self {
-        FeatureArray { columns, values: FeatureValues::F32(values) }
+        FeatureArray { columns, sparse: None, values: FeatureValues::F32(values) }
     }
 
     /// Creates a matrix of 16-bit floats, `nodes × columns`.
     pub fn f16(columns: usize, values: Vec<f16>) -> Self {
-        FeatureArray { columns, values: FeatureValues::F16(values) }
+        FeatureArray { columns, sparse: None, values: FeatureValues::F16(values) }
     }
 
+    /// Creates a matrix of 32-bit floats without its zeros: row `v` has `values[indptr[v]..indptr[v + 1]]` in the columns
+    /// `indices[indptr[v]..indptr[v + 1]]`, which ascend.
+    pub fn sparse_f32(columns: usize, indptr: Vec<u64>, indices: Vec<u32>, values: Vec<f32>) -> Self {
+        FeatureArray { columns, sparse: Some((indptr, indices)), values: FeatureValues::F32(values) }
+    }
+
+    /// Creates a matrix of 16-bit floats without its zeros; see [`FeatureArray::sparse_f32`].
+    pub fn sparse_f16(columns: usize, indptr: Vec<u64>, indices: Vec<u32>, values: Vec<f16>) -> Self {
+        FeatureArray { columns, sparse: Some((indptr, indices)), values: FeatureValues::F16(values) }
+    }
+
+    /// Returns the number of elements, zeros of sparse rows included.
+    fn dense_len(&self, nodes: usize) -> usize {
+        match &self.sparse {
+            None => self.len(),
+            Some(_) => nodes.saturating_mul(self.columns),
+        }
+    }
+
+    /// Returns the number of stored values.
     fn len(&self) -> usize {
         match &self.values {
             FeatureValues::F32(values) => values.len(),
@@ -171,8 +194,17 @@ impl DatasetArrays {
             Labels::Single(labels) => (1, labels.len()),
             Labels::Multi { classes, flags } => (*classes, flags.len()),
         };
+        if let Some((indptr, indices)) = &self.features.sparse {
+            let (starts, columns, values) = (indptr.len(), indices.len(), self.features.len());
+            if starts != nodes + 1 {
+                return Err(self.refuse(FEAT_INDPTR, format!("{starts} elements for {nodes} nodes")));
+            }
+            if columns != values {
+                return Err(self.refuse(FEAT_VALUES, format!("{values} elements for {columns} columns")));
+            }
+        }
         let lengths = [
-            (FEAT, self.features.columns, self.features.len()),
+            (FEAT, self.features.columns, self.features.dense_len(nodes)),
             (LABEL, label_columns, labels),
             (SPLIT, 1, self.split.len()),
             (IDS, 1, self.ids.as_ref().map_or(nodes, Vec::len)),
@@ -237,6 +269,7 @@ impl DatasetArrays {
         manifest.nodes = self.nodes() as u64;
         manifest.edges = self.graph.indices.len() as u64;
         manifest.features = self.features.columns as u64;
+        manifest.feature_values = self.features.sparse.as_ref().map(|_| self.features.len() as u64);
         manifest.classes = classes as u64;
         manifest.directed = self.graph.directed;
         manifest.source = "arrays in memory".into();
@@ -256,6 +289,11 @@ impl Dataset {
         arrays.check_ids()?;
         let manifest = arrays.manifest()?;
         let mut dataset = assemble(arrays, manifest)?;
+        if let StoredFeatures::Sparse(sparse) = &dataset.feat
+            && let Some(fault) = sparse.wrong_row_start()
+        {
+            return Err(dataset.refuse(fault));
+        }
         if let Some(fault) = dataset.arrays().faults(&dataset.manifest, &Silent)?.into_iter().next() {
             return Err(dataset.refuse(fault));
         }
@@ -271,6 +309,7 @@ impl Dataset {
             feat: Some(&self.feat),
             label: Some(&self.label),
             split: Some(&self.split),
+            splits: self.splits.as_ref(),
         }
     }
 
@@ -291,16 +330,12 @@ impl Dataset {
 
     /// Fills in the lengths and digests that files of these arrays would have, and the fingerprint.
     fn record_files(&mut self) {
-        let arrays = [
-            (INDPTR, &self.indptr),
-            (INDICES, &self.indices),
-            (FEAT, &self.feat),
-            (LABEL, &self.label),
-            (SPLIT, &self.split),
-        ];
+        let arrays =
+            [(INDPTR, &self.indptr), (INDICES, &self.indices), (LABEL, &self.label), (SPLIT, &self.split)];
         let mut files: Vec<(&str, FileRecord)> =
             arrays.map(|(file, array)| (file, array.file_record())).into();
         files.extend(self.edge_weight.as_ref().map(|array| (EDGE_WEIGHT, array.file_record())));
+        files.extend(self.feat.file_records());
         files.extend(self.ids.as_ref().map(|ids| (IDS, FileRecord::of(lines(ids).as_bytes()))));
         self.manifest.files = files.into_iter().map(|(file, record)| (file.into(), record)).collect();
         self.manifest.fingerprint = self.manifest.compute_fingerprint();
@@ -311,11 +346,7 @@ fn assemble(arrays: DatasetArrays, manifest: Manifest) -> Result<Dataset> {
     let DatasetArrays { name, graph, features, labels, split, ids, .. } = arrays;
     let nodes = graph.indptr.len() - 1;
     let place = |file: &str| memory_place(&name, file);
-    let shape = vec![nodes, features.columns];
-    let feat = match features.values {
-        FeatureValues::F32(values) => Array::from_vec(place(FEAT), shape, values),
-        FeatureValues::F16(values) => Array::from_vec(place(FEAT), shape, values),
-    };
+    let feat = store(features, nodes, place);
     let label = match labels {
         Labels::Single(labels) => Array::from_vec(place(LABEL), vec![nodes], labels),
         Labels::Multi { classes, flags } => Array::from_vec(place(LABEL), vec![nodes, classes], flags),
@@ -332,11 +363,30 @@ fn assemble(arrays: DatasetArrays, manifest: Manifest) -> Result<Dataset> {
         feat: feat?,
         label: label?,
         split: Array::from_vec(place(SPLIT), vec![nodes], split)?,
+        splits: None,
+        split_index: 0,
         ids,
         order: Default::default(),
         // The caller has checked every element.
         checked: Checked { edges: OnceLock::from(()), labels: OnceLock::from(()) },
     })
+}
+
+/// Turns a feature matrix, whose lengths have been checked, into arrays.
+fn store(features: FeatureArray, nodes: usize, place: impl Fn(&str) -> String) -> Result<StoredFeatures> {
+    let FeatureArray { columns, sparse, values } = features;
+    let (file, shape) = match &sparse {
+        None => (FEAT, vec![nodes, columns]),
+        Some((_, indices)) => (FEAT_VALUES, vec![indices.len()]),
+    };
+    let values = match values {
+        FeatureValues::F32(values) => Array::from_vec(place(file), shape, values),
+        FeatureValues::F16(values) => Array::from_vec(place(file), shape, values),
+    }?;
+    let Some((indptr, indices)) = sparse else { return Ok(StoredFeatures::Dense(values)) };
+    let indptr = Array::from_vec(place(FEAT_INDPTR), vec![indptr.len()], indptr)?;
+    let indices = Array::from_vec(place(FEAT_INDICES), vec![indices.len()], indices)?;
+    Ok(StoredFeatures::Sparse(Box::new(SparseArrays::new(indptr, indices, values, columns))))
 }
 
 #[cfg(test)]

@@ -7,10 +7,11 @@ use std::path::Path;
 
 use rayon::prelude::*;
 
+use super::features::{SparseArrays, StoredFeatures, wrong_column};
 use super::manifest::{MANIFEST, Manifest, Task};
 use super::{
-    EDGE_WEIGHT, FEAT, IDS, INDICES, INDPTR, LABEL, SPLIT, Subset, is_weight, open_array, read_manifest,
-    shapes, view, wrong_weight,
+    EDGE_WEIGHT, FEAT, FEAT_INDICES, FEAT_INDPTR, FEAT_VALUES, IDS, INDICES, INDPTR, LABEL, SPLIT, SPLITS,
+    Subset, is_weight, open_array, read_manifest, shapes, view, wrong_weight,
 };
 use crate::build::one_way_edge;
 use crate::build::weighted::reverse_weight;
@@ -54,17 +55,22 @@ pub fn check(path: &Path, progress: &dyn Progress) -> Result<(Manifest, Vec<Data
         let (shape, types) = shapes(&manifest, file);
         open_array(path, MANIFEST, file, &shape, types).map_err(|e| faults.push(open_fault(file, e))).ok()
     };
-    let [indptr, indices, feat, label, split] = [INDPTR, INDICES, FEAT, LABEL, SPLIT].map(&mut open);
+    let [indptr, indices, label, split] = [INDPTR, INDICES, LABEL, SPLIT].map(&mut open);
     let edge_weight = if manifest.has_edge_weights() { open(EDGE_WEIGHT) } else { None };
+    let splits = if manifest.splits > 1 { open(SPLITS) } else { None };
+    let feat = check_features(&manifest, &mut open);
     let arrays = Arrays {
         indptr: indptr.as_ref(),
         indices: indices.as_ref(),
         edge_weight: edge_weight.as_ref(),
-        feat: feat.as_ref(),
+        feat: feat.as_ref().ok(),
         label: label.as_ref(),
         split: split.as_ref(),
+        splits: splits.as_ref(),
     };
-    faults.extend(arrays.faults(&manifest, progress)?);
+    let found = arrays.faults(&manifest, progress)?;
+    faults.extend(feat.err().flatten());
+    faults.extend(found);
     faults.extend(ids(path, &manifest)?);
     Ok((manifest, faults))
 }
@@ -74,9 +80,10 @@ pub(super) struct Arrays<'a> {
     pub indptr: Option<&'a Array>,
     pub indices: Option<&'a Array>,
     pub edge_weight: Option<&'a Array>,
-    pub feat: Option<&'a Array>,
+    pub feat: Option<&'a StoredFeatures>,
     pub label: Option<&'a Array>,
     pub split: Option<&'a Array>,
+    pub splits: Option<&'a Array>,
 }
 
 impl Arrays<'_> {
@@ -84,7 +91,7 @@ impl Arrays<'_> {
     pub(super) fn faults(&self, manifest: &Manifest, progress: &dyn Progress) -> Result<Vec<DatasetFault>> {
         let mut faults = Vec::new();
         if let Some(indptr) = self.indptr {
-            let broken = row_starts(view(indptr), manifest.edges);
+            let broken = row_starts(INDPTR, view(indptr), manifest.edges);
             if let (Some(indices), true) = (self.indices, broken.is_empty()) {
                 let graph = CsrView { indptr: view(indptr), indices: view(indices) };
                 let signed = indices.header.dtype == DType::I32;
@@ -98,11 +105,19 @@ impl Arrays<'_> {
         }
         faults.extend(self.edge_weight.and_then(|weights| no_weights(view(weights))));
         if let Some(feat) = self.feat {
-            faults.extend(features(feat, progress)?);
+            faults.extend(match feat {
+                StoredFeatures::Dense(all) => features(all, progress)?.into_iter().collect(),
+                StoredFeatures::Sparse(arrays) => sparse_features(arrays, manifest, progress)?,
+            });
         }
         faults.extend(self.label.and_then(|label| labels(label, manifest)));
         if let Some(split) = self.split {
-            faults.extend(subsets(view(split), self.label, manifest));
+            faults.extend(subsets(SPLIT, "", view(split), self.label, manifest));
+            faults.extend(self.splits.and_then(|splits| first_split(view(splits), view(split))));
+        }
+        // The first was checked in `split.npy`.
+        for (k, split) in self.splits.iter().flat_map(|splits| splits_of(splits)).enumerate().skip(1) {
+            faults.extend(subsets(SPLITS, &format!("split {k}, "), split, self.label, manifest));
         }
         Ok(faults)
     }
@@ -159,10 +174,10 @@ fn digests(path: &Path, manifest: &Manifest, progress: &dyn Progress) -> Result<
     Ok(faults)
 }
 
-/// Returns the faults of row starts, which begin at 0, never decrease and end at the number of edges.
-pub(crate) fn row_starts(starts: &[u64], edges: u64) -> Vec<DatasetFault> {
+/// Returns the faults of row starts in `file`, which begin at 0, never decrease and end at `end`.
+pub(crate) fn row_starts(file: &str, starts: &[u64], end: u64) -> Vec<DatasetFault> {
     let fault = |at: usize, problem: String, count: u64| DatasetFault {
-        file: INDPTR.into(),
+        file: file.into(),
         position: format!("element {at}"),
         problem,
         count,
@@ -172,15 +187,15 @@ pub(crate) fn row_starts(starts: &[u64], edges: u64) -> Vec<DatasetFault> {
         faults.push(fault(0, format!("{} where the first row start must be 0", starts[0]), 1));
     }
     let falls = (1..starts.len()).into_par_iter().filter(|&v| starts[v] < starts[v - 1]);
-    faults.extend(first_of(INDPTR, falls, |v| {
+    faults.extend(first_of(file, falls, |v| {
         (
             format!("element {v}"),
             format!("{} after {}: row starts may not decrease", starts[v], starts[v - 1]),
         )
     }));
     let last = starts.len() - 1;
-    if starts[last] != edges {
-        faults.push(fault(last, format!("{} where the last row must end at {edges}", starts[last]), 1));
+    if starts[last] != end {
+        faults.push(fault(last, format!("{} where the last row must end at {end}", starts[last]), 1));
     }
     faults
 }
@@ -259,6 +274,50 @@ fn weights_differ(graph: CsrView, weights: &[f32], manifest: &Manifest) -> Optio
     })
 }
 
+/// Opens the features. The error is what to report besides the faults of `open`: wrong row starts.
+fn check_features(
+    manifest: &Manifest,
+    mut open: impl FnMut(&'static str) -> Option<Array>,
+) -> Result<StoredFeatures, Option<DatasetFault>> {
+    if !manifest.is_sparse() {
+        return open(FEAT).map(StoredFeatures::Dense).ok_or(None);
+    }
+    let arrays = [FEAT_INDPTR, FEAT_INDICES, FEAT_VALUES].map(&mut open);
+    let [Some(indptr), Some(indices), Some(values)] = arrays else { return Err(None) };
+    let arrays = SparseArrays::new(indptr, indices, values, manifest.features as usize);
+    match arrays.wrong_row_start() {
+        None => Ok(StoredFeatures::Sparse(Box::new(arrays))),
+        fault => Err(fault),
+    }
+}
+
+/// Returns the faults inside rows of sparse features: columns out of range, unsorted or repeated; values that are not finite.
+fn sparse_features(
+    arrays: &SparseArrays,
+    manifest: &Manifest,
+    progress: &dyn Progress,
+) -> Result<Vec<DatasetFault>> {
+    progress.begin("checking features", Some(arrays.stored() as u64), Unit::Items);
+    let columns = manifest.features as usize;
+    let row = |v: usize| &arrays.columns()[arrays.row(v)];
+    let rows = 0..manifest.nodes as usize;
+    let wrong = rows.into_par_iter().filter(|&v| wrong_column(row(v), columns).is_some());
+    let wrong = first_of(FEAT_INDICES, wrong, |v| {
+        let (at, problem) = wrong_column(row(v), columns).expect("the row was found to be wrong");
+        (format!("element {} (row {v})", arrays.row(v).start + at), problem)
+    });
+    progress.tick(0)?;
+    let not_finite = arrays.find(|x| !x.is_finite()).map(|(at, x)| {
+        let row = arrays.starts().partition_point(|&start| start <= at as u64) - 1;
+        DatasetFault {
+            position: format!("element {at} (row {row})"),
+            ..whole_file(FEAT_VALUES, format!("{x} where features must be finite"))
+        }
+    });
+    progress.tick(arrays.stored() as u64)?;
+    Ok(wrong.into_iter().chain(not_finite).collect())
+}
+
 fn features(feat: &Array, progress: &dyn Progress) -> Result<Option<DatasetFault>> {
     match feat.header.dtype {
         DType::F16 => non_finite(view::<half::f16>(feat), half::f16::to_f32, feat.cols(), progress),
@@ -313,16 +372,36 @@ fn labels(label: &Array, manifest: &Manifest) -> Option<DatasetFault> {
     }
 }
 
-fn subsets(split: &[u8], label: Option<&Array>, manifest: &Manifest) -> Vec<DatasetFault> {
+/// Returns each split of `splits.npy`.
+fn splits_of(splits: &Array) -> impl Iterator<Item = &[u8]> {
+    view(splits).chunks_exact(splits.cols().max(1))
+}
+
+/// Returns the fault of `splits.npy` if its first split is not that of `split.npy`.
+fn first_split(splits: &[u8], split: &[u8]) -> Option<DatasetFault> {
+    let differ = (0..split.len()).into_par_iter().filter(|&v| splits[v] != split[v]);
+    first_of(SPLITS, differ, |v| {
+        (format!("split 0, node {v}"), format!("{} where {SPLIT} has {}", splits[v], split[v]))
+    })
+}
+
+/// Returns the faults of one split, in `file`. `which` begins their positions.
+fn subsets(
+    file: &str,
+    which: &str,
+    split: &[u8],
+    label: Option<&Array>,
+    manifest: &Manifest,
+) -> Vec<DatasetFault> {
     let all = || (0..split.len()).into_par_iter();
-    let node = |v: usize| format!("node {v}");
-    let unknown = first_of(SPLIT, all().filter(|&v| split[v] > Subset::Test as u8), |v| {
+    let node = |v: usize| format!("{which}node {v}");
+    let unknown = first_of(file, all().filter(|&v| split[v] > Subset::Test as u8), |v| {
         (node(v), format!("{} is none of 0 (none), 1 (train), 2 (validation), 3 (test)", split[v]))
     });
     let unlabelled = label.filter(|_| manifest.task == Task::SingleLabel).and_then(|label| {
         let y: &[i64] = view(label);
         let bad = all().filter(|&v| split[v] != Subset::None as u8 && y[v] < 0);
-        first_of(SPLIT, bad, |v| (node(v), format!("subset {} for a node without a label", split[v])))
+        first_of(file, bad, |v| (node(v), format!("subset {} for a node without a label", split[v])))
     });
     unknown.into_iter().chain(unlabelled).collect()
 }

@@ -4,7 +4,6 @@ use rayon::prelude::*;
 
 use super::{Dataset, LabelView, Manifest, Subset};
 use crate::csr::CsrView;
-use crate::io::npy::DType;
 
 /// Statistics of a dataset.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
@@ -16,6 +15,8 @@ pub struct DatasetInfo {
     pub edge_weights: Option<WeightSummary>,
     /// Type of the features: `f32` or `f16`.
     pub feature_type: &'static str,
+    /// Stored values of sparse features as a share of all elements; `None`: features are dense.
+    pub feature_density: Option<f64>,
     /// Edge homophily; see [`homophily`]. `None` without an edge between labelled nodes.
     pub homophily: Option<f64>,
     /// Labels.
@@ -76,6 +77,12 @@ pub struct LabelCounts {
     pub per_class: Vec<u64>,
     /// Training nodes in each class.
     pub training_per_class: Vec<u64>,
+    /// Validation nodes in each class.
+    pub validation_per_class: Vec<u64>,
+    /// Test nodes in each class.
+    pub test_per_class: Vec<u64>,
+    /// Training nodes with a label (multi-label: all training nodes).
+    pub training: u64,
 }
 
 /// Computes the statistics of `dataset`. Ids and labels out of range are ignored ([`super::check()`] reports them).
@@ -84,7 +91,8 @@ pub fn info(dataset: &Dataset) -> DatasetInfo {
     DatasetInfo {
         degrees: degrees(dataset.graph(), dataset.manifest.directed),
         edge_weights: dataset.edge_weights().and_then(WeightSummary::of),
-        feature_type: if dataset.features().header.dtype == DType::F16 { "f16" } else { "f32" },
+        feature_type: if dataset.features().is_half() { "f16" } else { "f32" },
+        feature_density: dataset.manifest.is_sparse().then(|| dataset.manifest.density()),
         homophily: homophily(dataset.graph(), labels),
         labels: LabelCounts::of(dataset),
         split: split_counts(dataset.split()),
@@ -151,32 +159,65 @@ impl LabelCounts {
     }
 
     fn count(labels: LabelView, split: &[u8], classes: usize) -> Self {
-        let (mut all, mut training) = (vec![0; classes], vec![0; classes]);
-        let mut labelled = 0;
-        let mut add = |class: usize, is_training: bool| {
+        let mut all = vec![0; classes];
+        let mut subsets =
+            [Subset::Train, Subset::Val, Subset::Test].map(|subset| (subset as u8, vec![0; classes]));
+        let (mut labelled, mut training) = (0, 0);
+        let mut add = |class: usize, part: u8| {
             if class < classes {
                 all[class] += 1;
-                training[class] += u64::from(is_training);
+                let within = subsets.iter_mut().find(|(subset, _)| *subset == part);
+                within.into_iter().for_each(|(_, counts)| counts[class] += 1);
             }
         };
         for (v, &part) in split.iter().enumerate() {
-            let is_training = part == Subset::Train as u8;
+            let is_multi = matches!(labels, LabelView::Multi { .. });
             let is_labelled = match labels {
                 LabelView::Single(y) => {
                     let class = usize::try_from(y[v]).ok().filter(|&class| class < classes);
-                    class.into_iter().for_each(|class| add(class, is_training));
+                    class.into_iter().for_each(|class| add(class, part));
                     class.is_some()
                 }
                 LabelView::Multi { classes, flags } => {
                     let row = &flags[v * classes..][..classes];
                     let set = row.iter().enumerate().filter(|&(_, &flag)| flag != 0);
-                    set.for_each(|(class, _)| add(class, is_training));
+                    set.for_each(|(class, _)| add(class, part));
                     row.iter().any(|&flag| flag != 0)
                 }
             };
             labelled += u64::from(is_labelled);
+            training += u64::from(part == Subset::Train as u8 && (is_multi || is_labelled));
         }
-        LabelCounts { labelled, per_class: all, training_per_class: training }
+        let [training_per_class, validation_per_class, test_per_class] = subsets.map(|(_, counts)| counts);
+        let per_class = all;
+        LabelCounts {
+            labelled,
+            per_class,
+            training_per_class,
+            validation_per_class,
+            test_per_class,
+            training,
+        }
+    }
+
+    /// Classes that have nodes, but none in this subset: their scores are not measured on it. None if the subset is empty.
+    pub fn classes_missing_in(&self, subset: Subset) -> Vec<usize> {
+        let within = match subset {
+            Subset::Train => &self.training_per_class,
+            Subset::Val => &self.validation_per_class,
+            Subset::Test => &self.test_per_class,
+            Subset::None => return Vec::new(),
+        };
+        let is_empty = within.iter().all(|&count| count == 0);
+        let is_missing = |&class: &usize| !is_empty && self.per_class[class] > 0 && within[class] == 0;
+        (0..within.len()).filter(is_missing).collect()
+    }
+
+    /// Classes that no training node has or, of multi-label data, that all of them have: balanced weights are not defined.
+    pub fn classes_without_contrast(&self, is_multi: bool) -> Vec<usize> {
+        let count = |class: usize| self.training_per_class[class];
+        let is_flat = |&class: &usize| count(class) == 0 || (is_multi && count(class) == self.training);
+        (0..self.training_per_class.len()).filter(is_flat).collect()
     }
 
     /// Classes that have nodes, but no training node: a model cannot learn them.
@@ -261,14 +302,39 @@ mod tests {
     #[test]
     fn labels_and_split_are_counted() {
         let counts = LabelCounts::count(LabelView::Single(&[0, 2, -1, 2, 9]), &[1, 1, 1, 2, 1], 3);
-        let expected =
-            LabelCounts { labelled: 3, per_class: vec![1, 0, 2], training_per_class: vec![1, 0, 1] };
+        let expected = LabelCounts {
+            labelled: 3,
+            per_class: vec![1, 0, 2],
+            training_per_class: vec![1, 0, 1],
+            validation_per_class: vec![0, 0, 1],
+            test_per_class: vec![0, 0, 0],
+            training: 2,
+        };
         assert_eq!(counts, expected);
         let flags = [1, 0, 1, 1, 0, 0];
         let counts = LabelCounts::count(LabelView::Multi { classes: 2, flags: &flags }, &[2, 1, 1], 2);
-        let expected = LabelCounts { labelled: 2, per_class: vec![2, 1], training_per_class: vec![1, 1] };
+        let expected = LabelCounts {
+            labelled: 2,
+            per_class: vec![2, 1],
+            training_per_class: vec![1, 1],
+            validation_per_class: vec![1, 0],
+            test_per_class: vec![0, 0],
+            training: 2,
+        };
         assert_eq!(counts, expected);
         assert_eq!(split_counts(&[0, 1, 1, 3]), [1, 2, 0, 1]);
+    }
+
+    #[test]
+    fn classes_are_missing_in_a_subset_if_others_have_nodes_there() {
+        // Class 3 has no node at all.
+        let counts = LabelCounts::count(LabelView::Single(&[0, 1, 0, 2]), &[1, 1, 2, 0], 4);
+        assert_eq!(counts.classes_missing_in(Subset::Val), [1, 2]);
+        assert!(counts.classes_missing_in(Subset::Test).is_empty(), "there is no test node");
+        assert_eq!(counts.classes_without_contrast(false), [2, 3]);
+        let flags = [1, 0, 0, 1, 1, 0];
+        let counts = LabelCounts::count(LabelView::Multi { classes: 3, flags: &flags }, &[1, 1], 3);
+        assert_eq!(counts.classes_without_contrast(true), [0, 2]);
     }
 
     #[test]

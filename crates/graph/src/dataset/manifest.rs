@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{EDGE_WEIGHT, FILES, ORDER};
+use super::{EDGE_WEIGHT, FEAT, FEAT_INDICES, FEAT_INDPTR, FEAT_VALUES, FILES, ORDER, SPLITS};
 use crate::build::MAX_NODES;
 use crate::error::{Error, Result};
 use crate::io::npy::FileRecord;
@@ -15,6 +15,9 @@ pub const MANIFEST: &str = "dataset.json";
 /// The version this build writes and reads.
 pub const VERSION: u32 = 1;
 const FORMAT: &str = "halograph-dataset";
+
+/// Maximum number of splits of one dataset. Published ones have up to 20; more are a mistake in the shape of a mask.
+pub const MAX_SPLITS: usize = 1000;
 
 /// Returns the largest number of classes for `nodes` nodes. Class numbers may have gaps, but a huge one is a mistake.
 pub fn class_limit(nodes: u64) -> u64 {
@@ -50,6 +53,10 @@ pub enum Task {
 pub enum Metric {
     /// Fraction of nodes with the right class.
     Accuracy,
+    /// Recall, averaged over classes that have nodes.
+    BalancedAccuracy,
+    /// F1, averaged over classes.
+    MacroF1,
     /// F1 over all (node, class) pairs.
     MicroF1,
     /// Area under the ROC curve.
@@ -66,8 +73,8 @@ impl Metric {
             (Some(Metric::Auc), Task::SingleLabel) if classes != 2 => {
                 Err(format!("auc needs two classes or multi-label data; there are {classes} classes"))
             }
-            (Some(Metric::Accuracy), Task::MultiLabel) => {
-                Err("accuracy is not defined for multi-label data".into())
+            (Some(metric @ (Metric::Accuracy | Metric::BalancedAccuracy)), Task::MultiLabel) => {
+                Err(format!("{metric} is not defined for multi-label data"))
             }
             (Some(metric), _) => Ok(metric),
         }
@@ -87,6 +94,8 @@ impl std::fmt::Display for Metric {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         f.write_str(match self {
             Metric::Accuracy => "accuracy",
+            Metric::BalancedAccuracy => "balanced-accuracy",
+            Metric::MacroF1 => "macro-f1",
             Metric::MicroF1 => "micro-f1",
             Metric::Auc => "auc",
         })
@@ -108,6 +117,9 @@ pub struct Manifest {
     pub edges: u64,
     /// Feature columns.
     pub features: u64,
+    /// Stored values of sparse features; `None`: features are dense.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub feature_values: Option<u64>,
     /// Classes.
     pub classes: u64,
     /// Task.
@@ -121,10 +133,26 @@ pub struct Manifest {
     /// Names of the classes, if they have any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub class_names: Vec<String>,
-    /// Digest of counts, task, metric, direction and all files. It does not depend on the names of dataset and classes.
+    /// Names of the feature columns, if they have any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub feature_names: Vec<String>,
+    /// Number of splits; if more than 1, they are in `splits.npy`.
+    #[serde(default = "one_split", skip_serializing_if = "is_one_split")]
+    pub splits: u64,
+    /// Digest of counts, task, metric, direction and all files. It does not depend on the names of dataset, classes and
+    /// features.
     pub fingerprint: String,
     /// Length and digest of each file.
     pub files: BTreeMap<String, FileRecord>,
+}
+
+// Serde takes defaults and conditions from functions only.
+fn one_split() -> u64 {
+    1
+}
+
+fn is_one_split(splits: &u64) -> bool {
+    *splits == 1
 }
 
 impl Manifest {
@@ -137,12 +165,15 @@ impl Manifest {
             nodes: 0,
             edges: 0,
             features: 0,
+            feature_values: None,
             classes: 0,
             task,
             metric,
             directed: false,
             source: String::new(),
             class_names: Vec::new(),
+            feature_names: Vec::new(),
+            splits: 1,
             fingerprint: String::new(),
             files: BTreeMap::new(),
         }
@@ -184,6 +215,29 @@ impl Manifest {
         if self.task == Task::MultiLabel && self.classes == 0 {
             return Err("multi-label data without a class".into());
         }
+        if !self.feature_names.is_empty() && self.feature_names.len() as u64 != self.features {
+            return Err(format!("{} feature names for {} features", self.feature_names.len(), self.features));
+        }
+        if !(1..=MAX_SPLITS as u64).contains(&self.splits) {
+            return Err(format!("{} splits where 1 to {MAX_SPLITS} are possible", self.splits));
+        }
+        if (self.splits > 1) != self.files.contains_key(SPLITS) {
+            return Err(format!("{} splits, but {SPLITS} is listed if there are several", self.splits));
+        }
+        let (nodes, features) = (self.nodes, self.features);
+        if let Some(values) = self.feature_values.filter(|&n| n > nodes.saturating_mul(features)) {
+            return Err(format!("{values} stored feature values in {nodes} rows of {features} columns"));
+        }
+        let is_dense_file = |file: &str| file == FEAT;
+        let is_sparse_file = |file: &str| [FEAT_INDPTR, FEAT_INDICES, FEAT_VALUES].contains(&file);
+        let contradicts = |file: &&String| match self.is_sparse() {
+            true => is_dense_file(file),
+            false => is_sparse_file(file),
+        };
+        if let Some(file) = self.files.keys().find(contradicts) {
+            let stored = if self.is_sparse() { "sparse" } else { "dense" };
+            return Err(format!("lists {file}, but by its counts the features are {stored}"));
+        }
         let recorded = |file: &str| FILES.contains(&file) && file != ORDER;
         match self.files.keys().find(|file| !recorded(file)) {
             Some(file) => Err(format!("lists the file {file:?}, which does not belong to a dataset")),
@@ -194,6 +248,22 @@ impl Manifest {
     /// Returns whether edges have weights.
     pub fn has_edge_weights(&self) -> bool {
         self.files.contains_key(EDGE_WEIGHT)
+    }
+
+    /// Returns whether features are stored without their zeros.
+    pub fn is_sparse(&self) -> bool {
+        self.feature_values.is_some()
+    }
+
+    /// Returns the number of stored values of sparse features.
+    pub(super) fn stored_values(&self) -> usize {
+        self.feature_values.unwrap_or(0) as usize
+    }
+
+    /// Returns the share of stored values among all elements of the features: 1 if they are dense.
+    pub fn density(&self) -> f64 {
+        let all = (self.nodes as f64 * self.features as f64).max(1.0);
+        self.feature_values.map_or(1.0, |values| values as f64 / all)
     }
 
     /// Returns the total size of all files in bytes.
@@ -250,6 +320,12 @@ mod tests {
         );
         let manifest = Manifest { nodes: u64::MAX, task: Task::SingleLabel, ..manifest };
         assert!(parse(&serde_json::to_string(&manifest).unwrap()).contains("more than the"));
+        let manifest = Manifest { nodes: 1, features: 2, feature_names: vec!["x".into()], ..manifest };
+        assert!(parse(&serde_json::to_string(&manifest).unwrap()).contains("1 feature names for 2 features"));
+        for splits in [0, 2, u64::MAX] {
+            let manifest = Manifest { feature_names: Vec::new(), splits, ..manifest.clone() };
+            assert!(parse(&serde_json::to_string(&manifest).unwrap()).contains("splits"), "{splits}");
+        }
     }
 
     #[test]

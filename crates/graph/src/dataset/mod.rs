@@ -10,8 +10,10 @@
 //! | `indices.npy` | u32 or i32, E | `indices[indptr[v]..indptr[v+1]]` are the in-neighbours of v |
 //! | `edge_weight.npy` | f32, E | weights of the edges in the order of `indices.npy`, if there are any |
 //! | `feat.npy` | f32 or f16, N×F | input features |
+//! | `feat_indptr.npy`, `feat_indices.npy`, `feat_values.npy` | u64 or i64, N+1; u32 or i32; f32 or f16 | sparse input features, instead of `feat.npy`: row starts, columns (ascending in each row) and values |
 //! | `label.npy` | i64 N (−1 = none), or u8 N×C | labels |
 //! | `split.npy` | u8 N | 0 none, 1 train, 2 validation, 3 test |
+//! | `splits.npy` | u8 S×N | all splits, if there are several; the first is that of `split.npy` |
 //! | `ids.txt` | text, one line per node | the user's own ids, if there are any |
 //! | `order.npy` | u32 N, or empty | a cached node order for locality; not part of the data |
 //! | `partition-….npy`, `.json` | u32 N, text | a cached partition and what it was computed for; not part of the data |
@@ -21,6 +23,7 @@
 
 pub mod arrays;
 pub mod check;
+pub mod features;
 mod hint;
 pub mod info;
 pub mod manifest;
@@ -35,6 +38,7 @@ use rayon::prelude::*;
 
 pub use arrays::{DatasetArrays, FeatureArray, GraphArrays};
 pub use check::check;
+pub use features::{SparseArrays, StoredFeatures};
 pub use manifest::{MANIFEST, Manifest, Metric, Task};
 pub use write::Labels;
 
@@ -53,17 +57,39 @@ pub const INDICES: &str = "indices.npy";
 pub const EDGE_WEIGHT: &str = "edge_weight.npy";
 /// Features.
 pub const FEAT: &str = "feat.npy";
+/// Row starts of sparse features.
+pub const FEAT_INDPTR: &str = "feat_indptr.npy";
+/// Columns of the stored values of sparse features.
+pub const FEAT_INDICES: &str = "feat_indices.npy";
+/// Stored values of sparse features.
+pub const FEAT_VALUES: &str = "feat_values.npy";
 /// Labels.
 pub const LABEL: &str = "label.npy";
 /// Split.
 pub const SPLIT: &str = "split.npy";
+/// All splits, if there are several.
+pub const SPLITS: &str = "splits.npy";
 /// The user's own ids.
 pub const IDS: &str = "ids.txt";
 /// Cached node order; not in the manifest.
 pub const ORDER: &str = "order.npy";
 
 /// File names of a dataset directory, caches of partitions excepted.
-pub const FILES: [&str; 9] = [MANIFEST, INDPTR, INDICES, EDGE_WEIGHT, FEAT, LABEL, SPLIT, IDS, ORDER];
+pub const FILES: [&str; 13] = [
+    MANIFEST,
+    INDPTR,
+    INDICES,
+    EDGE_WEIGHT,
+    FEAT,
+    FEAT_INDPTR,
+    FEAT_INDICES,
+    FEAT_VALUES,
+    LABEL,
+    SPLIT,
+    SPLITS,
+    IDS,
+    ORDER,
+];
 
 /// Returns whether a file of this name belongs to a dataset directory: data, or a cache.
 pub fn is_part(name: &str) -> bool {
@@ -88,7 +114,8 @@ pub enum Subset {
 const AGAIN: &str = "copy the dataset again, or import or generate it again with `halograph data`";
 
 /// A dataset: a directory whose arrays are mapped, not read ([`Dataset::open`]; opening a large one is instant), or arrays
-/// in memory ([`Dataset::from_arrays`]).
+/// in memory ([`Dataset::from_arrays`]). A clone shares them.
+#[derive(Clone)]
 pub struct Dataset {
     /// Name, counts, task, metric and fingerprint.
     pub manifest: Manifest,
@@ -97,9 +124,13 @@ pub struct Dataset {
     indptr: Array,
     indices: Array,
     edge_weight: Option<Array>,
-    feat: Array,
+    feat: StoredFeatures,
     label: Array,
     split: Array,
+    /// All splits; `None`: there is one.
+    splits: Option<Array>,
+    /// Number of the chosen split.
+    split_index: usize,
     /// The user's own ids of a dataset in memory.
     ids: Option<Vec<String>>,
     /// Cached locality order of a dataset in memory; empty: none improves locality.
@@ -108,7 +139,7 @@ pub struct Dataset {
 }
 
 /// Checks of all elements that a dataset has passed: none is repeated.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Checked {
     edges: OnceLock<()>,
     labels: OnceLock<()>,
@@ -131,20 +162,33 @@ impl Dataset {
             let (shape, types) = shapes(&manifest, file);
             open_array(path, MANIFEST, file, &shape, types).map_err(|e| e.if_missing(AGAIN))
         };
-        let [indptr, indices, feat] = [open(INDPTR)?, open(INDICES)?, open(FEAT)?];
+        let [indptr, indices] = [open(INDPTR)?, open(INDICES)?];
         let edge_weight = manifest.has_edge_weights().then(|| open(EDGE_WEIGHT)).transpose()?;
+        let feat = StoredFeatures::open(manifest.is_sparse(), manifest.features, open)?;
         let [label, split] = [open(LABEL)?, open(SPLIT)?];
-        let (path, ids) = (Some(path.to_path_buf()), None);
-        let (order, checked) = (OnceLock::new(), Checked::default());
-        let dataset =
-            Dataset { manifest, path, indptr, indices, edge_weight, feat, label, split, ids, order, checked };
+        let splits = if manifest.splits > 1 { Some(open(SPLITS)?) } else { None };
+        let dataset = Dataset {
+            manifest,
+            path: Some(path.to_path_buf()),
+            indptr,
+            indices,
+            edge_weight,
+            feat,
+            label,
+            split,
+            splits,
+            split_index: 0,
+            ids: None,
+            order: OnceLock::new(),
+            checked: Checked::default(),
+        };
         dataset.check_row_starts()?;
         Ok(dataset)
     }
 
     /// Refuses wrong row starts, which no row could be read by.
     fn check_row_starts(&self) -> Result<()> {
-        let fault = check::row_starts(view(&self.indptr), self.manifest.edges).into_iter().next();
+        let fault = check::row_starts(INDPTR, view(&self.indptr), self.manifest.edges).into_iter().next();
         fault.map_or(Ok(()), |fault| Err(self.refuse(fault)))
     }
 
@@ -191,8 +235,8 @@ impl Dataset {
         block.weighted(of_block)
     }
 
-    /// Returns the features, `f32` or `f16`.
-    pub fn features(&self) -> &Array {
+    /// Returns the features.
+    pub fn features(&self) -> &StoredFeatures {
         &self.feat
     }
 
@@ -211,9 +255,42 @@ impl Dataset {
         }
     }
 
-    /// Returns the [`Subset`] of each node, as a number.
+    /// Returns the [`Subset`] of each node in the chosen split, as a number.
     pub fn split(&self) -> &[u8] {
-        view(&self.split)
+        match &self.splits {
+            Some(splits) if self.split_index > 0 => {
+                let nodes = self.manifest.nodes as usize;
+                &view(splits)[self.split_index * nodes..][..nodes]
+            }
+            _ => view(&self.split),
+        }
+    }
+
+    /// Returns the number of the chosen split; the first, 0, unless [`Dataset::with_split`] chose another.
+    pub fn split_index(&self) -> usize {
+        self.split_index
+    }
+
+    /// Returns how messages name the chosen split.
+    pub fn split_place(&self) -> String {
+        match self.split_index {
+            0 => self.place(SPLIT),
+            index => format!("{}, split {index}", self.place(SPLITS)),
+        }
+    }
+
+    /// Returns the dataset with split number `index`, counted from 0. Shares all arrays. Refuses an index out of range.
+    pub fn with_split(&self, index: usize) -> Result<Dataset> {
+        let splits = self.manifest.splits;
+        if index as u64 >= splits {
+            let problem = match splits {
+                1 => format!("no split {index}: there is one, number 0"),
+                _ => format!("no split {index}: there are {splits}, counted from 0"),
+            };
+            return Err(Error::input(self.location(), problem)
+                .help("choose another with --split-index; `halograph data info` says how many there are"));
+        }
+        Ok(Dataset { split_index: index, ..self.clone() })
     }
 
     /// Refuses neighbour ids that are out of range and impossible edge weights. Reads all edges at the first call.
@@ -272,6 +349,9 @@ fn memory_place(dataset: &str, file: &str) -> String {
         INDICES => "indices",
         EDGE_WEIGHT => "edge weights",
         FEAT => "features",
+        FEAT_INDPTR => "row starts of the features",
+        FEAT_INDICES => "columns of the features",
+        FEAT_VALUES => "values of the features",
         LABEL => "labels",
         SPLIT => "split",
         IDS => "ids",
@@ -305,6 +385,10 @@ pub fn read_manifest(path: &Path) -> Result<Manifest> {
         refuse_shards(path)?;
         let error = Error::input(path.display(), format!("no {MANIFEST}: this is not a dataset directory"));
         return Err(error.help(hint::for_folder(path)));
+    }
+    if !path.exists() {
+        let help = "check the path; `halograph data make` and `halograph data import` write datasets";
+        return Err(Error::input(path.display(), "does not exist").help(help));
     }
     let text = fs::read_to_string(&file).at(&file, "read")?;
     Manifest::parse(&file, &text)
@@ -343,8 +427,12 @@ fn shapes(manifest: &Manifest, file: &str) -> (Vec<usize>, &'static [DType]) {
         (INDICES, _) => (vec![manifest.edges as usize], &[DType::U32, DType::I32]),
         (EDGE_WEIGHT, _) => (vec![manifest.edges as usize], &[DType::F32]),
         (FEAT, _) => (vec![n, manifest.features as usize], &[DType::F32, DType::F16]),
+        (FEAT_INDPTR, _) => (vec![n.saturating_add(1)], &[DType::U64, DType::I64]),
+        (FEAT_INDICES, _) => (vec![manifest.stored_values()], &[DType::U32, DType::I32]),
+        (FEAT_VALUES, _) => (vec![manifest.stored_values()], &[DType::F32, DType::F16]),
         (LABEL, Task::SingleLabel) => (vec![n], &[DType::I64]),
         (LABEL, Task::MultiLabel) => (vec![n, manifest.classes as usize], &[DType::U8]),
+        (SPLITS, _) => (vec![manifest.splits as usize, n], &[DType::U8]),
         _ => (vec![n], &[DType::U8]),
     }
 }

@@ -1,19 +1,20 @@
 //! Writing a dataset directory, atomically.
 
+mod features;
+
 use std::ffi::OsString;
 use std::path::Path;
 
-use half::f16;
-
 use super::manifest::{MANIFEST, Manifest, Metric, Task, is_manifest};
-use super::{EDGE_WEIGHT, FEAT, IDS, INDICES, INDPTR, LABEL, SPLIT, is_part};
+use super::{EDGE_WEIGHT, IDS, INDICES, INDPTR, LABEL, SPLIT, SPLITS, is_part};
 use crate::csr::Csr;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::io::npy::{self, FileRecord};
 use crate::progress::{Progress, Unit};
 use crate::staging::{self, FolderKind, Staging, array, text};
+use features::FeaturePlan;
 
-/// Feature rows that are read once, in order.
+/// Feature rows that are read in order, once or twice.
 pub trait FeatureSource {
     /// Returns the number of columns.
     fn cols(&self) -> usize;
@@ -21,6 +22,10 @@ pub trait FeatureSource {
     fn stream(&self, sink: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()>;
     /// Returns the position of an element, for messages: file, and line or element.
     fn place(&self, row: usize, column: usize) -> String;
+    /// Returns the names of the columns; empty if they have none.
+    fn names(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Type of stored features.
@@ -32,6 +37,24 @@ pub enum FeatureType {
     /// 16-bit floats: half the size, 3 decimal digits, up to 65504.
     F16,
 }
+
+/// How features are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FeatureLayout {
+    /// Sparse if at most [`SPARSE_DENSITY`] of the elements are not 0 and there are at least [`SPARSE_COLUMNS`] columns;
+    /// else dense.
+    #[default]
+    Auto,
+    /// Every element.
+    Dense,
+    /// Rows without their zeros.
+    Sparse,
+}
+
+/// Largest share of elements that are not 0 of features that [`FeatureLayout::Auto`] stores sparse.
+pub const SPARSE_DENSITY: f64 = 0.1;
+/// Fewest columns of such features.
+pub const SPARSE_COLUMNS: usize = 64;
 
 /// Labels of all nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,14 +92,16 @@ pub struct Contents<'a> {
     pub features: &'a dyn FeatureSource,
     /// Type to store them in.
     pub feature_type: FeatureType,
+    /// How to store them.
+    pub feature_layout: FeatureLayout,
     /// Labels.
     pub labels: &'a Labels,
     /// Number of classes.
     pub classes: usize,
     /// Names of the classes; may be empty.
     pub class_names: Vec<String>,
-    /// 0 none, 1 train, 2 validation, 3 test.
-    pub split: &'a [u8],
+    /// The splits, at least one; in each, for every node 0 none, 1 train, 2 validation or 3 test.
+    pub splits: &'a [Vec<u8>],
     /// The user's own node ids, if they are not 0, 1, 2….
     pub ids: Option<&'a [String]>,
     /// Metric.
@@ -93,15 +118,19 @@ pub fn write(
     progress: &dyn Progress,
 ) -> Result<Manifest> {
     let staging = Staging::begin(&KIND, target, overwrite)?;
-    staging.need_space(contents.bytes())?;
+    let features = FeaturePlan::of(contents, progress)?;
+    staging.need_space(contents.bytes(&features))?;
     let mut manifest = Manifest::new(contents.name.clone(), contents.labels.task(), contents.metric);
     manifest.nodes = contents.csr.nodes() as u64;
     manifest.edges = contents.csr.edges();
     manifest.features = contents.features.cols() as u64;
+    manifest.feature_values = features.stored_values();
     manifest.classes = contents.classes as u64;
     manifest.directed = contents.directed;
     manifest.source = contents.source.clone();
     manifest.class_names = contents.class_names.clone();
+    manifest.feature_names = contents.features.names();
+    manifest.splits = contents.splits.len() as u64;
     let files = &mut manifest.files;
     files.insert(
         INDPTR.into(),
@@ -111,9 +140,13 @@ pub fn write(
     if let Some(weights) = &contents.csr.weights {
         files.insert(EDGE_WEIGHT.into(), array(&staging.path(EDGE_WEIGHT), &[weights.len()], weights)?);
     }
-    files.insert(FEAT.into(), features(&staging, contents, progress)?);
+    files.extend(features.write(&staging, contents, progress)?);
     files.insert(LABEL.into(), labels(&staging, contents)?);
-    files.insert(SPLIT.into(), array(&staging.path(SPLIT), &[contents.split.len()], contents.split)?);
+    let first = contents.splits.first().map_or(&[][..], Vec::as_slice);
+    files.insert(SPLIT.into(), array(&staging.path(SPLIT), &[first.len()], first)?);
+    if contents.splits.len() > 1 {
+        files.insert(SPLITS.into(), splits(&staging, contents.splits)?);
+    }
     if let Some(ids) = contents.ids {
         files.insert(IDS.into(), text(&staging.path(IDS), &lines(ids))?);
     }
@@ -126,19 +159,17 @@ pub fn write(
 
 impl Contents<'_> {
     /// Returns the size of the arrays in bytes.
-    fn bytes(&self) -> u64 {
+    fn bytes(&self, features: &FeaturePlan) -> u64 {
         let n = self.csr.nodes() as u64;
         let label = match self.labels {
             Labels::Single(_) => 8,
             Labels::Multi { classes, .. } => *classes as u64,
         };
-        let feature = match self.feature_type {
-            FeatureType::F32 => 4,
-            FeatureType::F16 => 2,
-        };
-        let row = (self.features.cols() as u64).saturating_mul(feature).saturating_add(8 + label + 1);
+        let splits = 1 + if self.splits.len() > 1 { self.splits.len() as u64 } else { 0 };
         let edge = if self.csr.weights.is_some() { 8 } else { 4 };
-        n.saturating_mul(row).saturating_add(edge * self.csr.edges())
+        n.saturating_mul(8 + label + splits)
+            .saturating_add(edge * self.csr.edges())
+            .saturating_add(features.bytes(self))
     }
 }
 
@@ -153,82 +184,18 @@ fn indices(staging: &Staging, csr: &Csr, progress: &dyn Progress) -> Result<File
     writer.finish()
 }
 
-fn features(staging: &Staging, contents: &Contents, progress: &dyn Progress) -> Result<FileRecord> {
-    let shape = [contents.csr.nodes(), contents.features.cols()];
-    progress.begin("writing features", Some(shape[0] as u64), Unit::Items);
-    match contents.feature_type {
-        FeatureType::F32 => {
-            let mut writer = npy::Writer::<f32>::create(&staging.path(FEAT), &shape)?;
-            stream(contents, progress, &mut |_, rows| writer.write(rows))?;
-            writer.finish()
-        }
-        FeatureType::F16 => {
-            let mut writer = npy::Writer::<f16>::create(&staging.path(FEAT), &shape)?;
-            let mut halves = Vec::new();
-            stream(contents, progress, &mut |row, rows| {
-                halves.clear();
-                halves.extend(rows.iter().map(|&x| f16::from_f32(x)));
-                match halves.iter().position(|x| x.is_infinite()) {
-                    None => writer.write(&halves),
-                    Some(at) => Err(too_large(contents.features, row, at, rows[at])),
-                }
-            })?;
-            writer.finish()
-        }
-    }
-}
-
-/// Passes all feature rows to `sink`, with the number of the first one. Refuses values that are not finite and a wrong
-/// number of rows.
-fn stream(
-    contents: &Contents,
-    progress: &dyn Progress,
-    sink: &mut dyn FnMut(usize, &[f32]) -> Result<()>,
-) -> Result<()> {
-    let (nodes, cols) = (contents.csr.nodes(), contents.features.cols());
-    let mut row = 0;
-    contents.features.stream(&mut |rows| {
-        if let Some(at) = rows.iter().position(|x| !x.is_finite()) {
-            return Err(bad_feature(contents.features, row, at, format!("{}", rows[at])).help(
-                "features must be finite and fit 32-bit floats; replace or drop such values before importing",
-            ));
-        }
-        let n = rows.len().checked_div(cols).unwrap_or(0);
-        if row + n > nodes {
-            let place = contents.features.place(nodes, 0);
-            return Err(Error::input(
-                place,
-                format!("more feature rows than the {nodes} nodes of the graph"),
-            ));
-        }
-        sink(row, rows)?;
-        row += n;
-        progress.tick(n as u64)
-    })?;
-    if row != nodes && cols > 0 {
-        let place = contents.features.place(row, 0);
-        return Err(Error::input(place, format!("{row} feature rows for {nodes} nodes")));
-    }
-    Ok(())
-}
-
-/// Creates the error for element `at`, counted from row `row`.
-fn bad_feature(features: &dyn FeatureSource, row: usize, at: usize, what: String) -> Error {
-    let (row, column) = (row + at / features.cols(), at % features.cols());
-    Error::input(features.place(row, column), format!("feature {column} of node {row} is {what}"))
-}
-
-fn too_large(features: &dyn FeatureSource, row: usize, at: usize, value: f32) -> Error {
-    bad_feature(features, row, at, format!("{value}, more than {}, the largest 16-bit float", f16::MAX))
-        .help("import with --features f32, or scale the features down")
-}
-
 fn labels(staging: &Staging, contents: &Contents) -> Result<FileRecord> {
     let path = staging.path(LABEL);
     match contents.labels {
         Labels::Single(labels) => array(&path, &[labels.len()], labels),
         Labels::Multi { classes, flags } => array(&path, &[contents.csr.nodes(), *classes], flags),
     }
+}
+
+fn splits(staging: &Staging, splits: &[Vec<u8>]) -> Result<FileRecord> {
+    let mut writer = npy::Writer::create(&staging.path(SPLITS), &[splits.len(), splits[0].len()])?;
+    splits.iter().try_for_each(|split| writer.write(split))?;
+    writer.finish()
 }
 
 /// Returns the contents of `ids.txt`.

@@ -21,9 +21,9 @@ pub use presets::{PRESETS, Preset};
 use crate::build::MAX_NODES;
 use crate::csr::Csr;
 use crate::dataset::manifest::{Manifest, Metric, Task};
-use crate::dataset::write::{self, Contents, FeatureType};
+use crate::dataset::write::{self, Contents, FeatureLayout, FeatureType};
 use crate::error::{Error, Result};
-use crate::import::SplitRule;
+use crate::import::{SplitRule, SplitSource};
 use crate::progress::Progress;
 use blocks::Blocks;
 use features::Features;
@@ -88,17 +88,19 @@ pub fn make(
     drop(blocks);
     let labels = classes.labels();
     let rule = SplitRule::Fraction { train: spec.train, val: spec.val };
-    let (split, split_from) = rule.apply(None, &labels, spec.nodes, spec.seed)?;
+    let source = SplitSource { given: Vec::new(), labels: &labels, nodes: spec.nodes, seed: spec.seed };
+    let (splits, split_from) = rule.apply(source)?;
     let contents = Contents {
         name: name.into(),
         csr: &csr,
         directed: false,
         features: &Features::new(spec, &classes),
         feature_type: FeatureType::F32,
+        feature_layout: FeatureLayout::Dense,
         labels: &labels,
         classes: spec.classes,
         class_names: Vec::new(),
-        split: &split,
+        splits: &splits,
         ids: None,
         metric: match labels.task() {
             Task::SingleLabel => Metric::Accuracy,

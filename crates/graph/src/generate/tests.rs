@@ -114,7 +114,8 @@ impl Task {
         write::FeatureSource::stream(&Features::new(&spec, &classes), &mut keep).unwrap();
         let labels = classes.labels();
         let rule = SplitRule::Fraction { train: spec.train, val: spec.val };
-        let (split, _) = rule.apply(None, &labels, spec.nodes, 0).unwrap();
+        let source = SplitSource { given: Vec::new(), labels: &labels, nodes: spec.nodes, seed: 0 };
+        let split = rule.apply(source).unwrap().0.remove(0);
         let write::Labels::Single(labels) = labels else { panic!("presets have one class a node") };
         Task { csr, labels, features, split, spec }
     }

@@ -3,6 +3,7 @@
 use crate::build::weighted::read_weights;
 use crate::build::{self, EdgeSource};
 use crate::dataset::Subset;
+use crate::dataset::manifest::MAX_SPLITS;
 use crate::dataset::write::{FeatureSource, Labels};
 use crate::error::{Error, Result};
 use crate::io::npy::Array;
@@ -129,7 +130,11 @@ pub(super) fn ignored_weights(values: Option<Array>) -> Result<Option<String>> {
 }
 
 /// An N×F matrix.
-pub(super) struct DenseFeatures(Array);
+pub(super) struct DenseFeatures {
+    matrix: Array,
+    /// Names of the columns; may be empty.
+    names: Vec<String>,
+}
 
 impl DenseFeatures {
     pub(super) fn new(matrix: Array) -> Result<Self> {
@@ -141,7 +146,7 @@ impl DenseFeatures {
             );
             return Err(Error::input(&matrix.name, problem));
         }
-        Ok(DenseFeatures(matrix))
+        Ok(DenseFeatures { matrix, names: Vec::new() })
     }
 
     /// Requires one row for each of `nodes` nodes.
@@ -149,39 +154,48 @@ impl DenseFeatures {
         let features = DenseFeatures::new(matrix)?;
         if features.rows() != nodes {
             let problem = format!("{} feature rows for {nodes} nodes", features.rows());
-            return Err(Error::input(&features.0.name, problem));
+            return Err(Error::input(&features.matrix.name, problem));
         }
         Ok(features)
     }
 
+    /// Names the columns; `names` has one for each, or is empty.
+    pub(super) fn named(self, names: Vec<String>) -> Self {
+        DenseFeatures { names, ..self }
+    }
+
     pub(super) fn rows(&self) -> usize {
-        self.0.rows()
+        self.matrix.rows()
     }
 }
 
 impl FeatureSource for DenseFeatures {
     fn cols(&self) -> usize {
-        self.0.cols()
+        self.matrix.cols()
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.names.clone()
     }
 
     fn stream(&self, sink: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()> {
         let (rows, cols) = (self.rows(), self.cols());
         // If one dimension is 0, the file size does not verify the other.
-        if self.0.is_empty() {
+        if self.matrix.is_empty() {
             return Ok(());
         }
         let step = (CHUNK / cols).max(1);
         let mut buffer = vec![0f32; step * cols];
         for start in (0..rows).step_by(step) {
             let values = &mut buffer[..step.min(rows - start) * cols];
-            self.0.read_f32(start * cols, values)?;
+            self.matrix.read_f32(start * cols, values)?;
             sink(values)?;
         }
         Ok(())
     }
 
     fn place(&self, row: usize, column: usize) -> String {
-        format!("{}, row {row}, column {column}", self.0.name)
+        format!("{}, row {row}, column {column}", self.matrix.name)
     }
 }
 
@@ -192,9 +206,15 @@ pub(super) struct SparseFeatures {
     indices: Array,
     data: Array,
     cols: usize,
+    names: Vec<String>,
 }
 
 impl SparseFeatures {
+    /// Names the columns; `names` has one for each, or is empty.
+    pub(super) fn named(self, names: Vec<String>) -> Self {
+        SparseFeatures { names, ..self }
+    }
+
     /// Checks everything, column ids included.
     pub(super) fn new(indptr: &Array, indices: Array, data: Array, [rows, cols]: [usize; 2]) -> Result<Self> {
         if data.len() != indices.len() {
@@ -208,7 +228,7 @@ impl SparseFeatures {
             return Err(Error::input(&indices.name, problem));
         }
         let indptr = build::row_starts(rows, indptr, indices.len())?;
-        Ok(SparseFeatures { indptr, indices, data, cols })
+        Ok(SparseFeatures { indptr, indices, data, cols, names: Vec::new() })
     }
 
     pub(super) fn rows(&self) -> usize {
@@ -234,7 +254,7 @@ impl SparseFeatures {
 }
 
 /// Returns the largest column id + 1; all ids must be below `cols`.
-fn columns_used(indices: &Array, cols: usize) -> Result<usize> {
+pub(super) fn columns_used(indices: &Array, cols: usize) -> Result<usize> {
     let mut used = 0;
     let mut ids = vec![0i64; CHUNK.min(indices.len())];
     for start in (0..indices.len()).step_by(CHUNK) {
@@ -261,6 +281,10 @@ pub(super) struct Entries {
 impl FeatureSource for SparseFeatures {
     fn cols(&self) -> usize {
         self.cols
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.names.clone()
     }
 
     fn stream(&self, sink: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()> {
@@ -346,20 +370,36 @@ pub(super) fn subsets(array: &Array) -> Result<Vec<u8>> {
     array.to_i64()?.iter().enumerate().map(part).collect()
 }
 
-/// Reads a split from three masks, all of them or none. A mask has shape N, or holds several splits as K×N or N×K, of which
-/// number `index` (by default 0) is taken. A mask of shape N beside others is used for every `index`, as in WikiCS.
-pub(super) fn masks(
-    masks: &[Option<Array>; 3],
-    nodes: usize,
-    index: Option<usize>,
-) -> Result<Option<Vec<u8>>> {
-    if masks.iter().all(Option::is_none) {
-        return Ok(None);
+/// Reads several splits: an S×N array of numbers of [`Subset`]. With `index`, only that one is returned.
+pub(super) fn all_subsets(array: &Array, nodes: usize, index: Option<usize>) -> Result<Vec<Vec<u8>>> {
+    let count = match array.header.shape[..] {
+        [count, n] if n == nodes && nodes > 0 && (1..=MAX_SPLITS).contains(&count) => count,
+        _ => {
+            let shape = &array.header.shape;
+            let problem =
+                format!("shape {shape:?} where 1 to {MAX_SPLITS} splits × {nodes} nodes are needed");
+            return Err(Error::input(&array.name, problem));
+        }
+    };
+    let all = subsets(array)?;
+    let mut splits = all.chunks_exact(nodes).map(<[u8]>::to_vec);
+    match index {
+        None => Ok(splits.collect()),
+        Some(index) => splits.nth(index).map(|split| vec![split]).ok_or_else(|| {
+            let problem = format!("no split {index}: there are {count}, counted from 0");
+            Error::input(&array.name, problem).help("choose one with --split-index")
+        }),
     }
-    let index = index.unwrap_or(0);
-    let several = masks.iter().flatten().any(|mask| mask.header.shape.len() > 1);
-    // Allocated only after a mask of that length was seen: until then the number of nodes is unverified.
-    let mut split = Vec::new();
+}
+
+/// Reads the splits in three masks, all of them or none. A mask has shape N, or holds several splits as S×N or N×S. With
+/// `index`, only that one is returned. A mask of shape N beside others is used for every split, as in WikiCS.
+pub(super) fn masks(masks: &[Option<Array>; 3], nodes: usize, index: Option<usize>) -> Result<Vec<Vec<u8>>> {
+    if masks.iter().all(Option::is_none) {
+        return Ok(Vec::new());
+    }
+    // Decoded before anything of their length is allocated: until then the number of nodes is unverified.
+    let mut found = Vec::new();
     for (mask, (part, what)) in
         masks.iter().zip([(Subset::Train, "training"), (Subset::Val, "validation"), (Subset::Test, "test")])
     {
@@ -367,37 +407,83 @@ pub(super) fn masks(
             let there = masks.iter().flatten().next().map_or("", |m| &m.name);
             Error::input(there, format!("there is no {what} mask beside it"))
         })?;
-        let index = if several && mask.header.shape.len() == 1 { 0 } else { index };
-        let members = mask_members(mask, nodes, index)?;
-        split.resize(nodes, Subset::None as u8);
-        for v in members {
-            if split[v] != Subset::None as u8 {
-                return Err(Error::input(
-                    format!("{}, node {v}", mask.name),
-                    "a node in two subsets of the split",
-                ));
-            }
-            split[v] = part as u8;
-        }
+        found.push((Mask::read(mask, nodes)?, part));
     }
-    Ok(Some(split))
+    let count = split_count(&found)?;
+    let chosen = match index {
+        Some(index) if index >= count => {
+            let problem = format!("no split {index}: there are {count}, counted from 0");
+            return Err(Error::input(&found[0].0.name, problem).help("choose one with --split-index"));
+        }
+        Some(index) => index..index + 1,
+        None => 0..count,
+    };
+    chosen.map(|k| split_of_masks(&found, nodes, k)).collect()
 }
 
-/// Returns the nodes whose flag is set in mask number `index`.
-fn mask_members(mask: &Array, nodes: usize, index: usize) -> Result<Vec<usize>> {
-    let (start, step, count) = match mask.header.shape[..] {
-        [n] if n == nodes => (0, 1, 1),
-        [k, n] if n == nodes => (index.saturating_mul(n), 1, k),
-        [n, k] if n == nodes => (index, k, k),
-        _ => {
-            let problem = format!("shape {:?} where a mask of {nodes} nodes is needed", mask.header.shape);
+/// Returns the number of splits in masks; refuses masks that hold different numbers.
+fn split_count(masks: &[(Mask, Subset)]) -> Result<usize> {
+    let count = masks.iter().map(|(mask, _)| mask.count).max().unwrap_or(1);
+    for (mask, _) in masks {
+        if mask.count != count && mask.count != 1 {
+            let problem = format!("{} splits where another mask has {count}", mask.count);
             return Err(Error::input(&mask.name, problem));
         }
-    };
-    if index >= count {
-        return Err(Error::input(&mask.name, format!("no split {index}: there are {count}, counted from 0"))
-            .help("choose one with --split-index"));
     }
-    let flags = mask.to_i64()?;
-    Ok((0..nodes).filter(|&v| flags[start + v * step] != 0).collect())
+    if count > MAX_SPLITS {
+        let problem = format!("{count} splits where at most {MAX_SPLITS} are possible");
+        return Err(Error::input(&masks[0].0.name, problem));
+    }
+    Ok(count)
+}
+
+/// Returns split number `k` of masks.
+fn split_of_masks(masks: &[(Mask, Subset)], nodes: usize, k: usize) -> Result<Vec<u8>> {
+    let mut split = vec![Subset::None as u8; nodes];
+    for (mask, part) in masks {
+        for v in (0..nodes).filter(|&v| mask.holds(v, k)) {
+            if split[v] != Subset::None as u8 {
+                let problem = "a node in two subsets of the split";
+                return Err(Error::input(format!("{}, node {v}", mask.name), problem));
+            }
+            split[v] = *part as u8;
+        }
+    }
+    Ok(split)
+}
+
+/// The members of one subset in one or several splits.
+struct Mask {
+    name: String,
+    flags: Vec<bool>,
+    /// Number of splits.
+    count: usize,
+    /// Distance between the flags of adjacent nodes, and of adjacent splits.
+    steps: [usize; 2],
+}
+
+impl Mask {
+    fn read(array: &Array, nodes: usize) -> Result<Mask> {
+        let (count, steps) = match array.header.shape[..] {
+            [n] if n == nodes => (1, [1, 0]),
+            [k, n] if n == nodes => (k, [1, n]),
+            [n, k] if n == nodes => (k, [k, 1]),
+            _ => {
+                let problem =
+                    format!("shape {:?} where a mask of {nodes} nodes is needed", array.header.shape);
+                return Err(Error::input(&array.name, problem));
+            }
+        };
+        if count == 0 {
+            return Err(Error::input(&array.name, "a mask without a split"));
+        }
+        let flags = array.to_i64()?.iter().map(|&flag| flag != 0).collect();
+        Ok(Mask { name: array.name.clone(), flags, count, steps })
+    }
+
+    /// Returns whether node `v` is a member in split `k`; a mask with one split has the same members in all.
+    fn holds(&self, v: usize, k: usize) -> bool {
+        let k = if self.count == 1 { 0 } else { k };
+        self.flags[v * self.steps[0] + k * self.steps[1]]
+    }
 }

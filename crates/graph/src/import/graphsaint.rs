@@ -47,7 +47,7 @@ pub(super) fn read(source: &Path) -> Result<RawGraph> {
         labels: class_map::read(&classes, nodes)?,
         labels_from: classes.display().to_string(),
         class_names: Vec::new(),
-        split: Some(roles(&source.join("role.json"), nodes)?),
+        splits: vec![roles(&source.join("role.json"), nodes)?],
         ids: None,
         notes: arrays::ignored_weights(adj.get("data")?)?.into_iter().collect(),
     })

@@ -20,6 +20,7 @@ mod weight_tests;
 use std::path::Path;
 
 pub use split::SplitRule;
+pub(crate) use split::SplitSource;
 pub use table::TableSpec;
 pub use table::csv::Dialect;
 #[cfg(feature = "parquet")]
@@ -29,7 +30,7 @@ use crate::build::{self, EdgeCounts, EdgeInput, EdgeOptions};
 use crate::csr::Csr;
 use crate::dataset::Subset;
 use crate::dataset::manifest::{Manifest, Metric, class_limit};
-use crate::dataset::write::{self, Contents, FeatureSource, FeatureType, Labels};
+use crate::dataset::write::{self, Contents, FeatureLayout, FeatureSource, FeatureType, Labels};
 use crate::error::{Error, Result};
 use crate::progress::Progress;
 use crate::subgraph;
@@ -39,14 +40,14 @@ use crate::subgraph;
 pub enum ImportFormat {
     /// A folder of plain arrays.
     Npy {
-        /// Number of the split to take where masks hold several; by default the first.
+        /// Number of the only split to keep where there are several; by default all.
         split_index: Option<usize>,
     },
     /// The eight files of a Planetoid graph.
     Planetoid,
     /// One archive of arrays.
     Npz {
-        /// Number of the split to take where masks hold several; by default the first.
+        /// Number of the only split to keep where there are several; by default all.
         split_index: Option<usize>,
     },
     /// A GraphSAINT folder.
@@ -119,6 +120,8 @@ pub struct ImportOptions {
     pub metric: Option<Metric>,
     /// Type of stored features.
     pub feature_type: FeatureType,
+    /// How features are stored.
+    pub feature_layout: FeatureLayout,
     /// Name of the dataset; by default that of the source.
     pub name: Option<String>,
     /// Replace an existing dataset.
@@ -141,8 +144,8 @@ pub struct RawGraph {
     pub labels_from: String,
     /// Names of the classes; may be empty.
     pub class_names: Vec<String>,
-    /// 0 none, 1 train, 2 validation, 3 test; `None` if the files hold no split.
-    pub split: Option<Vec<u8>>,
+    /// All splits in the files, perhaps none; in each, for every node 0 none, 1 train, 2 validation or 3 test.
+    pub splits: Vec<Vec<u8>>,
     /// The user's own ids.
     pub ids: Option<Vec<String>>,
     /// Notes for the user.
@@ -202,9 +205,9 @@ pub fn import(
 /// Refuses to ignore a flag that chooses one of several splits in the files.
 fn check_split_flag(format: &ImportFormat, raw: &RawGraph, rule: SplitRule) -> Result<()> {
     let Some(flag) = format.split_flag() else { return Ok(()) };
-    if raw.split.is_none() {
+    if raw.splits.is_empty() {
         return Err(Error::input(flag, "the files hold no split to choose")
-            .help("leave the flag out; --split per-class or --split fraction draws a split"));
+            .help("leave the flag out; --split 0.6,0.2,0.2 draws a split"));
     }
     if !matches!(rule, SplitRule::Auto | SplitRule::Given) {
         return Err(Error::input(flag, "--split draws a new split instead of taking one from the files")
@@ -226,7 +229,9 @@ impl ImportOptions {
             (self.edges.directed, " --directed"),
             (self.edges.keep_self_loops, " --keep-self-loops"),
             (self.largest_component, " --largest-component"),
-            (self.feature_type == FeatureType::F16, " --features f16"),
+            (self.feature_layout == FeatureLayout::Dense, " --features dense"),
+            (self.feature_layout == FeatureLayout::Sparse, " --features sparse"),
+            (self.feature_type == FeatureType::F16, " --feature-type f16"),
         ];
         flags.iter().filter(|(set, _)| *set).map(|(_, flag)| *flag).collect()
     }
@@ -242,34 +247,40 @@ fn finish(
 ) -> Result<ImportReport> {
     let classes = count_classes(&raw)?;
     if raw.features.cols() == 0 {
-        return Err(Error::input(raw.features.place(0, 0), "features without a column")
-            .help("give every node at least one feature"));
+        return Err(no_columns(&*raw.features));
     }
     let metric = Metric::choose(options.metric, raw.labels.task(), classes)
         .map_err(|problem| Error::input("--metric", problem))?;
     let (csr, mut edges) = build::build(raw.nodes, raw.edges, options.edges, progress)?;
-    let mut kept = Kept { csr, features: raw.features, labels: raw.labels, split: raw.split, ids: raw.ids };
+    let mut kept = Kept { csr, features: raw.features, labels: raw.labels, splits: raw.splits, ids: raw.ids };
     if options.largest_component {
         kept = kept.largest_component();
         edges.stored = kept.csr.edges();
     }
     let nodes = kept.csr.nodes();
-    let (mut split, split_from) = options.split.apply(kept.split, &kept.labels, nodes, options.seed)?;
+    let source = SplitSource { given: kept.splits, labels: &kept.labels, nodes, seed: options.seed };
+    let (mut splits, split_from) = options.split.apply(source)?;
     let mut notes = raw.notes;
     notes.extend(edges.notes());
-    notes.extend(drop_unlabelled(&mut split, &kept.labels));
-    notes.extend(empty_subsets(&split));
-    notes.extend(empty_classes(&kept.labels, classes));
+    if has_labels(&kept.labels) {
+        notes.extend(drop_unlabelled(&mut splits, &kept.labels));
+        notes.extend(empty_subsets(&splits));
+        notes.extend(empty_classes(&kept.labels, classes));
+    } else {
+        splits = vec![vec![Subset::None as u8; nodes]];
+        notes.push("no node has a label: the dataset can be predicted on, not trained on".into());
+    }
     let contents = Contents {
         name: options.name.clone().unwrap_or(raw.name),
         csr: &kept.csr,
         directed: options.edges.directed,
         features: &*kept.features,
         feature_type: options.feature_type,
+        feature_layout: options.feature_layout,
         labels: &kept.labels,
         classes,
         class_names: raw.class_names,
-        split: &split,
+        splits: &splits,
         ids: kept.ids.as_deref(),
         metric,
         source: format!("{}; split: {split_from}", command(format, options)),
@@ -284,25 +295,51 @@ fn command(format: &ImportFormat, options: &ImportOptions) -> String {
     format!("import {}{split}{}", format.name(), options.flags())
 }
 
-/// Removes nodes without a label from the split; returns a note about them.
-fn drop_unlabelled(split: &mut [u8], labels: &Labels) -> Option<String> {
-    let Labels::Single(labels) = labels else { return None };
-    let mut dropped = 0;
-    for (part, _) in
-        split.iter_mut().zip(labels).filter(|(part, label)| **part != Subset::None as u8 && **label < 0)
-    {
-        *part = Subset::None as u8;
-        dropped += 1;
-    }
-    (dropped > 0).then(|| format!("{dropped} nodes of the split have no label and were removed from it"))
+/// Creates the error for features without a column.
+fn no_columns(features: &dyn FeatureSource) -> Error {
+    Error::input(features.place(0, 0), "features without a column")
+        .help("give every node at least one feature")
 }
 
-/// Returns a note about empty subsets of the split, which are allowed but rarely intended.
-fn empty_subsets(split: &[u8]) -> Option<String> {
+/// Returns whether any node has a label. Nodes of multi-label data always have: it may be no class.
+fn has_labels(labels: &Labels) -> bool {
+    match labels {
+        Labels::Single(labels) => labels.iter().any(|&label| label >= 0),
+        Labels::Multi { .. } => true,
+    }
+}
+
+/// Removes nodes without a label from the splits; returns notes about them.
+fn drop_unlabelled(splits: &mut [Vec<u8>], labels: &Labels) -> Vec<String> {
+    let Labels::Single(labels) = labels else { return Vec::new() };
+    let dropped = splits.iter_mut().map(|split| {
+        let pairs = split.iter_mut().zip(labels);
+        let unlabelled = pairs.filter(|(part, label)| **part != Subset::None as u8 && **label < 0);
+        unlabelled.map(|(part, _)| *part = Subset::None as u8).count()
+    });
+    let dropped: Vec<usize> = dropped.collect();
+    let note = |(k, n): (usize, &usize)| {
+        let split = split_name(k, dropped.len());
+        (*n > 0).then(|| format!("{n} nodes of {split} have no label and were removed from it"))
+    };
+    dropped.iter().enumerate().filter_map(note).collect()
+}
+
+/// Returns notes about empty subsets of splits, which are allowed but rarely intended.
+fn empty_subsets(splits: &[Vec<u8>]) -> Vec<String> {
     let parts = [(Subset::Train, "training"), (Subset::Val, "validation"), (Subset::Test, "test")];
-    let missing: Vec<&str> =
-        parts.iter().filter(|(part, _)| !split.contains(&(*part as u8))).map(|(_, name)| *name).collect();
-    (!missing.is_empty()).then(|| format!("the split has no {} nodes", missing.join(", no ")))
+    let note = |(k, split): (usize, &Vec<u8>)| {
+        let missing = parts.iter().filter(|(part, _)| !split.contains(&(*part as u8)));
+        let missing: Vec<&str> = missing.map(|(_, name)| *name).collect();
+        let which = split_name(k, splits.len());
+        (!missing.is_empty()).then(|| format!("{which} has no {} nodes", missing.join(" and no ")))
+    };
+    splits.iter().enumerate().filter_map(note).collect()
+}
+
+/// Returns how notes name split number `k` of `count`.
+fn split_name(k: usize, count: usize) -> String {
+    if count == 1 { "the split".into() } else { format!("split {k}") }
 }
 
 /// Returns a note about classes without nodes, which cost memory and time in the last layer.
@@ -346,7 +383,7 @@ struct Kept {
     csr: Csr,
     features: Box<dyn FeatureSource>,
     labels: Labels,
-    split: Option<Vec<u8>>,
+    splits: Vec<Vec<u8>>,
     ids: Option<Vec<String>>,
 }
 
@@ -362,7 +399,7 @@ impl Kept {
                 Labels::Multi { classes, flags: rows.copied().collect() }
             }
         };
-        let split = self.split.map(|split| pick(&keep, &split));
+        let splits = self.splits.iter().map(|split| pick(&keep, split)).collect();
         // Renumbered nodes keep their old numbers as ids.
         let ids = match self.ids {
             Some(ids) => Some(pick(&keep, &ids)),
@@ -370,7 +407,7 @@ impl Kept {
             None => None,
         };
         let features = Box::new(KeptFeatures { all: self.features, nodes: self.csr.nodes(), keep });
-        Kept { csr, features, labels, split, ids }
+        Kept { csr, features, labels, splits, ids }
     }
 }
 
@@ -425,6 +462,10 @@ impl FeatureSource for KeptFeatures {
 
     fn place(&self, row: usize, column: usize) -> String {
         self.all.place(self.keep.get(row).map_or(row, |&v| v as usize), column)
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.all.names()
     }
 }
 

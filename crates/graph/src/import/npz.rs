@@ -63,7 +63,7 @@ fn benchmark(npz: &Npz, adj: &str) -> Result<RawGraph> {
         labels_from: label.name,
         class_names: class_names(npz, &labels, &mut notes)?,
         labels,
-        split: None,
+        splits: Vec::new(),
         ids: None,
         notes,
     })
@@ -82,7 +82,7 @@ fn heterophilous(npz: &Npz, split_index: Option<usize>) -> Result<RawGraph> {
         labels_from: label.name,
         labels,
         class_names: Vec::new(),
-        split: arrays::masks(&masks, nodes, split_index)?,
+        splits: arrays::masks(&masks, nodes, split_index)?,
         ids: None,
         notes: Vec::new(),
     })
@@ -341,6 +341,36 @@ mod tests {
     }
 
     #[test]
+    fn all_splits_are_kept_unless_one_is_asked_for() {
+        let members = heterophilous_members();
+        let (_, dataset, _dir) =
+            imported(&members, CompressionMethod::Stored, None, ImportOptions::default()).unwrap();
+        assert_eq!((dataset.manifest.splits, dataset.split()), (2, &[1, 2, 3, 3][..]));
+        let second = dataset.with_split(1).unwrap();
+        assert_eq!((second.split_index(), second.split()), (1, &[3, 2, 1, 1][..]));
+        assert_eq!(second.with_split(0).unwrap().split(), dataset.split());
+        let error = dataset.with_split(2).err().unwrap().to_string();
+        assert!(error.contains("no split 2: there are 2, counted from 0"), "{error}");
+        let component = ImportOptions { largest_component: true, ..ImportOptions::default() };
+        let (_, kept, _dir) = imported(&members, CompressionMethod::Stored, None, component).unwrap();
+        assert_eq!(kept.with_split(1).unwrap().split(), [3, 2, 1, 1]);
+        let (_, one, _dir) =
+            imported(&members, CompressionMethod::Stored, 1, ImportOptions::default()).unwrap();
+        assert_eq!((one.manifest.splits, one.split()), (1, &[3, 2, 1, 1][..]));
+        assert_ne!(one.manifest.fingerprint, dataset.manifest.fingerprint);
+    }
+
+    #[test]
+    fn masks_hold_the_same_number_of_splits() {
+        let mut members = heterophilous_members();
+        members.retain(|(name, _)| *name != "test_masks");
+        members.push(("test_masks", npy("|b1", false, "(3, 4)", &[0; 12])));
+        assert!(fails(&members).contains("2 splits where another mask has 3"));
+        let none = with(heterophilous_members(), "train_masks", npy("|b1", false, "(0, 4)", &[]));
+        assert!(fails(&none).contains("[train_masks]: a mask without a split"));
+    }
+
+    #[test]
     fn the_number_of_the_split_is_recorded() {
         let source = |index: Option<usize>| {
             let members = heterophilous_members();
@@ -349,7 +379,7 @@ mod tests {
             made.1.manifest.source
         };
         assert_eq!(source(Some(1)), "import npz --split-index 1; split: as given");
-        assert_eq!(source(None), "import npz; split: as given");
+        assert_eq!(source(None), "import npz; split: as given, 2 splits");
     }
 
     #[test]

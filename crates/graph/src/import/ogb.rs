@@ -34,7 +34,7 @@ pub(super) fn read(source: &Path, scheme: Option<&str>, progress: &dyn Progress)
         if raw.join("data.npz").exists() { ogb_binary::read(&raw)? } else { read_tables(&raw, progress)? };
     graph.check_label_rows()?;
     graph.name = name_of(source);
-    graph.split = read_split(source, scheme, graph.nodes)?;
+    graph.splits = read_split(source, scheme, graph.nodes)?.into_iter().collect();
     Ok(graph)
 }
 
@@ -67,7 +67,7 @@ fn read_tables(raw: &Path, progress: &dyn Progress) -> Result<RawGraph> {
         labels,
         labels_from: label.name().to_string(),
         class_names,
-        split: None,
+        splits: Vec::new(),
         ids: None,
         notes: Vec::new(),
     })

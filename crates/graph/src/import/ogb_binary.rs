@@ -31,7 +31,7 @@ pub(super) fn read(raw: &Path) -> Result<RawGraph> {
         labels_from: labels.name.clone(),
         labels: arrays::labels(&labels)?,
         class_names: Vec::new(),
-        split: None,
+        splits: Vec::new(),
         ids: None,
         notes: Vec::new(),
     })

@@ -69,7 +69,7 @@ pub(super) fn read(source: &Path) -> Result<RawGraph> {
         labels: Labels::Single(labels),
         labels_from: format!("{} and ty", family.path("ally").display()),
         class_names: Vec::new(),
-        split: Some(split),
+        splits: vec![split],
         ids: None,
         notes: (orphans > 0).then_some(note).into_iter().collect(),
     })

@@ -7,6 +7,8 @@ use crate::error::{Error, IoContext, Result};
 
 pub mod npy;
 pub mod npz;
+#[cfg(feature = "parquet")]
+pub mod parquet;
 pub mod pickle;
 pub mod strings;
 pub mod text;

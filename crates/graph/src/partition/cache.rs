@@ -25,6 +25,9 @@ struct Note {
     /// Fingerprint of the dataset.
     fingerprint: String,
     parts: u32,
+    /// Number of the split, if the assignment depends on it.
+    #[serde(default, skip_serializing_if = "is_first")]
+    split: usize,
     #[serde(flatten)]
     origin: Origin,
     /// Record of the array.
@@ -37,10 +40,6 @@ pub fn assignment_for(
     spec: &PartitionSpec,
     progress: &dyn Progress,
 ) -> Result<Assignment> {
-    // Computing it is faster than reading it.
-    if spec.method == Method::Random {
-        return spec.assign(dataset, progress);
-    }
     if let Some(kept) = load(dataset, spec) {
         return Ok(kept);
     }
@@ -49,9 +48,15 @@ pub fn assignment_for(
     Ok(made)
 }
 
-/// Writes an assignment beside `dataset` if possible. Random assignments and those of datasets in memory are not stored.
+/// Returns whether an assignment is worth storing: if not, computing it is faster than reading it.
+fn is_stored(spec: &PartitionSpec) -> bool {
+    spec.method != Method::Random && spec.parts > 1
+}
+
+/// Writes an assignment beside `dataset` if possible. Random assignments, those of one part and those of datasets in memory
+/// are not stored.
 pub fn store(dataset: &Dataset, spec: &PartitionSpec, assignment: &Assignment) {
-    if let (Some(folder), true) = (dataset.path(), spec.method != Method::Random) {
+    if let (Some(folder), true) = (dataset.path(), is_stored(spec)) {
         // A failure only makes the next run slower.
         let _ = save(folder, dataset, spec, assignment);
     }
@@ -62,13 +67,32 @@ fn note(dataset: &Dataset, spec: &PartitionSpec, file: FileRecord) -> Note {
         version: VERSION,
         fingerprint: dataset.manifest.fingerprint.clone(),
         parts: spec.parts,
+        split: split_of(dataset, spec),
         origin: Origin::from(spec),
         file,
     }
 }
 
+// Serde takes conditions from functions only.
+fn is_first(split: &usize) -> bool {
+    *split == 0
+}
+
+/// Returns the number of the split that the assignment depends on; 0 if it depends on none.
+fn split_of(dataset: &Dataset, spec: &PartitionSpec) -> usize {
+    let depends = spec.balance.train || matches!(spec.method, Method::Presampled(_));
+    if depends { dataset.split_index() } else { 0 }
+}
+
 /// Returns the common stem of both file names.
-fn stem(spec: &PartitionSpec) -> String {
+fn stem(dataset: &Dataset, spec: &PartitionSpec) -> String {
+    match split_of(dataset, spec) {
+        0 => stem_of(spec),
+        split => format!("{}-split{split}", stem_of(spec)),
+    }
+}
+
+fn stem_of(spec: &PartitionSpec) -> String {
     let origin = Origin::from(spec);
     if origin.presample.is_some() {
         return format!("partition-presampled-{}-{}", digest(&origin), spec.parts);
@@ -88,8 +112,8 @@ fn digest(origin: &Origin) -> String {
 
 /// Returns the assignment stored beside `dataset` for exactly this spec, if there is one.
 pub fn load(dataset: &Dataset, spec: &PartitionSpec) -> Option<Assignment> {
-    let folder = dataset.path()?;
-    let path = |kind: &str| folder.join(format!("{}.{kind}", stem(spec)));
+    let folder = dataset.path().filter(|_| is_stored(spec))?;
+    let path = |kind: &str| folder.join(format!("{}.{kind}", stem(dataset, spec)));
     let found: Note = serde_json::from_str(&fs::read_to_string(path("json")).ok()?).ok()?;
     let digest = blake3::hash(&npy::map(&path("npy")).ok()?).to_hex();
     if found.file.blake3 != digest.as_str() || note(dataset, spec, found.file.clone()) != found {
@@ -103,7 +127,7 @@ pub fn load(dataset: &Dataset, spec: &PartitionSpec) -> Option<Assignment> {
 /// Writes `assignment` and its note into the folder of the dataset, each atomically. The digest in the note shows whether
 /// the two belong together.
 fn save(folder: &Path, dataset: &Dataset, spec: &PartitionSpec, assignment: &Assignment) -> io::Result<()> {
-    let stem = stem(spec);
+    let stem = stem(dataset, spec);
     let of = assignment.of();
     let create = |path: &Path| Writer::create(path, &[of.len()]).map_err(io::Error::other);
     let file = partial().make_in(folder, create)?;
@@ -167,6 +191,19 @@ mod tests {
         // The dataset remains valid.
         assert!(check(folder, &Silent).unwrap().1.is_empty());
         assert!(may_write(folder, true).is_ok());
+    }
+
+    #[test]
+    fn one_part_is_not_stored() {
+        let (_folder, dataset) = communities(600, 6000);
+        for method in [Method::Metis(Objective::Volume), Method::Stream, Method::Random] {
+            let one = PartitionSpec { parts: 1, method, ..spec(0) };
+            assert_eq!(one.peak_bytes(&dataset), 4 * 600, "the assignment alone");
+            assert_eq!(get(&dataset, &one), Assignment::new(1, vec![0; 600]).unwrap());
+            store(&dataset, &one, &get(&dataset, &one));
+        }
+        let files = fs::read_dir(dataset.path().unwrap()).unwrap().flatten();
+        assert!(files.map(|file| file.file_name()).all(|name| !is_ours(name.to_str().unwrap())));
     }
 
     #[test]

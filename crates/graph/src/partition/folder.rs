@@ -17,10 +17,9 @@ use serde::{Deserialize, Serialize};
 use super::assign::{MAX_PARTS, Origin};
 use super::layout::Layout;
 use super::report::PartitionReport;
-use super::shard::manifest::{FILES, Head, MANIFEST as SHARD, WEIGHT_FILES, folder_name};
+use super::shard::manifest::{Head, MANIFEST as SHARD, folder_name, is_array};
 use crate::dataset::{Manifest, Task};
 use crate::error::Result;
-use crate::io::npy::DType;
 use crate::progress::{Progress, Unit};
 use crate::staging::{FolderKind, Staging, array, names, text};
 
@@ -71,8 +70,7 @@ fn foreign(folder: &Path) -> io::Result<Option<OsString>> {
         if !is_part(&text) || !folder.join(&name).is_dir() {
             return Ok(Some(name));
         }
-        let ours =
-            |file: &OsString| file == SHARD || FILES.iter().chain(&WEIGHT_FILES).any(|known| file == known);
+        let ours = |file: &OsString| file == SHARD || file.to_str().is_some_and(is_array);
         if let Some(file) = names(&folder.join(&name))?.into_iter().find(|file| !ours(file)) {
             return Ok(Some(Path::new(&name).join(file).into_os_string()));
         }
@@ -130,13 +128,16 @@ pub fn write(
 /// Returns the size of the arrays in bytes.
 fn bytes(layout: &Layout, report: &PartitionReport) -> u64 {
     let data = &layout.partition.dataset;
-    let feature = if layout.dataset.features().header.dtype == DType::F16 { 2 } else { 4 };
+    let features = layout.dataset.features().bytes() as u64;
     let label = if data.task == Task::SingleLabel { 8 } else { data.classes };
     // Assignment and row start; then id, split, degrees and distance, also of halo rows, which have a home as well.
-    let owned = (4 + 8 + 18u64).saturating_add(label).saturating_add(data.features.saturating_mul(feature));
+    let owned = (4 + 8 + 18u64).saturating_add(label);
     // With weights: those of edges, and three sums for each row.
     let (edge, sums) = if data.has_edge_weights() { (8, 48) } else { (4, 0) };
-    let (edges, rows) =
-        (data.edges.saturating_mul(edge), data.nodes.saturating_mul(owned.saturating_add(sums)));
-    rows.saturating_add(edges).saturating_add((22 + sums) * report.halo)
+    let edges = data.edges.saturating_mul(edge);
+    data.nodes
+        .saturating_mul(owned.saturating_add(sums))
+        .saturating_add(features)
+        .saturating_add(edges)
+        .saturating_add((22 + sums) * report.halo)
 }

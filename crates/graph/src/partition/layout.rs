@@ -36,6 +36,9 @@ impl Subgraph {
 pub struct PartitionInfo {
     /// Manifest of the partitioned dataset.
     pub dataset: Manifest,
+    /// Number of the split that the parts hold, of those of the dataset.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub split_index: u64,
     /// Number of parts.
     pub parts: u32,
     /// Digest of owner and row of every vertex. Ranks that train together have the same.
@@ -45,6 +48,11 @@ pub struct PartitionInfo {
     /// Number of vertices at each distance from the nearest labelled training vertex, 0 to 255; see
     /// [`Shard::distance`](super::Shard::distance).
     pub distances: Vec<u64>,
+}
+
+// Serde takes conditions from functions only.
+fn is_first(split_index: &u64) -> bool {
+    *split_index == 0
 }
 
 /// Places, degrees and distances of all vertices of a dataset under an assignment: about 25 bytes per vertex.
@@ -87,6 +95,7 @@ impl<'d> Layout<'d> {
         distance.iter().for_each(|&d| histogram[d as usize] += 1);
         let partition = PartitionInfo {
             dataset: dataset.manifest.clone(),
+            split_index: dataset.split_index() as u64,
             parts: assignment.parts(),
             layout: layout(&starts, &order),
             training: training.len() as u64,

@@ -1,7 +1,7 @@
 //! Small datasets for the tests of this module.
 
 use crate::build::{EdgeInput, EdgeList, EdgeOptions, build, from_weighted_edges};
-use crate::dataset::write::{Contents, FeatureSource, FeatureType, Labels, write};
+use crate::dataset::write::{Contents, FeatureLayout, FeatureSource, FeatureType, Labels, write};
 use crate::dataset::{Dataset, Metric};
 use crate::error::Result;
 use crate::generate::{Spec, make, presets};
@@ -34,6 +34,7 @@ pub(super) struct Kind {
     pub directed: bool,
     pub multi_label: bool,
     pub half: bool,
+    pub sparse: bool,
     pub weighted: bool,
 }
 
@@ -41,12 +42,8 @@ impl Toy {
     /// Creates a directed graph from edges `[source, destination]`, self-loops included.
     pub fn new(nodes: usize, edges: &[[i64; 2]]) -> Toy {
         let split: Vec<u8> = (0..nodes).map(|v| (v % 4) as u8).collect();
-        Toy::like(
-            nodes,
-            edges,
-            &split,
-            Kind { directed: true, multi_label: false, half: false, weighted: false },
-        )
+        let kind = Kind { directed: true, multi_label: false, half: false, sparse: false, weighted: false };
+        Toy::like(nodes, edges, &split, kind)
     }
 
     /// Creates a dataset of this kind. Every fifth vertex has no label.
@@ -70,11 +67,12 @@ impl Toy {
             csr: &csr,
             directed: kind.directed,
             features: &Numbers(nodes),
+            feature_layout: if kind.sparse { FeatureLayout::Sparse } else { FeatureLayout::Dense },
             feature_type: if kind.half { FeatureType::F16 } else { FeatureType::F32 },
             labels: &labels,
             classes: if kind.multi_label { 2 } else { 3 },
             class_names: vec!["a".into(), "b".into()],
-            split,
+            splits: &[split.to_vec()],
             ids: None,
             metric: Metric::Accuracy,
             source: "test".into(),

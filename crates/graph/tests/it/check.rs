@@ -4,8 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use halograph_graph::build::{EdgeInput, EdgeList, EdgeOptions, build};
-use halograph_graph::dataset::write::{Contents, FeatureSource, FeatureType, Labels, write};
+use halograph_graph::dataset::write::{Contents, FeatureLayout, FeatureSource, FeatureType, Labels, write};
 use halograph_graph::dataset::{Dataset, Metric, check};
+use halograph_graph::import::{ImportFormat, ImportOptions, import};
 use halograph_graph::io::npy::{Element, Writer};
 use halograph_graph::{Result, Silent};
 
@@ -25,6 +26,10 @@ impl FeatureSource for Ones {
 
 /// A ring of six nodes with two classes.
 fn ring(folder: &Path, multi: bool) -> PathBuf {
+    ring_with(folder, multi, &[vec![1, 1, 2, 2, 3, 0]])
+}
+
+fn ring_with(folder: &Path, multi: bool, splits: &[Vec<u8>]) -> PathBuf {
     let target = folder.join("ring");
     let edges = (0..6).map(|v| [v, (v + 1) % 6]).collect();
     let source = EdgeInput::Source(Box::new(EdgeList { name: "ring".into(), edges }));
@@ -42,16 +47,41 @@ fn ring(folder: &Path, multi: bool) -> PathBuf {
         directed: false,
         features: &Ones(6),
         feature_type: FeatureType::F32,
+        feature_layout: FeatureLayout::Dense,
         labels: &labels,
         classes: 2,
         class_names: Vec::new(),
-        split: &[1, 1, 2, 2, 3, 0],
+        splits,
         ids: Some(&ids),
         metric: Metric::Accuracy,
         source: "test".into(),
     };
     write(&target, false, &contents, &Silent).unwrap();
     target
+}
+
+#[test]
+fn every_split_is_checked() {
+    let splits = [vec![1, 1, 2, 2, 3, 0], vec![3, 2, 1, 1, 1, 0]];
+    let faults = |changed: [u8; 12]| {
+        let folder = tempfile::tempdir().unwrap();
+        let ring = ring_with(folder.path(), false, &splits);
+        assert!(check(&ring, &Silent).unwrap().1.is_empty());
+        replace(ring.join("splits.npy"), &[2, 6], &changed);
+        let (_, faults) = check(&ring, &Silent).unwrap();
+        faults.iter().map(|f| f.to_string()).filter(|line| !line.contains("BLAKE3")).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        faults([1, 1, 3, 2, 3, 0, 3, 2, 1, 1, 1, 0]),
+        ["splits.npy, split 0, node 2: 3 where split.npy has 2"]
+    );
+    assert_eq!(
+        faults([1, 1, 2, 2, 3, 0, 3, 2, 9, 1, 1, 1]),
+        [
+            "splits.npy, split 1, node 2: 9 is none of 0 (none), 1 (train), 2 (validation), 3 (test)",
+            "splits.npy, split 1, node 5: subset 1 for a node without a label"
+        ]
+    );
 }
 
 /// Creates a ring and damages it; returns the faults that `check` reports, except those of digests.
@@ -176,6 +206,114 @@ fn every_damage_is_reported_with_its_position() {
     for (expected, damage) in cases {
         assert_eq!(faults_after(false, damage), [*expected]);
     }
+}
+
+/// A ring with sparse features: three ones in each row.
+fn sparse_ring(folder: &Path) -> PathBuf {
+    let target = folder.join("sparse");
+    let options = ImportOptions { feature_layout: FeatureLayout::Sparse, ..ImportOptions::default() };
+    let format = ImportFormat::Npy { split_index: None };
+    import(&format, &ring(folder, false), &target, &options, &Silent).unwrap();
+    target
+}
+
+#[test]
+fn damaged_sparse_features_are_reported_with_their_position() {
+    type Damage = fn(&Path);
+    let columns = |changes: &[(usize, u32)]| {
+        let mut all = [0, 1, 2].repeat(6);
+        changes.iter().for_each(|&(at, column)| all[at] = column);
+        all
+    };
+    static COLUMNS: fn(&Path, &[u32]) = |d, columns| replace(d.join("feat_indices.npy"), &[18], columns);
+    let faults = |damage: &dyn Fn(&Path)| {
+        let folder = tempfile::tempdir().unwrap();
+        let ring = sparse_ring(folder.path());
+        damage(&ring);
+        let (_, faults) = check(&ring, &Silent).unwrap();
+        faults.iter().map(|f| f.to_string()).filter(|line| !line.contains("BLAKE3")).collect::<Vec<_>>()
+    };
+    assert!(faults(&|_| {}).is_empty());
+    for (expected, changes) in [
+        (
+            "feat_indices.npy, element 4 (row 1): out-of-range column 3 of 3 (1 more like this)",
+            &[(4, 3), (7, 9)][..],
+        ),
+        ("feat_indices.npy, element 5 (row 1): unsorted columns: 0 after 1", &[(5, 0)]),
+        ("feat_indices.npy, element 5 (row 1): repeated column 1", &[(5, 1)]),
+    ] {
+        assert_eq!(faults(&|d| COLUMNS(d, &columns(changes))), [expected]);
+    }
+    let cases: &[(&str, Damage)] = &[
+        ("feat_values.npy, element 7 (row 2): NaN where features must be finite", |d| {
+            let mut x = [1f32; 18];
+            x[7] = f32::NAN;
+            replace(d.join("feat_values.npy"), &[18], &x)
+        }),
+        ("feat_indptr.npy, element 2: 1 after 3: row starts may not decrease", |d| {
+            replace(d.join("feat_indptr.npy"), &[7], &[0u64, 3, 1, 9, 12, 15, 18])
+        }),
+        ("feat_indptr.npy, element 6: 17 where the last row must end at 18", |d| {
+            replace(d.join("feat_indptr.npy"), &[7], &[0u64, 3, 6, 9, 12, 15, 17])
+        }),
+        ("feat_values.npy: wrong length: shape [17] instead of [18] as in dataset.json", |d| {
+            replace(d.join("feat_values.npy"), &[17], &[1f32; 17])
+        }),
+        ("feat_indices.npy: wrong dtype: <i8 where <u4 or <i4 is needed", |d| {
+            replace(d.join("feat_indices.npy"), &[18], &[0i64; 18])
+        }),
+        ("feat_indptr.npy: cannot open: No such file or directory (os error 2)", |d| {
+            fs::remove_file(d.join("feat_indptr.npy")).unwrap()
+        }),
+    ];
+    for (expected, damage) in cases {
+        assert_eq!(faults(damage), [*expected]);
+    }
+}
+
+#[test]
+fn a_list_of_files_that_contradicts_the_counts_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let ring = sparse_ring(folder.path());
+    let file = ring.join("dataset.json");
+    let text = fs::read_to_string(&file).unwrap();
+    for (from, to, problem) in [
+        ("\"feature_values\": 18,", "", "lists feat_indices.npy, but by its counts the features are dense"),
+        ("feat_values.npy", "feat.npy", "lists feat.npy, but by its counts the features are sparse"),
+        (
+            "\"feature_values\": 18",
+            "\"feature_values\": 19",
+            "19 stored feature values in 6 rows of 3 columns",
+        ),
+    ] {
+        fs::write(&file, text.replace(from, to)).unwrap();
+        let error = Dataset::open(&ring).err().unwrap().to_string();
+        assert!(error.contains(problem), "{error}");
+    }
+}
+
+#[test]
+fn features_are_stored_sparse_if_most_of_them_are_0() {
+    let folder = tempfile::tempdir().unwrap();
+    let ring = ring(folder.path(), false);
+    let stored = |columns: usize, ones: usize, layout: FeatureLayout, name: &str| {
+        let mut x = vec![0f32; 6 * columns];
+        x.iter_mut().take(ones).for_each(|x| *x = 1.0);
+        replace(ring.join("feat.npy"), &[6, columns], &x);
+        let options = ImportOptions { feature_layout: layout, ..ImportOptions::default() };
+        let target = folder.path().join(name);
+        import(&ImportFormat::Npy { split_index: None }, &ring, &target, &options, &Silent).unwrap();
+        let dataset = Dataset::open(&target).unwrap();
+        assert_eq!(crate::dense(&dataset), x);
+        dataset.manifest.feature_values
+    };
+    assert_eq!(stored(100, 60, FeatureLayout::Auto, "a"), Some(60));
+    assert_eq!(stored(100, 61, FeatureLayout::Auto, "b"), None);
+    assert_eq!(stored(100, 61, FeatureLayout::Sparse, "c"), Some(61));
+    assert_eq!(stored(100, 60, FeatureLayout::Dense, "d"), None);
+    // Few columns are not worth it.
+    assert_eq!(stored(10, 1, FeatureLayout::Auto, "e"), None);
+    assert_eq!(stored(10, 0, FeatureLayout::Sparse, "f"), Some(0));
 }
 
 #[test]

@@ -10,6 +10,8 @@ use halograph_graph::import::{ImportFormat, ImportOptions, ImportReport, import}
 use halograph_graph::{Dataset, Silent};
 use halograph_testing::real_data;
 
+use crate::dense;
+
 /// Values that a wrong row, id or order would change. All sums are exact.
 #[derive(Debug, PartialEq)]
 struct Digest {
@@ -46,7 +48,7 @@ fn digest(report: &ImportReport, dataset: &Dataset) -> Digest {
     let (m, graph, split) = (&dataset.manifest, dataset.graph(), dataset.split());
     let row_sum = |v: usize| graph.row(v).iter().map(|&u| (v as u64 + 1) * (u64::from(u) + 7)).sum::<u64>();
     let LabelView::Single(labels) = dataset.labels() else { panic!("these graphs have one class a node") };
-    let x = dataset.features().as_slice::<f32>().unwrap();
+    let x = dense(dataset);
     let cols = m.features as usize;
     let entries: Vec<usize> = (0..x.len()).filter(|&i| x[i] != 0.0).collect();
     let split_sum = split.iter().zip(1..).map(|(&part, v)| u64::from(part) * v).sum();
@@ -125,7 +127,7 @@ fn pubmed() {
         entries: (988_031, 1_825_247_637_390),
     };
     assert_eq!(digest(&report, &dataset), expected);
-    let x = dataset.features().as_slice::<f32>().unwrap();
+    let x = dense(&dataset);
     let sum: f64 = x.iter().map(|&x| f64::from(x)).sum();
     assert!((sum - 38_716.295_094_509_4).abs() < 1e-6, "{sum}");
 }

@@ -4,8 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use halograph::job::open_trained;
+use halograph::note::Note;
+use halograph::train::evaluation::Evaluated;
+use halograph::train::objective::metric;
 
-use super::{note, print};
+use super::{class_table, note, print};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -17,7 +20,7 @@ pub struct Args {
     /// Threads; with shards, per shard [default: as in training]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Print the scores as one line of JSON
+    /// Print the scores as one line of JSON, with those of every class on training, validation and test nodes
     #[arg(long)]
     json: bool,
     /// Print no notes
@@ -30,13 +33,18 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if !args.quiet {
         notes.iter().for_each(note);
     }
-    let scores = model.evaluate(data.source())?;
     let manifest = data.manifest();
+    let metric = metric(&model.header.config.train, manifest)?;
+    let Evaluated { scores, classes } = model.evaluate_classes(data.source())?;
+    if let Some(report) = classes.as_ref().filter(|_| !args.quiet) {
+        Note::on_support(report).iter().chain(&Note::on_majority(report, &scores, metric)).for_each(note);
+    }
     if args.json {
         let mut line = serde_json::to_value(scores)?;
         line["run"] = args.run.display().to_string().into();
         line["data"] = manifest.name.clone().into();
-        line["metric"] = manifest.metric.to_string().into();
+        line["metric"] = metric.to_string().into();
+        line["classes"] = serde_json::to_value(classes)?;
         print(&line.to_string())?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -45,6 +53,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let score = score.map_or("no labelled nodes, or undefined".into(), |s| format!("{s:.4}"));
         print(&format!("{subset:<12} {score}"))?;
     }
-    print(&format!("{:<12} {}", "metric", manifest.metric))?;
+    print(&format!("{:<12} {metric}", "metric"))?;
+    match classes.as_ref().and_then(class_table::text) {
+        Some(table) => print(&format!("\n{table}"))?,
+        None => (),
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,7 @@
 //! The command line: one file per command, one `match` here.
 
 mod bench;
+mod class_table;
 mod data;
 mod eval;
 mod generate;
@@ -45,7 +46,7 @@ enum Command {
     Bench(bench::Args),
     /// Score a trained model
     Eval(eval::Args),
-    /// Write the logits or embeddings of a trained model for every node
+    /// Write predicted classes, probabilities, logits or embeddings of nodes
     Predict(predict::Args),
     /// Train all combinations of some settings
     Sweep(sweep::Args),

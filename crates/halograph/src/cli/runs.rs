@@ -46,7 +46,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     sort(&mut runs, args.sort);
     match args.json {
-        true => runs.iter().try_for_each(|run| print_json(run))?,
+        true => runs.iter().try_for_each(print_json)?,
         false => print(&text(&runs, &args.folder))?,
     }
     Ok(ExitCode::SUCCESS)

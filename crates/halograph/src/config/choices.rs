@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use halograph_graph::dataset::Metric;
 use halograph_graph::sample::SamplerKind;
 use halograph_nn::Project;
 use halograph_nn::model::{ActivationKind, Kind, NormKind};
@@ -19,6 +20,7 @@ pub fn choices(key: &str) -> &'static [&'static str] {
         "model.norm" => variants::<NormKind>(),
         "model.activation" => variants::<ActivationKind>(),
         "model.project" => variants::<Project>(),
+        "train.metric" => variants::<Metric>(),
         "train.strategy" => variants::<StrategyKind>(),
         "train.sampler" => variants::<SamplerKind>(),
         "train.row_cache" => variants::<RowCache>(),

@@ -22,7 +22,10 @@ use crate::note::Note;
 /// The default model.
 pub const DEFAULT_KIND: Kind = Kind::Sage;
 /// Keys that may be unset: a configuration has none of them by default.
-pub const OPTIONAL: [&str; 3] = ["layers.stages", "layers.chunks", "train.macrobatch"];
+pub const OPTIONAL: [&str; 5] =
+    ["layers.stages", "layers.chunks", "train.macrobatch", "train.metric", CLASS_WEIGHTS];
+/// The key of class weights: text, or a list of numbers.
+const CLASS_WEIGHTS: &str = "train.class_weights";
 /// The key of a size, which may have a unit.
 const SIZE: &str = "train.batch_memory";
 /// Whole numbers that must not be 0.
@@ -44,8 +47,13 @@ const POSITIVE: [&str; 13] = [
 /// The only table with free keys: prefixes of parameter names.
 const FREE: [&str; 2] = ["train", "weight_decay_for"];
 
-/// Returns the configuration of a new run: the defaults of the model's kind, then `settings` in order.
+/// Returns the configuration of a new run on dense features: the defaults of the model's kind, then `settings` in order.
 pub fn resolve(settings: &[Setting]) -> Result<Config> {
+    resolve_for(settings, false)
+}
+
+/// Returns the configuration of a new run on features that are sparse or not.
+pub fn resolve_for(settings: &[Setting], is_sparse: bool) -> Result<Config> {
     let mut base = Config::new(kind(settings)?);
     // Strategy `single` is impossible on several ranks.
     let ranks = settings.iter().rev().find(|s| s.key == ["train", "ranks"]);
@@ -58,6 +66,7 @@ pub fn resolve(settings: &[Setting]) -> Result<Config> {
     let mut config = overlay(&base, settings)?;
     config.resolve_fanout();
     config.resolve_layers();
+    config.resolve_input(is_sparse);
     if config.train.strategy == StrategyKind::Split {
         resolve_split(&mut config, |key| settings.iter().any(|s| s.key == ["train", key]));
     }
@@ -189,14 +198,38 @@ fn apply(table: &mut Table, setting: &Setting) -> Result<()> {
     let name = setting.name();
     let slot = match inner.get_mut(last) {
         Some(slot) => slot,
-        None if OPTIONAL.contains(&name.as_str()) => inner.entry(last).or_insert(Value::Integer(0)),
+        None if OPTIONAL.contains(&name.as_str()) => inner.entry(last).or_insert(placeholder(&name)),
         None => return Err(unknown()),
     };
-    *slot = match name == SIZE {
-        true => bytes::parse(&setting.value).ok_or_else(|| wrong_type(setting, bytes::FORMAT))?.into(),
-        false => fit(setting, slot)?,
+    *slot = match name.as_str() {
+        SIZE => bytes::parse(&setting.value).ok_or_else(|| wrong_type(setting, bytes::FORMAT))?.into(),
+        CLASS_WEIGHTS => class_weights(setting)?,
+        _ => fit(setting, slot)?,
     };
     Ok(())
+}
+
+/// Returns a value of the type of an optional key.
+fn placeholder(key: &str) -> Value {
+    match choices(key) {
+        [] => Value::Integer(0),
+        _ => Value::String(String::new()),
+    }
+}
+
+/// Returns class weights: text, or a list of numbers.
+fn class_weights(setting: &Setting) -> Result<Value> {
+    let number = |value: &Value| value.as_float().or_else(|| value.as_integer().map(|n| n as f64));
+    let weights = match &setting.value {
+        Value::String(text) if !text.is_empty() => Some(setting.value.clone()),
+        Value::Array(values) => values
+            .iter()
+            .map(|value| number(value).map(Value::Float))
+            .collect::<Option<Vec<_>>>()
+            .map(Value::Array),
+        _ => None,
+    };
+    weights.ok_or_else(|| wrong_type(setting, "balanced, the name of a CSV file, or a list of numbers"))
 }
 
 /// Returns the value of a setting, which must have the type of `old`; an integer is accepted for a float.
@@ -211,9 +244,17 @@ fn fit(setting: &Setting, old: &Value) -> Result<Value> {
         (Value::Array(_), given) => {
             whole_numbers(given).ok_or_else(|| wrong_type(setting, expected(setting, old)))
         }
+        (Value::Integer(_), Value::String(digits)) if is_number(digits) => {
+            Err(wrong_type(setting, &format!("at most {}", i64::MAX)))
+        }
         (Value::String(_), _) => check_choice(setting, &setting.name()).map(|()| value.clone()),
         _ => Err(wrong_type(setting, expected(setting, old))),
     }
+}
+
+/// Returns whether text consists of digits: a number that is too large.
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Returns a list of whole numbers: an array, one number, or text such as `15,10,5`.

@@ -9,9 +9,12 @@ use halograph_graph::dataset::{Manifest, Subset};
 use halograph_graph::error::{Error, Result};
 use halograph_graph::partition::shard::manifest::ShardManifest;
 use halograph_graph::partition::{PartitionInfo, Shard, folder, shard};
-use halograph_train::data;
 use halograph_train::launch::DataSource;
 use halograph_train::run::DataRef;
+use halograph_train::{Config, data};
+
+use super::start;
+use crate::config::Setting;
 
 /// Opened data.
 #[derive(Clone)]
@@ -68,12 +71,70 @@ impl JobData {
         DataRef::of(self.manifest(), self.path())
     }
 
+    /// Returns the number of the chosen split: of a dataset, or that the shards hold.
+    pub fn split_index(&self) -> usize {
+        match self {
+            JobData::Dataset(dataset) => dataset.split_index(),
+            JobData::Shards { whole, .. } => whole.split_index as usize,
+        }
+    }
+
+    /// Returns the data with split number `index`. Refuses an index out of range, and shards of another split.
+    pub fn with_split(self, index: usize) -> Result<Self> {
+        match self {
+            data if data.split_index() == index => Ok(data),
+            JobData::Dataset(dataset) => Ok(JobData::Dataset(Arc::new(dataset.with_split(index)?))),
+            JobData::Shards { path, whole } => {
+                let problem = format!("shards of split {} where split {index} is needed", whole.split_index);
+                Err(Error::input(path.display(), problem).help(format!(
+                    "partition the dataset with --split-index {index}, or give the dataset itself"
+                )))
+            }
+        }
+    }
+
+    /// Returns the number of the split of each node in the dataset ([`Subset`]). Opens all shards.
+    pub fn split(&self) -> Result<Vec<u8>> {
+        let (path, whole) = match self {
+            JobData::Dataset(dataset) => return Ok(dataset.split().to_vec()),
+            JobData::Shards { path, whole } => (path, whole),
+        };
+        let mut split = vec![Subset::None as u8; whole.dataset.nodes as usize];
+        for part in 0..whole.parts {
+            let shard = Shard::open(path, part)?;
+            let owned = shard.ids().iter().zip(shard.split()).take(shard.owned());
+            for (&id, &subset) in owned {
+                let node = split.get_mut(id as usize).ok_or_else(|| {
+                    let folder = path.join(shard::manifest::folder_name(part));
+                    Error::input(folder.display(), format!("node {id} of {}", whole.dataset.nodes))
+                })?;
+                *node = subset;
+            }
+        }
+        Ok(split)
+    }
+
+    /// Returns the ids that the user's files give to nodes; `None` if they are 0, 1, 2…, and for shards, which do not
+    /// hold them. Reads `ids.txt`.
+    pub fn ids(&self) -> Result<Option<Vec<String>>> {
+        match self {
+            JobData::Dataset(dataset) => dataset.ids(),
+            JobData::Shards { .. } => Ok(None),
+        }
+    }
+
     /// Returns the number of shards; `None` for a dataset.
     pub fn parts(&self) -> Option<u32> {
         match self {
             JobData::Dataset(_) => None,
             JobData::Shards { whole, .. } => Some(whole.parts),
         }
+    }
+
+    /// Resolves the settings of a new run on these data: shards imply a strategy and a number of ranks. Refuses settings that
+    /// contradict the data.
+    pub fn resolve(&self, settings: &[Setting]) -> Result<Config> {
+        start::resolve(settings, self)
     }
 
     /// Returns the view that training and evaluation take.
@@ -92,12 +153,18 @@ impl JobData {
         }
     }
 
-    /// Returns the names or numbers of classes that have nodes, but no training node. Empty for shards.
-    pub(super) fn classes_without_training_nodes(&self) -> Vec<String> {
-        let JobData::Dataset(dataset) = self else { return Vec::new() };
-        let name =
-            |class: usize| dataset.manifest.class_names.get(class).cloned().unwrap_or(class.to_string());
-        LabelCounts::of(dataset).untrained_classes().into_iter().map(name).collect()
+    /// Counts the labels; `None` for shards.
+    pub(super) fn label_counts(&self) -> Option<LabelCounts> {
+        match self {
+            JobData::Dataset(dataset) => Some(LabelCounts::of(dataset)),
+            JobData::Shards { .. } => None,
+        }
+    }
+
+    /// Returns the names of classes; numbers of those that have none.
+    pub(super) fn class_names(&self, classes: Vec<usize>) -> Vec<String> {
+        let names = &self.manifest().class_names;
+        classes.into_iter().map(|class| names.get(class).cloned().unwrap_or(class.to_string())).collect()
     }
 
     /// Reads the manifests of all shards; refuses a shard of another partition. Empty for a dataset.

@@ -94,5 +94,6 @@ impl Plan {
 fn settle(demo: DemoGraph, run: &Path) -> Result<JobData> {
     let home = demo_data(run);
     demo.move_to(&home)?;
+    // It has one split, which is the chosen one.
     Ok(JobData::open(&home, 0)?)
 }

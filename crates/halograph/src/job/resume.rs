@@ -13,6 +13,7 @@ use halograph_train::trainer::ResumePoint;
 use halograph_train::{Config, Result};
 
 use super::demo::DemoGraph;
+use super::objective::{Classes, resolve_weights};
 use super::plan::{Plan, Target};
 use super::prepare::{Partition, stage};
 use super::start::{check_ranks, no_validation_nodes, open_data};
@@ -41,7 +42,12 @@ pub(super) fn plan(
     progress: &dyn Progress,
 ) -> Result<Plan> {
     let run = LockedRun::lock(out)?;
-    let config = continued(&run.header().config, settings)?;
+    let known = &run.header().data;
+    let config = continued(
+        &run.header().config,
+        settings,
+        Classes { count: known.classes, names: &known.class_names },
+    )?;
     stage(progress, "opening data")?;
     let demo = lost_demo(out, options, run.header())?;
     let data = match (open_data(&options.data, 0)?, &demo) {
@@ -50,6 +56,7 @@ pub(super) fn plan(
         (None, None) => open_data_of(out, run.header())?,
     };
     check_same_data(&data, run.header(), out)?;
+    let data = data.with_split(config.data.split_index)?;
     check_ranks(&config, &data)?;
     let partition = Partition::of(&data, &config, options.force, progress)?;
     let reference = match &demo {
@@ -106,8 +113,10 @@ pub(super) fn resume(
 }
 
 /// Returns the configuration of a resumed run; refuses `settings` that completed epochs depend on.
-fn continued(before: &Config, settings: &[Setting]) -> InputResult<Config> {
-    let after = config::overlay(before, settings)?;
+fn continued(before: &Config, settings: &[Setting], classes: Classes) -> InputResult<Config> {
+    let mut after = config::overlay(before, settings)
+        .map_err(|error| refuse_changed(before, settings).err().unwrap_or(error))?;
+    resolve_weights(&mut after.train, settings, classes)?;
     let changed = config::differences(before, &after)?;
     // A cosine schedule, and synchronous epochs at the end, depend on the number of epochs.
     let counted = before.train.schedule == ScheduleKind::Cosine || before.train.cooldown_epochs > 0;
@@ -126,9 +135,30 @@ fn continued(before: &Config, settings: &[Setting]) -> InputResult<Config> {
         "with a cosine schedule or --cooldown-epochs, earlier epochs depend on their number: start a new run"
             .to_string()
     } else {
-        format!("a resumed run may change {}; for anything else start a new run", CHANGEABLE.join(", "))
+        only_changeable()
     };
     Err(InputError::input(place, problem).help(help))
+}
+
+/// Refuses a setting that completed epochs depend on, if it has another value than before. To be called when the settings
+/// contradict those of the run: then the contradiction is not what the user should resolve.
+fn refuse_changed(before: &Config, settings: &[Setting]) -> InputResult<()> {
+    let flat = config::flatten(before)?;
+    for setting in settings.iter().filter(|s| !CHANGEABLE.contains(&s.name().as_str())) {
+        let same_key = flat.iter().find(|(key, _)| *key == setting.name());
+        let Some((key, value)) = same_key.filter(|(_, value)| value.same_type(&setting.value)) else {
+            continue;
+        };
+        if *value != setting.value {
+            let problem = format!("{key} = {}, but the run was started with {value}", setting.value);
+            return Err(InputError::input(&setting.place, problem).help(only_changeable()));
+        }
+    }
+    Ok(())
+}
+
+fn only_changeable() -> String {
+    format!("a resumed run may change {}; for anything else start a new run", CHANGEABLE.join(", "))
 }
 
 fn check_same_data(data: &JobData, header: &Header, run: &Path) -> InputResult<()> {
@@ -147,9 +177,11 @@ mod tests {
 
     use super::*;
 
+    const CLASSES: Classes = Classes { count: 2, names: &[] };
+
     fn continue_with(words: &[&str]) -> InputResult<Config> {
         let settings: Vec<Setting> = words.iter().map(|w| Setting::parse("--set", w).unwrap()).collect();
-        continued(&Config::new(Kind::Gcn), &settings)
+        continued(&Config::new(Kind::Gcn), &settings, CLASSES)
     }
 
     #[test]
@@ -166,10 +198,17 @@ mod tests {
         assert!(message.contains("model.kind = \"gat\", but the run was started with \"gcn\""), "{message}");
         let message = continue_with(&["train.weight_decay_for.convs=1"]).unwrap_err().to_string();
         assert!(message.contains("started with no value"), "{message}");
+        let message = continue_with(&["train.metric=macro-f1"]).unwrap_err().to_string();
+        assert!(message.starts_with("--set: train.metric = \"macro-f1\", but"), "{message}");
+        let message = continue_with(&["train.class_weights=balanced"]).unwrap_err().to_string();
+        assert!(message.starts_with("--set: train.class_weights = \"balanced\", but"), "{message}");
+        // Even if the new value contradicts other settings of the run.
+        let message = continue_with(&["train.strategy=layers"]).unwrap_err().to_string();
+        assert!(message.contains("\"layers\", but the run was started with \"single\""), "{message}");
         let cosine = Config::new(Kind::Gcn);
         let cosine =
             Config { train: TrainConfig { schedule: ScheduleKind::Cosine, ..cosine.train }, ..cosine };
         let more = [Setting::parse("--set", "train.epochs=500").unwrap()];
-        assert!(continued(&cosine, &more).unwrap_err().to_string().contains("cosine"));
+        assert!(continued(&cosine, &more, CLASSES).unwrap_err().to_string().contains("cosine"));
     }
 }

@@ -4,14 +4,17 @@ use std::path::Path;
 
 use halograph_graph::Progress;
 use halograph_graph::dataset::write::may_write;
+use halograph_graph::dataset::{Subset, Task};
 use halograph_graph::error::{Error as InputError, Result as InputResult};
 use halograph_graph::progress::Silent;
-use halograph_train::config::StrategyKind;
+use halograph_train::config::{ClassWeights, StrategyKind};
+use halograph_train::objective::{METRIC, metric};
 use halograph_train::run::{DataRef, Header, MemoryRun, Run, check_can_create, folder_of, is_run};
 use halograph_train::{Config, Result, trace};
 
 use super::demo::{DemoGraph, PRESET};
 use super::directory::NewDirectory;
+use super::objective::{Classes, place, resolve_weights};
 use super::plan::{Plan, Target};
 use super::prepare::{Partition, stage};
 use super::resume;
@@ -78,9 +81,8 @@ pub(super) fn open_data(option: &DataOption, part: u32) -> InputResult<Option<Jo
 fn plan_new(options: &JobOptions, settings: &[Setting], progress: &dyn Progress) -> Result<Plan> {
     stage(progress, "opening data")?;
     let data = open_data(&options.data, 0)?.expect("data are given");
-    check_settings_of_shards(settings, &data)?;
-    let config = config::resolve(&with_ranks_of_shards(settings, &data))?;
-    check_ranks(&config, &data)?;
+    let config = data.resolve(settings)?;
+    let data = data.with_split(config.data.split_index)?;
     let reference = data.reference()?;
     if let Some(out) = options.out.path() {
         // Early: the checks below may take long.
@@ -109,12 +111,28 @@ fn plan_demo(options: &JobOptions, settings: &[Setting], progress: &dyn Progress
         None => std::env::temp_dir(),
     };
     let demo = DemoGraph::generate(&parent, &Silent)?;
-    let data = JobData::open(&demo.path(), 0)?;
+    let data = JobData::open(&demo.path(), 0)?.with_split(config.data.split_index)?;
+    let config = with_objective(config, settings, &data)?;
     let partition = Partition::of(&data, &config, options.force, progress)?;
     let home = directory.as_ref().map(|new| demo_data(&new.path));
     let header = Header { data: DataRef::of(data.manifest(), home.as_deref())?, config };
     let notes = notes(settings, &header, &data);
     Ok(Plan { data, header, partition, notes, demo: Some(demo), target: Target::New(directory) })
+}
+
+/// Fills in the metric and the class weights for these data; refuses those that do not fit. Reads the file of weights.
+fn with_objective(mut config: Config, settings: &[Setting], data: &JobData) -> InputResult<Config> {
+    let manifest = data.manifest();
+    let metric = metric(&config.train, manifest).map_err(|error| match error {
+        InputError::Input { problem, help, .. } => {
+            InputError::Input { place: place(settings, METRIC), problem, help }
+        }
+        other => other,
+    })?;
+    config.train.metric = Some(metric);
+    let classes = Classes { count: manifest.classes, names: &manifest.class_names };
+    resolve_weights(&mut config.train, settings, classes)?;
+    Ok(config)
 }
 
 /// Creates the run, in `directory` or else in memory.
@@ -142,14 +160,26 @@ pub(super) fn new_directory(
     }
 }
 
-/// Adds the strategy and the number of ranks that shards imply; `settings` take precedence.
-fn with_ranks_of_shards(settings: &[Setting], data: &JobData) -> Vec<Setting> {
+/// Resolves the settings of a new run on `data`; refuses those that contradict them. Reads the file of class weights.
+pub(super) fn resolve(settings: &[Setting], data: &JobData) -> InputResult<Config> {
+    check_settings_of_shards(settings, data)?;
+    let config = config::resolve_for(&with_implied(settings, data), data.manifest().is_sparse())?;
+    check_ranks(&config, data)?;
+    with_objective(config, settings, data)
+}
+
+/// Adds the strategy and the number of ranks that shards imply, and the split that was chosen of an open dataset or of
+/// shards; `settings` take precedence.
+fn with_implied(settings: &[Setting], data: &JobData) -> Vec<Setting> {
     let place = data.place();
     let implied = |parts: u32| {
         let ranks = Setting::new(&place, "train.ranks", &parts.to_string());
         [Setting::new(&place, "train.strategy", "partition"), ranks]
     };
-    data.parts().map(implied).into_iter().flatten().chain(settings.iter().cloned()).collect()
+    let split = data.split_index();
+    let split = (split > 0).then(|| Setting::new(&place, "data.split_index", &split.to_string()));
+    let parts = data.parts().map(implied).into_iter().flatten();
+    parts.chain(split).chain(settings.iter().cloned()).collect()
 }
 
 /// Refuses settings that contradict data in shards.
@@ -161,14 +191,20 @@ fn check_settings_of_shards(settings: &[Setting], data: &JobData) -> InputResult
             ("train.strategy", Some("single")) => {
                 "leave it out, or train on the dataset that was partitioned"
             }
-            ("train.strategy", Some("layers")) => {
-                "each of its ranks reads the whole graph: train on the dataset that was partitioned, or choose \
-                 --strategy hybrid"
+            ("data.split_index", _) if s.value.as_integer() != Some(data.split_index() as i64) => {
+                "partition the dataset again with this --split-index, or train on the dataset itself"
             }
             _ => continue,
         };
-        let problem =
-            format!("{} = {}, but {} is in {}", s.name(), s.value, data.place(), count(parts, "part"));
+        let problem = match s.name().as_str() {
+            "data.split_index" => format!(
+                "data.split_index = {}, but the shards in {} have split {}",
+                s.value,
+                data.place(),
+                data.split_index()
+            ),
+            name => format!("{name} = {}, but {} is in {}", s.value, data.place(), count(parts, "part")),
+        };
         return Err(InputError::input(&s.place, problem).help(help));
     }
     Ok(())
@@ -178,14 +214,16 @@ fn check_settings_of_shards(settings: &[Setting], data: &JobData) -> InputResult
 pub(super) fn check_ranks(config: &Config, data: &JobData) -> InputResult<()> {
     let (ranks, ways) = (config.train.ranks, config.parts());
     match data.parts() {
-        Some(_) if config.train.strategy == StrategyKind::Layers => {
-            let problem = "a folder of shards: each rank of strategy layers reads the whole graph";
+        Some(parts) if config.train.strategy == StrategyKind::Layers => {
+            let parts = count(parts, "part");
+            let problem = format!("is in {parts}, but each rank of strategy layers reads the whole graph");
             Err(InputError::input(data.place(), problem)
                 .help("train on the dataset that was partitioned, or choose --strategy hybrid"))
         }
         Some(parts) if config.train.strategy == StrategyKind::Hybrid && parts as usize != ways => {
             let stages = config.stage_groups();
-            let problem = format!("{} for {ranks} ranks in {stages} groups of {ways}", count(parts, "part"));
+            let problem =
+                format!("{} for {ranks} ranks in {stages} stage groups of {ways}", count(parts, "part"));
             let help = format!(
                 "use {} ranks, or partition the dataset into {}",
                 parts as usize * stages,
@@ -227,11 +265,27 @@ fn notes(settings: &[Setting], header: &Header, data: &JobData) -> Vec<Note> {
         notes.push(Note::EdgeWeightsUnused { model: model.name() });
     }
     notes.extend(no_validation_nodes(&header.config, data));
-    let classes = data.classes_without_training_nodes();
-    if !classes.is_empty() {
-        notes.push(Note::ClassesWithoutTrainingNodes { classes });
-    }
+    notes.extend(label_notes(&header.config, data));
     notes
+}
+
+/// Returns remarks on classes without nodes in a subset. None for shards.
+fn label_notes(config: &Config, data: &JobData) -> Vec<Note> {
+    let Some(counts) = data.label_counts() else { return Vec::new() };
+    let is_multi = data.manifest().task == Task::MultiLabel;
+    let is_balanced = config.train.class_weights == Some(ClassWeights::Balanced);
+    let flat = if is_balanced { counts.classes_without_contrast(is_multi) } else { Vec::new() };
+    let named = |classes| data.class_names(classes);
+    let found = [
+        Note::ClassesWithoutTrainingNodes { classes: named(counts.untrained_classes()) },
+        Note::ClassesWithoutNodes {
+            subset: "validation",
+            classes: named(counts.classes_missing_in(Subset::Val)),
+        },
+        Note::ClassesWithoutNodes { subset: "test", classes: named(counts.classes_missing_in(Subset::Test)) },
+        Note::ClassesWithoutBalancedWeight { classes: named(flat) },
+    ];
+    found.into_iter().filter(|note| !note.names_nothing()).collect()
 }
 
 /// Returns a remark if early stopping has no validation nodes.

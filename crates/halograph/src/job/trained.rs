@@ -40,6 +40,12 @@ pub(super) fn open_data_of(run: &Path, header: &Header) -> InputResult<JobData> 
     }
 }
 
+/// Chooses the split of a run. Other data than those of the run may have one split only, and shards any.
+fn with_split_of(header: &Header, data: JobData, is_same: bool) -> InputResult<JobData> {
+    let other = !is_same && (data.manifest().splits == 1 || data.parts().is_some());
+    if other { Ok(data) } else { data.with_split(header.config.data.split_index) }
+}
+
 /// Opens the model of the run in the directory `run`, and the data to apply it to: `data` or, by default, those of the run.
 /// `threads` defaults to the setting of the run. Writes nothing.
 pub fn open_trained(
@@ -57,7 +63,9 @@ pub fn open_trained(
         None => open_data_of(run, &trained.header)?,
     };
     opened.shard_manifests()?;
-    let changed = data.is_none() && opened.manifest().fingerprint != trained.header.data.fingerprint;
+    let is_same = opened.manifest().fingerprint == trained.header.data.fingerprint;
+    let opened = with_split_of(&trained.header, opened, is_same)?;
+    let changed = data.is_none() && !is_same;
     let path = opened.path().filter(|_| changed).map(Path::to_path_buf);
     let notes = path.map(|path| Note::DatasetChanged { path }).into_iter().collect();
     Ok((trained, opened, notes))

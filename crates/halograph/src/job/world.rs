@@ -189,6 +189,7 @@ fn follow(options: &JobOptions, world: &World, comm: &Comm) -> Result<Job> {
         Some(data) => Ok(data),
         None => announced.open_data(part),
     });
+    let data = data.and_then(|data| data.with_split(announced.header.config.data.split_index));
     let data = all_succeed(comm, Control::DataOpened, data.map_err(Error::from))?;
     let part = RankPart::open(comm, data.source(), &announced.header.config, None, options.force)?;
     let checkpoint: Option<CheckpointFiles> = broadcast(comm, Control::ResumeFiles, None)?;

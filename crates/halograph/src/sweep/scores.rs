@@ -8,16 +8,18 @@ use super::Point;
 /// A run that has ended.
 #[derive(Debug, Clone)]
 pub struct Finished {
+    /// Its place in the sweep.
+    pub index: usize,
     /// Its settings.
     pub point: Point,
     /// Its summary.
     pub summary: Value,
 }
 
-/// The runs that differ only in their seed.
+/// The runs that differ only in their seed or in the split of the dataset.
 #[derive(Debug, Clone, Serialize)]
 pub struct Case {
-    /// `key=value` of each axis.
+    /// `key=value` of each axis but the split.
     pub settings: Vec<String>,
     /// Number of runs.
     pub runs: usize,
@@ -55,7 +57,7 @@ impl Spread {
 pub fn cases(runs: &[Finished]) -> Vec<Case> {
     let mut groups: Vec<(Vec<String>, Vec<&Value>)> = Vec::new();
     for run in runs {
-        let labels = run.point.labels();
+        let labels = run.point.case();
         match groups.iter_mut().find(|(found, _)| *found == labels) {
             Some((_, summaries)) => summaries.push(&run.summary),
             None => groups.push((labels, vec![&run.summary])),

@@ -223,10 +223,10 @@ fn losses_and_steps_count_their_arrays() {
     let (x, mut y, mut m, mut v) = ([1.0f32; ALL], [0.0f32; ALL], [0.0f32; ALL], [0.0f32; ALL]);
     // Two rows are listed: their logits, indices and labels are read; all gradients are written.
     assert_stream(2 * (WIDTH * F + 8), SIZE, || {
-        cross_entropy(&x, WIDTH, &[0, 2], &[1, 1], 2, &mut y);
+        cross_entropy(&x, WIDTH, &[0, 2], &[1, 1], (None, 2.0), &mut y);
     });
     assert_stream(2 * (WIDTH * F + 8), SIZE, || {
-        bce_with_logits(&x, WIDTH, &[0, 2], &[1; 6], 2, &mut y);
+        bce_with_logits(&x, WIDTH, &[0, 2], &[1; 6], (None, 2.0), &mut y);
     });
     assert_stream(4 * SIZE, 3 * SIZE, || Adam::default().step(1, &mut y, &x, &mut m, &mut v));
     let sgd = Sgd { lr: 0.1, momentum: 0.9, weight_decay: 0.0 };

@@ -63,10 +63,13 @@ impl Builder<'_> {
         Stage::new(Linear::new(scope, inputs, outputs))
     }
 
-    /// Returns on which side of its aggregation a layer of a stack projects. The aggregate of features without dropout is
-    /// the same in every step: computing it once is best, however wide it is.
+    /// Returns on which side of its aggregation a layer of a stack projects. The aggregate of dense features without dropout
+    /// is the same in every step: computing it once is best, however wide it is. Sparse features are projected first.
     fn project(&self, index: usize) -> Project {
-        let is_static = index == 0 && self.spec.input_dropout == 0.0;
-        if is_static && self.spec.project == Project::Auto { Project::Last } else { self.spec.project }
+        match (index, self.spec.project) {
+            (0, Project::Auto) if self.spec.sparse_input => Project::First,
+            (0, Project::Auto) if self.spec.input_dropout == 0.0 => Project::Last,
+            (_, project) => project,
+        }
     }
 }

@@ -120,6 +120,9 @@ mod tests {
         let last = [hidden, message(7, false, true)];
         // Features that are never dropped are aggregated once, however wide they are.
         assert_eq!(spec.messages(40, 7), [&[message(40, true, false)], &last[..]].concat());
+        let sparse = Spec { sparse_input: true, ..spec.clone() };
+        assert_eq!(sparse.messages(40, 7), [&[message(8, false, true)], &last[..]].concat());
+        assert!(spec.has_static_input() && !sparse.has_static_input());
         let dropped = Spec { input_dropout: 0.2, ..spec.clone() };
         assert_eq!(dropped.messages(40, 7), [&[message(8, false, true)], &last[..]].concat());
         // A GAT sends the projected row and a score of each head.

@@ -84,6 +84,11 @@ pub struct Spec {
     pub train_eps: bool,
     /// On which side of an aggregation to multiply by the weight.
     pub project: Project,
+    /// Whether features are sparse: the first layer then multiplies by its weight before it aggregates. That product takes time
+    /// in proportion to the stored values, while aggregates are far less sparse. Follows from the data: see
+    /// [`Spec::resolve_input`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sparse_input: bool,
 }
 
 impl Spec {
@@ -106,12 +111,18 @@ impl Spec {
             theta: 0.5,
             train_eps: false,
             project: Project::Auto,
+            sparse_input: false,
         }
     }
 
     /// Returns the number of attention heads of the last layer.
     pub(super) fn last_heads(&self) -> usize {
         if self.output_heads == 0 { self.heads } else { self.output_heads }
+    }
+
+    /// Adapts the first layer to features that are sparse or not.
+    pub fn resolve_input(&mut self, is_sparse: bool) {
+        self.sparse_input = is_sparse && self.project == Project::Auto;
     }
 
     /// Returns how far a node sees: the number of layers that read edges.
@@ -202,6 +213,17 @@ mod tests {
                 let help = format!("help: remove it; it is for {}", Kind::users(key).join(", "));
                 assert_eq!(found, Err(format!("{problem}\n  {help}")));
             }
+        }
+    }
+
+    #[test]
+    fn sparse_features_decide_only_where_the_user_does_not() {
+        for (project, expected) in [(Project::Auto, true), (Project::First, false), (Project::Last, false)] {
+            let mut spec = Spec { project, ..Spec::new(Kind::Gcn) };
+            spec.resolve_input(true);
+            assert_eq!(spec.sparse_input, expected, "{project:?}");
+            spec.resolve_input(false);
+            assert!(!spec.sparse_input);
         }
     }
 

@@ -14,7 +14,7 @@ use super::shape::{Shape, stored_edges};
 use crate::config::{Config, Precision, TrainConfig};
 use crate::data::{Data, Scaling};
 use crate::error::Result;
-use crate::evaluation::{self, Keep};
+use crate::evaluation::{self, Detail, Keep};
 use crate::memory::allocated_by_thread;
 use crate::pool::in_pool;
 use crate::requests::Requests;
@@ -129,14 +129,14 @@ fn dry_run<T: Real>(shape: &Shape, config: &Config, nodes: u64, phase: Phase) ->
         let mut learner = Learner { model, optimizer };
         let mut best = learner.model.state();
         if phase == Phase::Evaluation {
-            evaluation::scores(&learner.model, &data, Keep::Nothing)?;
+            evaluation::scores(&learner.model, &data, Keep::Nothing, Detail::Scores)?;
         } else {
             let mut strategy = Single::new(&learner.model, &data)?;
             // Weights stay finite, whatever the learning rate of the run is.
             let train = TrainConfig { lr: 0.0, ..config.train.clone() };
             for epoch in 1..=2 {
                 learner.step(&mut strategy, &train, (epoch, 0), &Requests::default)?;
-                strategy.evaluate(&learner.model, epoch)?;
+                strategy.evaluate(&learner.model, epoch, Detail::Scores)?;
                 best = learner.model.state();
             }
         }
@@ -164,11 +164,7 @@ fn small_graph(shape: &Shape, nodes: usize) -> InputResult<Dataset> {
     let edges = edges_by_level(&levels(shape, train, nodes));
     let options = EdgeOptions { directed: shape.is_directed, ..EdgeOptions::default() };
     let graph = GraphArrays::from_edges(nodes, &edges, options)?;
-    let numbers = nodes * shape.features;
-    let features = match shape.is_half {
-        true => FeatureArray::f16(shape.features, vec![f16::ZERO; numbers]),
-        false => FeatureArray::f32(shape.features, vec![0.0; numbers]),
-    };
+    let features = small_features(shape, nodes);
     let labels = match shape.task {
         Task::SingleLabel => Labels::Single(vec![0; nodes]),
         Task::MultiLabel => Labels::Multi { classes: shape.classes, flags: vec![0; nodes * shape.classes] },
@@ -176,6 +172,22 @@ fn small_graph(shape: &Shape, nodes: usize) -> InputResult<Dataset> {
     let mut arrays = DatasetArrays::new("dry run", graph, features, labels, split);
     arrays.classes = Some(shape.classes);
     Dataset::from_arrays(arrays)
+}
+
+/// Returns features of `nodes` nodes, all of them 0. Sparse ones have as many stored values per node as `shape` says.
+fn small_features(shape: &Shape, nodes: usize) -> FeatureArray {
+    let (columns, numbers) = (shape.features, nodes * shape.features);
+    match shape.stored_values {
+        Some(values) => {
+            let start = |v: usize| (v as f64 * values.min(columns as f64)) as u64;
+            let starts: Vec<u64> = (0..=nodes).map(start).collect();
+            let indices: Vec<u32> = starts.windows(2).flat_map(|row| 0..(row[1] - row[0]) as u32).collect();
+            let zeros = vec![0.0; indices.len()];
+            FeatureArray::sparse_f32(columns, starts, indices, zeros)
+        }
+        None if shape.is_half => FeatureArray::f16(columns, vec![f16::ZERO; numbers]),
+        None => FeatureArray::f32(columns, vec![0.0; numbers]),
+    }
 }
 
 /// Returns the first node of each distance from training nodes, and the end of those that a model reads.
@@ -218,6 +230,7 @@ mod tests {
             within: within.to_vec(),
             stored_edges: 0,
             is_half: false,
+            stored_values: None,
             is_directed,
         }
     }

@@ -7,6 +7,7 @@ use halograph_graph::partition::PartitionInfo;
 use halograph_graph::sample::Fanout;
 
 use super::batches::{SAMPLE_ROW, SAMPLER_NODE, TRANSPOSE_ROW};
+use super::bound::Least;
 use super::dry_run::{self, DryRuns, Phase};
 use super::shape::Shape;
 use super::{
@@ -22,6 +23,8 @@ use crate::strategy::batches::ranks::{MOST_COMING, ROW_COPIES, SAMPLE_COPIES};
 const VERTEX: u64 = 10;
 /// Bytes per training vertex: shuffled seeds of two epochs and of none.
 const SEED: u64 = 12;
+/// The same for weights in the loss.
+const SEED_WEIGHT: u64 = 24;
 /// Bytes of a halo row of a split sample: id, degree, and its place at the owner; and of a destination of a hop with a halo:
 /// row starts and the number of a destination that reads it.
 const HALO_ROW: u64 = 12;
@@ -37,7 +40,7 @@ pub(super) fn predict(
     config: &Config,
     (before, threads): (u64, usize),
 ) -> Result<Option<Prediction>> {
-    let shape = Shape::of_part(whole, config.model.hops());
+    let shape = Shape::of_part(whole, config);
     let batch = BatchEstimate::of(whole, &shape, config);
     let facts = if parts.len() > 1 { layout_bytes(&whole.dataset) } else { 0 };
     let fixed: u64 = parts.iter().map(|part| fixed_bytes(part, whole, &shape, &batch, config)).sum();
@@ -50,7 +53,8 @@ pub(super) fn predict(
     let mut step = config.clone();
     (step.train.strategy, step.data.inductive) = (StrategyKind::Single, false);
     step.train.fanout = Vec::new();
-    let mut predicted = predict_with(&batch.shape, &step, parts.len() as u64, Phase::Training, |runs| {
+    let least = Least::of_ranks(parts.len() as u64, &batch.shape, &step);
+    let mut predicted = predict_with(&batch.shape, &step, least, Phase::Training, |runs| {
         let halo = HaloBytes::of_batch_row(whole, config).times(batch.halo);
         let one = runs.at(batch.shape.nodes, halo) + batch.transposes;
         fixed + features + parts.len() as u64 * one
@@ -87,14 +91,15 @@ fn fixed_bytes(
     let inputs = whole.dataset.features as usize;
     let is_static = config.model.messages(inputs, whole.dataset.classes as usize)[0].is_static;
     let aggregate = if is_static { owned * shape.features as u64 * number } else { 0 };
-    let seeds = SEED * whole.training;
+    let weights = if config.train.class_weights.is_some() { SEED_WEIGHT } else { 0 };
+    let seeds = (SEED + weights) * whole.training;
     structure + aggregate + VERTEX * nodes + seeds + batch.memory(part, whole, config)
 }
 
 /// Returns the bytes of an input row if batches of a run may need more than `train.batch_memory`: if batches that are as
 /// large as estimated do. Then a batch should be sampled to find out.
 pub(super) fn may_exceed_memory(whole: &PartitionInfo, config: &Config) -> Option<usize> {
-    let batch = BatchEstimate::of(whole, &Shape::of_part(whole, config.model.hops()), config);
+    let batch = BatchEstimate::of(whole, &Shape::of_part(whole, config), config);
     // Vectors have room for up to twice as many entries.
     let one = SAMPLE_COPIES * 2 * batch.sample + ROW_COPIES * batch.rows;
     let together = config.train.macrobatch.unwrap_or(1).min(batch.batches);
@@ -135,7 +140,7 @@ impl BatchEstimate {
         let number = bound::number_bytes(config).into();
         let aggregate = if train.cache_input_aggregate { part.features as u64 * number } else { 0 };
         let sum = if config.is_weighted(&whole.dataset) { IN_WEIGHT } else { 0 };
-        let row_bytes = part.feature_bytes(number) + aggregate + sum;
+        let row_bytes = part.sent_feature_bytes(number) + aggregate + sum;
         let edge_bytes = graph_bytes(config, &whole.dataset, edges as u64, rows as u64);
         let hops = within.len() as u64 - 1;
         BatchEstimate {
@@ -258,7 +263,7 @@ mod tests {
 
     fn estimate(config: &Config) -> BatchEstimate {
         let whole = parts();
-        BatchEstimate::of(&whole, &Shape::of_part(&whole, config.model.hops()), config)
+        BatchEstimate::of(&whole, &Shape::of_part(&whole, config), config)
     }
 
     #[test]

@@ -6,6 +6,8 @@ use halograph_graph::order::nested;
 use halograph_graph::partition::PartitionInfo;
 use rayon::prelude::*;
 
+use crate::config::{Config, Normalize};
+
 /// Sizes of a graph, of its split and of its rows.
 pub(super) struct Shape {
     pub nodes: u64,
@@ -21,12 +23,15 @@ pub(super) struct Shape {
     pub stored_edges: u64,
     /// Whether features are kept in half precision.
     pub is_half: bool,
+    /// Stored values per node of features that are kept sparse; `None`: they are dense.
+    pub stored_values: Option<f64>,
     pub is_directed: bool,
 }
 
 impl Shape {
     /// Returns the shape of `dataset` for a model of `hops` graph layers.
-    pub fn of(dataset: &Dataset, hops: usize, inductive: bool) -> Self {
+    pub fn of(dataset: &Dataset, config: &Config) -> Self {
+        let (hops, inductive) = (config.model.hops(), config.data.inductive);
         let split = dataset.split();
         let nodes = split.len().max(1) as f64;
         let training: Vec<u32> =
@@ -37,26 +42,26 @@ impl Shape {
         Shape {
             within: counts.map(|&count| count as f64 / nodes).collect(),
             stored_edges: stored_edges(dataset, inductive, true),
-            ..Shape::new(&dataset.manifest, training.len() as f64 / nodes, val / nodes)
+            ..Shape::new(&dataset.manifest, config, training.len() as f64 / nodes, val / nodes)
         }
     }
 
     /// Returns the shape of a part, with an equal share of the nodes and without edges.
-    pub fn of_part(whole: &PartitionInfo, hops: usize) -> Self {
+    pub fn of_part(whole: &PartitionInfo, config: &Config) -> Self {
         let m = &whole.dataset;
         let nodes = m.nodes.max(1) as f64;
         let train = whole.training as f64 / nodes;
-        let hops = hops.min(whole.distances.len() - 1);
+        let hops = config.model.hops().min(whole.distances.len() - 1);
         let within = |level: usize| whole.distances[..=level].iter().sum::<u64>() as f64 / nodes;
         Shape {
             nodes: (m.nodes / u64::from(whole.parts.max(1))).max(1),
             within: (0..=hops).map(within).collect(),
             // Validation nodes are not counted: at most the rest.
-            ..Shape::new(m, train, 1.0 - train)
+            ..Shape::new(m, config, train, 1.0 - train)
         }
     }
 
-    fn new(m: &Manifest, train: f64, val: f64) -> Self {
+    fn new(m: &Manifest, config: &Config, train: f64, val: f64) -> Self {
         let nodes = m.nodes.max(1);
         let on_disk = m.files.get(FEAT).map_or(0, |file| file.bytes);
         let row = on_disk as f64 / nodes as f64;
@@ -71,6 +76,10 @@ impl Shape {
             stored_edges: 0,
             // A header does not make up for a byte of each number.
             is_half: m.nodes > 100 && on_disk > 0 && row < 3.0 * m.features as f64,
+            stored_values: m
+                .feature_values
+                .filter(|_| config.data.normalize != Normalize::Columns)
+                .map(|values| values as f64 / nodes as f64),
             is_directed: m.directed,
         }
     }
@@ -78,6 +87,15 @@ impl Shape {
     /// Returns the bytes of the features of a row in memory.
     /// `number`: bytes of a number in the working precision.
     pub fn feature_bytes(&self, number: u64) -> u64 {
+        match self.stored_values {
+            None => self.sent_feature_bytes(number),
+            // A column and a value; and the start of the row.
+            Some(values) => 8 + (values * (4 + number) as f64).ceil() as u64,
+        }
+    }
+
+    /// Returns the bytes of the features of a row as ranks fetch it: with its zeros.
+    pub fn sent_feature_bytes(&self, number: u64) -> u64 {
         self.features as u64 * if self.is_half { 2 } else { number }
     }
 

@@ -6,7 +6,7 @@ use bytemuck::Pod;
 use halograph_comm::{Comm, Message, Priority, Tag};
 use halograph_graph::error::Error as InputError;
 use halograph_kernels::{Real, rows};
-use halograph_nn::{Input, Matrix};
+use halograph_nn::{Input, Matrix, Sparse};
 use rayon::prelude::*;
 
 use super::encoding;
@@ -63,11 +63,12 @@ impl Exchange {
     }
 
     /// Splits the exchange by runs of owned rows: `own` has the start of each run and the end, and `halo` for each run the
-    /// halo rows of every rank in the corresponding run there. Owned rows are numbered anew from the start of their run.
+    /// halo rows of every rank in the corresponding run there. Every rank must read the rows of one run after those of the run
+    /// before. Owned rows are numbered anew from the start of their run.
     pub fn by_run(&self, own: &[usize], halo: &[Vec<Range<usize>>]) -> Vec<Exchange> {
         let within = |rows: &[u32], run: &[usize]| -> Vec<u32> {
-            let rows = rows.iter().filter(|&&row| (run[0]..run[1]).contains(&(row as usize)));
-            rows.map(|&row| row - run[0] as u32).collect()
+            let [start, end] = [run[0], run[1]].map(|end| rows.partition_point(|&row| (row as usize) < end));
+            rows[start..end].iter().map(|&row| row - run[0] as u32).collect()
         };
         let exchange = |(run, halo): (&[usize], &Vec<Range<usize>>)| {
             let send_rows = self.send_rows.iter().map(|rows| within(rows, run)).collect();
@@ -102,6 +103,8 @@ impl Exchange {
                 self.send_boundary(comm, tag, priority, |rows| encoding::encode(x, rows))?;
             }
             (Input::Half(x), _) => self.send_boundary(comm, tag, priority, |rows| dense(x, rows))?,
+            // Zeros included: only a first layer that is forced to project last sends its input.
+            (Input::Sparse(x), _) => self.send_boundary(comm, tag, priority, |rows| densified(x, rows))?,
         }
         let owners = self.halo_counts.iter().enumerate().filter(|(_, count)| **count > 0);
         let parts = owners.map(|(rank, &count)| (count, comm.receive(rank, tag))).collect();
@@ -188,6 +191,14 @@ fn dense<E: Pod + Send + Sync>(x: &Matrix<E>, rows: &[u32]) -> Message {
     to.zip(rows).with_min_len(GATHER_ROWS).for_each(|(to, &row)| {
         to.copy_from_slice(x.run(row as usize..row as usize + 1));
     });
+    message
+}
+
+/// Returns a message of `rows` of `x`, zeros included.
+fn densified<T: Real>(x: &Sparse<T>, rows: &[u32]) -> Message {
+    let mut message = Message::new::<T>(rows.len() * x.cols());
+    let to = message.as_mut_slice::<T>().par_chunks_mut(x.cols().max(1));
+    to.zip(rows).with_min_len(GATHER_ROWS).for_each(|(to, &row)| x.copy_row(row as usize, to));
     message
 }
 

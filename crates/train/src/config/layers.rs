@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Config, StrategyKind};
 
-/// Chunks per stage group and way, unless set.
+/// Chunks per rank, unless set.
 const CHUNKS_PER_RANK: u64 = 4;
 /// Chunks are numbered by 16 bits in tags.
 const MAX_CHUNKS: u64 = 1 << 15;
@@ -15,10 +15,10 @@ const MAX_CHUNKS: u64 = 1 << 15;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LayersConfig {
-    /// Groups of consecutive stages of the model; `None`: as many as ranks (layers).
+    /// Stage groups: runs of consecutive stages of the model; `None`: as many as ranks (layers).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stages: Option<u64>,
-    /// Chunks of the graph, of all ways together; `None`: four per rank.
+    /// Chunks of the graph, of all parts together; `None`: four per rank.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chunks: Option<u64>,
     /// Epochs after which history is refreshed; 1: it is always the newest rows.
@@ -83,8 +83,7 @@ pub enum GradientWeighting {
 }
 
 impl Config {
-    /// Returns the number of groups of consecutive stages of the model that ranks compute: 1 unless the strategy splits the
-    /// model.
+    /// Returns the number of stage groups, which have consecutive stages of the model: 1 unless the strategy splits it.
     pub fn stage_groups(&self) -> usize {
         match self.train.strategy {
             StrategyKind::Layers | StrategyKind::Hybrid => {
@@ -104,10 +103,15 @@ impl Config {
         (rank % self.parts()) as u32
     }
 
-    /// Returns the number of chunks of the graph, of all ways together.
+    /// Returns the number of chunks of the graph, of all parts together.
     pub fn chunks(&self) -> usize {
         let chunks = self.layers.chunks.unwrap_or(CHUNKS_PER_RANK * self.train.ranks as u64);
         usize::try_from(chunks).unwrap_or(usize::MAX)
+    }
+
+    /// Returns the number of chunks of a part that an optimiser step computes.
+    pub(crate) fn chunks_per_step(&self) -> usize {
+        self.chunks() / self.parts() / (self.layers.steps_per_epoch as usize).max(1)
     }
 
     /// Fills in numbers of stages and chunks of a run that does not set them.
@@ -128,7 +132,7 @@ impl Config {
         self.check_chunks()?;
         let (steps, slots) = (self.layers.steps_per_epoch, (self.chunks() / self.parts()) as u64);
         if !slots.is_multiple_of(steps) {
-            let problem = format!("{steps}: must divide the {slots} chunks of each way");
+            let problem = format!("{steps}: must divide the {slots} chunks of each part");
             return refuse("steps_per_epoch", problem, "choose a divisor, or another --chunks");
         }
         Ok(())
@@ -143,7 +147,7 @@ impl Config {
             ("steps_per_epoch", own.steps_per_epoch == 0),
         ] {
             if is_zero {
-                return Err(Error::input(format!("layers.{key}"), "0: must be at least 1"));
+                return refuse(key, "0: must be at least 1".into(), "choose a number of 1 or more");
             }
         }
         Ok(())
@@ -181,10 +185,11 @@ impl Config {
         match self.layers.stages {
             None if !is_layers => {
                 let help = format!("set --stages to a divisor of the {ranks} ranks");
-                return refuse("stages", "strategy hybrid needs a number of stages".into(), &help);
+                return refuse("stages", "strategy hybrid needs a number of stage groups".into(), &help);
             }
             Some(stages) if is_layers && stages != ranks as u64 => {
-                let problem = format!("{stages}: strategy layers has one stage per rank, and {ranks} ranks");
+                let problem =
+                    format!("{stages}: strategy layers has one stage group per rank, and {ranks} ranks");
                 return refuse("stages", problem, "leave it out, or choose --strategy hybrid");
             }
             Some(stages) if !(ranks as u64).is_multiple_of(stages) => {
@@ -197,7 +202,7 @@ impl Config {
         let most = self.model.messages(1, 1).len();
         let stages = self.stage_groups();
         if stages > most {
-            let problem = format!("{stages} groups for a model of {most} stages");
+            let problem = format!("{stages} stage groups for a model of {most} stages");
             let key = if is_layers { "train.ranks" } else { "layers.stages" };
             let help = format!("choose at most {most}, or a deeper model (--layers)");
             return Err(Error::input(key, problem).help(help));
@@ -206,18 +211,18 @@ impl Config {
     }
 
     fn check_chunks(&self) -> Result<()> {
-        let (chunks, ways) = (self.chunks() as u64, self.parts() as u64);
-        if chunks < ways || !chunks.is_multiple_of(ways) {
-            let problem = format!("{chunks}: each of {ways} ways needs as many chunks");
-            return refuse("chunks", problem, &format!("choose a multiple of {ways}"));
+        let (chunks, parts) = (self.chunks() as u64, self.parts() as u64);
+        if chunks < parts || !chunks.is_multiple_of(parts) {
+            let problem = format!("{chunks}: each of {parts} parts needs as many chunks");
+            return refuse("chunks", problem, &format!("choose a multiple of {parts}"));
         }
-        if chunks / ways > MAX_CHUNKS {
-            let problem = format!("{chunks}: at most {MAX_CHUNKS} per way");
+        if chunks / parts > MAX_CHUNKS {
+            let problem = format!("{chunks}: at most {MAX_CHUNKS} per part");
             return refuse("chunks", problem, "choose fewer");
         }
-        if self.model.norm == NormKind::Batch && chunks > ways {
+        if self.model.norm == NormKind::Batch && chunks > parts {
             let problem = format!("batch needs all rows at once, and layers.chunks = {chunks}");
-            let help = format!("choose --norm layer, or --chunks {ways}");
+            let help = format!("choose --norm layer, or --chunks {parts}");
             return Err(Error::input("model.norm", problem).help(help));
         }
         Ok(())
@@ -240,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_stage_groups_times_ways() {
+    fn ranks_are_stage_groups_times_parts() {
         let layers = config(StrategyKind::Layers, 3);
         assert_eq!((layers.stage_groups(), layers.parts(), layers.chunks()), (3, 1, 12));
         let mut hybrid = config(StrategyKind::Hybrid, 6);
@@ -256,7 +261,7 @@ mod tests {
         type Change = fn(&mut Config);
         let cases: [(StrategyKind, usize, Change, &str); 10] = [
             (StrategyKind::Layers, 1, |_| (), "train.ranks: 1: strategy layers needs 2"),
-            (StrategyKind::Layers, 4, |_| (), "train.ranks: 4 groups for a model of 3 stages"),
+            (StrategyKind::Layers, 4, |_| (), "train.ranks: 4 stage groups for a model of 3 stages"),
             (
                 StrategyKind::Layers,
                 2,
@@ -269,13 +274,13 @@ mod tests {
                 StrategyKind::Hybrid,
                 4,
                 |c| (c.layers.stages, c.layers.chunks) = (Some(2), Some(3)),
-                "layers.chunks: 3: each of 2 ways",
+                "layers.chunks: 3: each of 2 parts",
             ),
             (
                 StrategyKind::Hybrid,
                 4,
                 |c| (c.layers.stages, c.layers.chunks) = (Some(1), Some(2)),
-                "layers.chunks: 2: each of 4 ways",
+                "layers.chunks: 2: each of 4 parts",
             ),
             (StrategyKind::Layers, 2, |c| c.model.norm = NormKind::Batch, "model.norm: batch needs all rows"),
             (
@@ -299,7 +304,8 @@ mod tests {
         }
         let mut zero = config(StrategyKind::Layers, 2);
         zero.layers.history_epochs = 0;
-        assert_eq!(zero.check().unwrap_err().to_string(), "layers.history_epochs: 0: must be at least 1");
+        let error = zero.check().unwrap_err().to_string();
+        assert!(error.contains("layers.history_epochs: 0: must be at least 1\n  help: choose"), "{error}");
         let mut exact = config(StrategyKind::Layers, 3);
         (exact.model.norm, exact.layers.chunks) = (NormKind::Batch, Some(1));
         exact.check().unwrap();

@@ -4,6 +4,7 @@
 //! the training nodes; these and the validation nodes; all nodes.
 
 mod chunks;
+mod columns;
 mod features;
 mod rows;
 mod shard;
@@ -13,6 +14,8 @@ mod whole;
 use halograph_graph::dataset::Subset;
 
 pub use chunks::{ChunkReads, RowChunks, StageChunks, StageRows};
+pub use columns::Preprocessing;
+pub(crate) use columns::column_order;
 pub use features::Scaling;
 pub use rows::Rows;
 pub use shard::{Loading, Scored, ShardData, fit_scaling};

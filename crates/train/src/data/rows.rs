@@ -9,6 +9,7 @@ use halograph_nn::Matrix;
 use halograph_nn::metrics::Targets;
 
 use crate::error::Result;
+use crate::objective::TrainingCounts;
 
 /// Rows of a view with their labels.
 pub struct Rows {
@@ -58,6 +59,43 @@ impl Rows {
         self.rows.len() as u64
     }
 
+    /// Returns what the loss of these rows is divided by; the sum over ranks and chunks is global. Without class weights, and
+    /// for multi-label data, this is a whole number.
+    pub fn divisor(&self, weights: Option<&[f64]>) -> f64 {
+        match (&self.labels, weights) {
+            (Labels::Single(classes), None) => classes.len() as f64,
+            (Labels::Single(classes), Some(weights)) => {
+                classes.iter().map(|&class| weights[class as usize]).sum()
+            }
+            (Labels::Multi(flags), _) => flags.len() as f64,
+        }
+    }
+
+    /// Returns the class weight of each row, if the loss is divided by their sum.
+    pub(crate) fn weights(&self, weights: Option<&[f64]>) -> Option<Vec<f64>> {
+        match (&self.labels, weights) {
+            (Labels::Single(classes), Some(weights)) => {
+                Some(classes.iter().map(|&class| weights[class as usize]).collect())
+            }
+            _ => None,
+        }
+    }
+
+    /// Counts the rows of each class.
+    pub(super) fn class_counts(&self, classes: usize) -> TrainingCounts {
+        let mut per_class = vec![0; classes];
+        match &self.labels {
+            Labels::Single(labels) => labels.iter().for_each(|&class| per_class[class as usize] += 1),
+            Labels::Multi(flags) => {
+                let rows = flags.chunks_exact(classes.max(1));
+                rows.for_each(|row| {
+                    row.iter().zip(&mut per_class).for_each(|(&y, n)| *n += u64::from(y != 0))
+                });
+            }
+        }
+        TrainingCounts { nodes: self.count(), per_class }
+    }
+
     /// Gathers the rows of all ranks with their logits, in the order of ranks. Collective; blocks.
     pub(crate) fn gathered<T: Real>(
         &self,
@@ -100,4 +138,22 @@ fn joined<E: Pod>(messages: &[Message]) -> Result<Vec<E>> {
         all.extend_from_slice(message.as_slice()?);
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_divisor_is_the_sum_of_weights_or_a_count() {
+        let single = Rows::new(vec![0, 1, 2], Targets::Single(&[0, 1, 1]));
+        let multi = Rows::new(vec![0, 1], Targets::Multi(&[0, 1, 1, 1]));
+        let weights = Some(&[0.5, 2.0][..]);
+        assert_eq!([single.divisor(None), single.divisor(weights)], [3.0, 4.5]);
+        assert_eq!([multi.divisor(None), multi.divisor(weights)], [4.0; 2], "pos_weight is not in the mean");
+        assert_eq!((single.weights(weights), multi.weights(weights)), (Some(vec![0.5, 2.0, 2.0]), None));
+        let counts = |rows: &Rows| rows.class_counts(2);
+        assert_eq!(counts(&single), TrainingCounts { nodes: 3, per_class: vec![1, 2] });
+        assert_eq!(counts(&multi), TrainingCounts { nodes: 2, per_class: vec![1, 2] });
+    }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use halograph_comm::{Message, Tag};
 use halograph_graph::block::{Block, Halo, weights_of};
-use halograph_graph::dataset::{LabelView, Metric};
+use halograph_graph::dataset::{LabelView, Manifest};
 use halograph_graph::partition::{Shard, Subgraph as Graph};
 use halograph_kernels::batch_norm::Moments;
 use halograph_kernels::{Real, buffer};
@@ -18,12 +18,14 @@ use rayon::prelude::*;
 
 use super::PARTS;
 use super::chunks::{RowChunks, order_key};
+use super::columns::Preprocessing;
 use super::features::{Features, Scaling, column_scaling};
 use super::rows::{Labels, Rows};
 use super::view::{InputSource, View};
 use crate::boundary::{Exchange, Peers, RankLink};
-use crate::config::{GraphOptions, Normalize};
+use crate::config::{GraphOptions, Normalize, TrainConfig};
 use crate::error::Result;
+use crate::objective::{Objective, TrainingCounts};
 use crate::stage::StageBlock;
 use crate::tags::{Evaluation, Setup};
 
@@ -39,6 +41,10 @@ pub struct ShardData<'s, T: Real> {
     pub rows: [Rows; 3],
     /// Numbers of such rows on all ranks.
     pub counts: [u64; 3],
+    /// Metric and class weights: those of the dataset, unless set by [`ShardData::with_objective`].
+    pub objective: Objective,
+    /// What the losses of training, validation and test rows of all ranks are divided by.
+    pub divisors: [f64; 3],
     /// Number of graph layers. Rows farther from training rows do not affect the loss.
     hops: usize,
     /// Whether this rank reads features: not if it only computes later stages.
@@ -51,8 +57,8 @@ pub struct ShardData<'s, T: Real> {
 pub struct Loading {
     /// Which graphs are read.
     pub graphs: GraphOptions,
-    /// How features are scaled.
-    pub scaling: Scaling,
+    /// Which features are read, and how they are scaled.
+    pub preprocessing: Preprocessing,
     /// Number of graph layers of the model to train.
     pub hops: usize,
     /// Chunks by which training rows are sorted.
@@ -90,17 +96,27 @@ impl<'s, T: Real> ShardData<'s, T> {
         shard: &'s Shard,
         link: &RankLink,
         graphs: GraphOptions,
-        scaling: Scaling,
+        preprocessing: impl Into<Preprocessing>,
         hops: usize,
     ) -> Result<Self> {
-        ShardData::load_as(shard, link, Loading { graphs, scaling, hops, chunks: None, has_features: true })
+        let preprocessing = preprocessing.into();
+        ShardData::load_as(
+            shard,
+            link,
+            Loading { graphs, preprocessing, hops, chunks: None, has_features: true },
+        )
     }
 
     /// Loads a shard for a rank that computes it in chunks, or only later stages. Collective; blocks.
     pub fn load_as(shard: &'s Shard, link: &RankLink, loading: Loading) -> Result<Self> {
-        let Loading { graphs: GraphOptions { inductive, edge_weights }, scaling, hops, chunks, has_features } =
-            loading;
-        let features = Features::of(shard.features(), scaling);
+        let Loading {
+            graphs: GraphOptions { inductive, edge_weights },
+            preprocessing,
+            hops,
+            chunks,
+            has_features,
+        } = loading;
+        let features = Features::of(shard.features(), preprocessing);
         let graphs = if inductive { [Graph::Train, Graph::TrainVal, Graph::All] } else { [Graph::All; 3] };
         let local =
             |graph: Graph, chunks| LocalGraph::new(shard, link, (graph, edge_weights), (hops, chunks));
@@ -118,6 +134,8 @@ impl<'s, T: Real> ShardData<'s, T> {
         };
         let view = View::new(train.block.block.clone(), input);
         let train = (train, view);
+        let objective = Objective::of(&shard.partition().dataset);
+        let divisors = counts.map(|count| objective.divisor_of_count(count).unwrap_or(0.0));
         Ok(ShardData {
             shard,
             features,
@@ -125,11 +143,31 @@ impl<'s, T: Real> ShardData<'s, T> {
             larger,
             rows,
             counts,
+            objective,
+            divisors,
             hops,
             has_features,
             edge_weights,
             chunks,
         })
+    }
+
+    /// Sets metric and class weights. Refuses those that do not fit the dataset. Collective; blocks.
+    pub fn with_objective(self, train: &TrainConfig, link: &RankLink) -> Result<Self> {
+        let manifest = self.dataset();
+        let own = || self.rows[0].class_counts(manifest.classes as usize);
+        let objective = Objective::new(train, manifest, || counts_of_all(link, own()))?;
+        let mut divisors = self.counts.map(|count| objective.divisor_of_count(count).unwrap_or(0.0));
+        if objective.divisor_of_count(0).is_none() {
+            divisors = self.rows.each_ref().map(|rows| rows.divisor(objective.weights()));
+            link.comm.all_reduce(Setup::Divisors.tag(), &mut divisors)?;
+        }
+        Ok(ShardData { objective, divisors, ..self })
+    }
+
+    /// Returns the manifest of the whole dataset.
+    fn dataset(&self) -> &Manifest {
+        &self.shard.partition().dataset
     }
 
     /// Returns the training graph with its features.
@@ -138,7 +176,7 @@ impl<'s, T: Real> ShardData<'s, T> {
     }
 
     /// Returns the chunks that the shard was loaded with.
-    pub(super) fn chunks(&self) -> &RowChunks {
+    pub fn chunks(&self) -> &RowChunks {
         self.chunks.as_ref().expect("loaded with chunks")
     }
 
@@ -152,11 +190,6 @@ impl<'s, T: Real> ShardData<'s, T> {
         let (local, view) = &self.train;
         let tag = Setup::StaticAggregate.of_graph(local.graph as u8);
         view.prepare(model, &local.block, Some(Peers::forward_only(link, tag)))
-    }
-
-    /// Returns the metric of scores.
-    pub fn metric(&self) -> Metric {
-        self.shard.partition().dataset.metric
     }
 
     /// Returns the shard.
@@ -499,6 +532,16 @@ fn total(link: &RankLink, own: [u64; 3]) -> Result<[u64; 3]> {
         let counts = message.expect::<u64>(3)?;
         Ok([0, 1, 2].map(|i| sum[i] + counts[i]))
     })
+}
+
+/// Adds the counts of training rows of all ranks. Collective; blocks.
+fn counts_of_all(link: &RankLink, own: TrainingCounts) -> Result<TrainingCounts> {
+    // Whole numbers: exact far beyond the size of any graph.
+    let mut sums: Vec<f64> =
+        std::iter::once(own.nodes).chain(own.per_class).map(|count| count as f64).collect();
+    link.comm.all_reduce(Setup::ClassCounts.tag(), &mut sums)?;
+    let sums: Vec<u64> = sums.into_iter().map(|sum| sum as u64).collect();
+    Ok(TrainingCounts { nodes: sums[0], per_class: sums[1..].to_vec() })
 }
 
 /// Computes the scaling for `normalize` from the training rows of all ranks. Collective; blocks.

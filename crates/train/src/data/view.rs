@@ -66,6 +66,10 @@ impl<'d, T: Real> View<'d, T> {
                 let features = match &self.features {
                     Input::Full(x) => Input::Full(run_of(x, &rows)),
                     Input::Half(x) => Input::Half(run_of(x, &rows)),
+                    Input::Sparse(x) => {
+                        let rows: Vec<u32> = (rows.start as u32..rows.end as u32).collect();
+                        Input::Sparse(Arc::new(x.gathered(&rows)))
+                    }
                 };
                 ModelInput { features, aggregate }
             }
@@ -95,6 +99,7 @@ impl<T: Real> InputSource<T> for View<'_, T> {
             (None, all) => all.clone(),
             (Some(numbers), Input::Full(x)) => gathered(x, numbers).into(),
             (Some(numbers), Input::Half(x)) => Input::Half(Arc::new(gathered(x, numbers))),
+            (Some(numbers), Input::Sparse(x)) => Input::Sparse(Arc::new(x.gathered(numbers))),
         })
     }
 }

@@ -3,16 +3,18 @@
 use std::sync::Arc;
 
 use halograph_graph::block::Block;
-use halograph_graph::dataset::{Dataset, LABEL, LabelView, SPLIT, Subset};
+use halograph_graph::dataset::{Dataset, LABEL, LabelView, Subset};
 use halograph_graph::error::{Error, Result};
 use halograph_graph::order::nested;
 use halograph_kernels::{Real, buffer};
 
 use super::PARTS;
-use super::features::{Features, Scaling};
+use super::columns::Preprocessing;
+use super::features::Features;
 use super::rows::{Labels, Rows};
 use super::view::{InputSource, View};
-use crate::config::GraphOptions;
+use crate::config::{GraphOptions, TrainConfig};
+use crate::objective::Objective;
 
 /// A dataset loaded for training on one process.
 pub struct Data<'d, T: Real> {
@@ -24,6 +26,8 @@ pub struct Data<'d, T: Real> {
     larger: Option<[Arc<Block<'d>>; 2]>,
     /// Training, validation and test rows, each in the view it is scored in.
     pub parts: [Rows; 3],
+    /// Metric and class weights: those of the dataset, unless set by [`Data::with_objective`].
+    pub objective: Objective,
 }
 
 impl<'d, T: Real> Data<'d, T> {
@@ -32,18 +36,19 @@ impl<'d, T: Real> Data<'d, T> {
     pub fn load(
         dataset: &'d Dataset,
         graphs: GraphOptions,
-        scaling: Scaling,
+        preprocessing: impl Into<Preprocessing>,
         hops: Option<usize>,
     ) -> Result<Self> {
         dataset.check_edges()?;
         dataset.check_labels()?;
-        let features = Features::new(dataset, scaling);
+        let features = Features::new(dataset, preprocessing);
         let order = dataset.order()?;
         if !graphs.inductive {
             let block = whole(dataset, graphs, order, hops);
             let parts = PARTS.map(|part| rows_of(dataset, block.ids(), part));
             let train = View::new(block.clone(), features.rows(block.ids())?);
-            return Ok(Data { dataset, features, train, larger: None, parts });
+            let objective = Objective::of(&dataset.manifest);
+            return Ok(Data { dataset, features, train, larger: None, parts, objective });
         }
         let induced = |parts: &[Subset]| {
             let nodes = nodes_in(dataset.split(), order.as_deref(), parts);
@@ -55,14 +60,27 @@ impl<'d, T: Real> Data<'d, T> {
         let parts = [(&block, Subset::Train), (&val, Subset::Val), (&test, Subset::Test)];
         let parts = parts.map(|(block, part)| rows_of(dataset, block.ids(), part));
         let train = View::new(block.clone(), features.rows(block.ids())?);
-        Ok(Data { dataset, features, train, larger: Some([val, test]), parts })
+        let objective = Objective::of(&dataset.manifest);
+        Ok(Data { dataset, features, train, larger: Some([val, test]), parts, objective })
+    }
+
+    /// Sets metric and class weights. Refuses those that do not fit the dataset.
+    pub fn with_objective(self, train: &TrainConfig) -> Result<Self> {
+        let manifest = &self.dataset.manifest;
+        let counts = || Ok::<_, Error>(self.parts[0].class_counts(manifest.classes as usize));
+        let objective = Objective::new(train, manifest, counts)?;
+        Ok(Data { objective, ..self })
     }
 
     /// Loads the whole graph, for `predict`.
-    pub fn whole(dataset: &'d Dataset, graphs: GraphOptions, scaling: Scaling) -> Result<View<'d, T>> {
+    pub fn whole(
+        dataset: &'d Dataset,
+        graphs: GraphOptions,
+        preprocessing: impl Into<Preprocessing>,
+    ) -> Result<View<'d, T>> {
         dataset.check_edges()?;
         let block = whole(dataset, graphs, dataset.order()?, None);
-        let features = Features::new(dataset, scaling).rows(block.ids())?;
+        let features = Features::new(dataset, preprocessing).rows(block.ids())?;
         Ok(View::new(block, features))
     }
 
@@ -152,12 +170,13 @@ pub fn check(dataset: &Dataset) -> Result<()> {
     if let LabelView::Single(classes) = dataset.labels()
         && classes.iter().all(|&c| c < 0)
     {
-        return Err(Error::input(dataset.place(LABEL), "no node has a label")
-            .help("training needs labels; import the data again with them"));
+        return Err(Error::input(dataset.place(LABEL), "no node has a label").help(
+            "training needs labels: import the data again with them (tables: --label-col; arrays: y.npy)",
+        ));
     }
     if !dataset.split().contains(&(Subset::Train as u8)) {
-        return Err(Error::input(dataset.place(SPLIT), "the split has no training node")
-            .help("import the data with a split, or let `data import` draw one: --split per-class, --split fraction"));
+        return Err(Error::input(dataset.split_place(), "the split has no training node")
+            .help("import the data with a split, or let `data import` draw one: --split 0.6,0.2,0.2"));
     }
     if rows_of(dataset, None, Subset::Train).rows.is_empty() {
         return Err(Error::input(dataset.place(LABEL), "no training node has a label")

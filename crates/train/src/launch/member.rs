@@ -14,6 +14,7 @@ use crate::data::{Scaling, ShardData, fit_scaling};
 use crate::error::{Error, Result};
 use crate::event::{Observer, Point};
 use crate::memory;
+use crate::objective::check_divisor;
 use crate::run::{self, Header, RunStore};
 use crate::setup::{check_decays, new_model, optimizer_of};
 use crate::strategy::Strategy;
@@ -78,6 +79,8 @@ impl Member<'_> {
             Some(grid) => chunks::load(shard, grid, config, scaling, hops)?,
             None => ShardData::load(shard, &link, config.graphs(), scaling, hops)?,
         };
+        let data = data.with_objective(&config.train, parts)?;
+        check_divisor(data.divisors[0])?;
         let stages = grid.as_ref().map(|grid| chunks::plan(&model, &config.model, &data, grid.stages));
         let model = match (&grid, &stages) {
             (Some(grid), Some(stages)) => model.restricted_to(stages.groups[grid.stage].clone()),
@@ -136,10 +139,13 @@ impl Member<'_> {
             traffic.peak_rss_bytes = memory::peak_rss();
             traffic.cpu_seconds = traffic.cpu_seconds.map(|all| all / comm.size() as f64);
         }
-        let metric = data.metric();
-        let facts = Facts { threads: self.threads, metric, outcome: &outcome, train: &config.train };
+        let objective = &data.objective;
+        let facts = Facts { threads: self.threads, objective, outcome: &outcome, train: &config.train };
         let summary = Summary::new(facts, traffic).with_fetches(batches);
-        let pipeline = stages.as_ref().map(|stages| PipelineFacts::new(config, &stages.groups));
+        let pipeline = match &stages {
+            Some(stages) => Some(PipelineFacts::new(config, &stages.groups, &meter.gather_seconds(comm)?)),
+            None => None,
+        };
         let summary = summary.with_pipeline(pipeline);
         if let Some(run) = &mut run {
             run.finish(&serde_json::to_value(&summary).expect("numbers and names always serialise"))?;

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use halograph_comm::{self as comm, Comm, Options};
 use halograph_graph::Dataset;
-use halograph_graph::error::Result as InputResult;
+use halograph_graph::error::{Error as InputError, Result as InputResult};
 use halograph_graph::partition::{
     Assignment, Balance, Layout, Method, Objective, PartitionInfo, PartitionSpec, Presample, Shard,
     assignment_for,
@@ -128,10 +128,21 @@ pub fn train(source: DataSource, leader: Leader, extras: Extras) -> Result<Summa
             Ok(summary.expect("rank 0 returns a summary"))
         }
         (None, DataSource::Dataset(dataset)) if !header.config.train.uses_parts() => {
+            check_split(header.config.data.split_index, dataset.split_index())?;
             single::train(dataset, order, leader)
         }
         (None, _) => train_on_threads(source, order, leader),
     }
+}
+
+/// Refuses data with another split than the configured one.
+fn check_split(configured: usize, chosen: usize) -> InputResult<()> {
+    if configured == chosen {
+        return Ok(());
+    }
+    let problem = format!("{configured}, but the data have split {chosen}");
+    Err(InputError::input("data.split_index", problem)
+        .help("of a dataset choose the split (Dataset::with_split); partition it again for other shards"))
 }
 
 /// Trains as a rank other than 0 of those that a launcher started. Collective; blocks.

@@ -8,6 +8,7 @@ use super::{Leader, Order};
 use crate::config::Precision;
 use crate::data::{self, Data, Scaling};
 use crate::error::{Error, Result};
+use crate::objective::check_divisor;
 use crate::pool::{in_pool, threads};
 use crate::setup::{new_model, new_optimizer};
 use crate::strategy::Strategy;
@@ -38,6 +39,8 @@ fn train_in<T: Real>(dataset: &Dataset, order: Order, leader: Leader) -> Result<
     }
     let is_sampled = config.train.strategy.samples();
     let data = Data::<T>::load(dataset, config.graphs(), scaling, config.nested_hops())?;
+    let data = data.with_objective(&config.train)?;
+    check_divisor(data.parts[0].divisor(data.objective.weights()))?;
     let train = |strategy: &mut dyn Strategy<T>, model: Model<T>| {
         let mut trainer = Trainer::new(config, strategy, Learner { model, optimizer });
         if let Some(from) = from {
@@ -63,7 +66,7 @@ fn train_in<T: Real>(dataset: &Dataset, order: Order, leader: Leader) -> Result<
     };
     let facts = Facts {
         threads: threads(&config.train),
-        metric: dataset.manifest.metric,
+        objective: &data.objective,
         outcome: &outcome,
         train: &config.train,
     };

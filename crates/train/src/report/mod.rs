@@ -2,7 +2,7 @@
 //!
 //! - `read`: the files of a run; `spans`: one epoch of a trace;
 //! - `scale`, `chart`: values over epochs; `timeline`: ranks over time;
-//! - `results`, `exchange`, `batches`, `settings`: the tables; `table`, `text`: HTML;
+//! - `results`, `classes`, `exchange`, `pipeline`, `batches`, `settings`: the tables; `table`, `text`: HTML;
 //! - `page`: the page.
 //!
 //! Every number on the page is in a file of a run; if it is rounded, its tooltip has all digits.
@@ -15,8 +15,10 @@ use crate::run::{self, write_file};
 
 mod batches;
 mod chart;
+mod classes;
 mod exchange;
 mod page;
+mod pipeline;
 mod read;
 mod results;
 mod scale;

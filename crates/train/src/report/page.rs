@@ -4,7 +4,9 @@ use std::fmt::Write;
 
 use super::batches::batches;
 use super::chart::{Chart, Series};
+use super::classes::classes;
 use super::exchange::{partition, times, traffic};
+use super::pipeline::pipeline;
 use super::read::{EpochRecord, RunData};
 use super::results::results;
 use super::scale::{MAX_POINTS, Point, thin};
@@ -60,8 +62,10 @@ pub(super) fn html(runs: &[RunData]) -> String {
     let rate = (!rate_is_constant(runs)).then_some(RATE);
     section("Loss", "", true, charts(runs, LOSSES.into_iter().chain(rate)));
     section(&scores_title(runs), SCORES_TEXT, true, charts(runs, SCORES.into_iter()));
+    section("Classes", CLASSES_TEXT, false, classes(runs));
     section("Epoch time", SECONDS_TEXT, true, charts(runs, [SECONDS].into_iter()));
     section("Compute and wait time", TIMES_TEXT, false, times(runs));
+    section("Pipeline", PIPELINE_TEXT, false, pipeline(runs));
     section("Mini-batches", BATCHES_TEXT, false, batches(runs));
     section("Timeline of one epoch", &timeline_text(runs), false, timelines(runs));
     section("Communication volume", TRAFFIC_TEXT, false, traffic(runs));
@@ -73,9 +77,16 @@ pub(super) fn html(runs: &[RunData]) -> String {
 }
 
 const SCORES_TEXT: &str = "Fractions, at epochs with an evaluation. A circle marks the best validation epoch, whose weights are saved.";
+const CLASSES_TEXT: &str = "Scores of single classes with the saved weights, on test nodes or, without any, on validation nodes. \
+     In the confusion matrix, rows are true classes and columns predicted ones.";
 const SECONDS_TEXT: &str = "Forward, backward and optimiser step, without evaluation and checkpoints.";
 const TIMES_TEXT: &str = "Sum over all epochs (after a resume: since then), mean over ranks. Thick bar: compute, then in red exposed communication (waiting). \
      Thin bar: transfer of boundary rows that overlaps compute. Imbalance: compute time of the slowest rank / mean.";
+const PIPELINE_TEXT: &str = "Stage groups of strategies layers and hybrid: sums over all epochs (after a resume: since then), mean over the ranks of a \
+     group. Bar: compute, then the bubble (light red: waits for the first chunk of a step, for its first gradients, and for \
+     other stage groups after the last chunk), then exposed communication (red: all other waits). Shares are of compute and \
+     waiting, mean over ranks. Formula: the bubble if all chunks took equally long in all stage groups. Imbalance: compute time \
+     of the slowest stage group / mean − 1.";
 const BATCHES_TEXT: &str = "Means per batch (after a resume: since then). Thick bar: gathering of input rows and computation, then in red exposed \
      sampling (waiting). Thin bar: sampling in the background, summed over threads.";
 const TRAFFIC_TEXT: &str = "Payload sent by all ranks, by purpose.";

@@ -34,7 +34,7 @@ pub(super) struct RunData {
     pub settings: Vec<(String, Value)>,
     /// Absent while the run is in progress, and after it was killed.
     pub summary: Option<Value>,
-    /// Name of the metric; known from the summary only.
+    /// Name of the metric; of a run of an older version, known from the summary only.
     pub metric: Option<String>,
     /// Epochs, in order.
     pub epochs: Vec<MetricsLine>,
@@ -87,6 +87,7 @@ impl RunData {
         let trace = source.trace.clone().or_else(|| default.exists().then_some(default));
         let traced = trace.map(|file| read_trace(&file, &source.run, &header.config)).transpose()?;
         let metric = summary.as_ref().and_then(|s| s["metric"].as_str()).map(String::from);
+        let metric = metric.or_else(|| header.config.train.metric.map(|metric| metric.to_string()));
         let (name, settings, config) = (name_of(&source.run), settings(&header), header.config);
         Ok(RunData { name, config, settings, summary, metric, epochs, has_partial_line, traced })
     }

@@ -40,6 +40,8 @@ pub(super) struct TraceSpan {
     pub epoch: u64,
     /// Optimiser step of the epoch, counted from 0.
     pub step: u64,
+    /// Chunk of the graph.
+    pub chunk: u64,
     /// Absent if the span belongs to no layer.
     pub layer: Option<u64>,
     pub start: f64,
@@ -70,6 +72,8 @@ pub(super) struct TracedEpoch {
     pub ranks: BTreeMap<u64, String>,
     /// Spans that overlap the epoch, by start.
     pub spans: Vec<TraceSpan>,
+    /// Whether ranks computed several chunks of the graph.
+    pub has_chunks: bool,
     /// Short spans that are left out.
     pub left_out: usize,
     /// Whether the trace says which run it was recorded from. Traces of older versions do not.
@@ -135,6 +139,8 @@ struct Arguments {
     epoch: Option<u64>,
     #[serde(default)]
     step: u64,
+    #[serde(default)]
+    chunk: u64,
     layer: Option<u64>,
 }
 
@@ -275,6 +281,7 @@ fn pick(events: &[TraceEvent], typical: &RangeInclusive<u64>) -> Option<TracedEp
         phase: event.cat.to_string(),
         epoch: event.args.epoch.unwrap_or(0),
         step: event.args.step,
+        chunk: event.args.chunk,
         // Older traces wrote u16::MAX where there was no layer.
         layer: event.args.layer.filter(|&layer| layer != u64::from(u16::MAX)),
         start: event.ts - start,
@@ -291,7 +298,9 @@ fn pick(events: &[TraceEvent], typical: &RangeInclusive<u64>) -> Option<TracedEp
         ranks.extend(event.args.name.clone().map(|name| (event.pid, name)));
     }
     let (epochs, length) = (windows.len(), end - start);
-    Some(TracedEpoch { epoch, epochs, batches, length, ranks, spans, left_out, is_identified: false })
+    let has_chunks = spans.iter().any(|span| span.chunk > 0);
+    let is_identified = false;
+    Some(TracedEpoch { epoch, epochs, batches, length, ranks, spans, has_chunks, left_out, is_identified })
 }
 
 #[cfg(test)]

@@ -33,6 +33,7 @@ fn header(ranks: usize, seed: u64) -> Header {
         classes: 2,
         task: halograph_graph::dataset::Task::SingleLabel,
         class_names: Vec::new(),
+        feature_names: Vec::new(),
     };
     Header { data, config }
 }
@@ -125,6 +126,39 @@ fn numbers_are_those_of_the_files() {
         html.matches("http://www.w3.org/2000/svg").count(),
         "nothing is loaded"
     );
+}
+
+#[test]
+fn stage_groups_are_shown_with_bubble_imbalance_and_exposed_communication() {
+    let folder = tempfile::tempdir().unwrap();
+    let plain = run(folder.path(), "a", header(2, 0), &LINES, Some(summary()));
+    assert!(!page(std::slice::from_ref(&plain)).contains("<h2>Pipeline"));
+    let mut split = summary();
+    split["pipeline"] = json!({
+        "groups": [
+            {"stages": [0, 3], "compute_seconds": 0.0312345, "bubble_seconds": 0.0023456, "exposed_seconds": 0.001},
+            {"stages": [3, 4], "compute_seconds": 0.02, "bubble_seconds": 0.004, "exposed_seconds": 0.0}
+        ],
+        "parts": 1, "chunks": 8, "steps_per_epoch": 1, "bubble_formula": 0.1111111, "bubble": 0.0612345,
+        "exposed_communication": 0.0198765, "idle": 0.081111, "imbalance": 0.2192347
+    });
+    let html = page(&[plain, run(folder.path(), "b", header(2, 0), &LINES, Some(split))]);
+    let section = html.split_once("<h2>Pipeline</h2>").unwrap().1.split_once("</section>").unwrap().0;
+    for text in [
+        "title=\"0.1111111\">0.1111<",
+        "title=\"0.0612345\">0.0612<",
+        "title=\"0.0198765\"",
+        "title=\"0.081111\"",
+        "title=\"0.2192347\"",
+        "<td>0–2</td>",
+        "<td>3–3</td>",
+        "title=\"0.0312345\"",
+        "title=\"0.0023456\"",
+        "class=\"bubble\" style=\"width:6.7",
+        "<th>bubble by formula</th>",
+    ] {
+        assert!(section.contains(text), "{text} in {section}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::scale::Axis;
 use super::spans::{TraceSpan, TracedBatches, TracedEpoch, Track};
 use super::text::escape;
-use crate::trace::{FETCH, SAMPLE};
+use crate::trace::{BUBBLE, FETCH, SAMPLE};
 
 const WIDTH: f64 = 1080.0;
 const LEFT: f64 = 126.0;
@@ -22,12 +22,15 @@ const BOTTOM: f64 = 42.0;
 const MAX_RANKS: usize = 16;
 
 /// Kinds of spans: CSS class and name in the legend.
-const KINDS: [(&str, &str); 11] = [
+const KINDS: [(&str, &str); 14] = [
     ("sample", "sampling"),
     ("gather", "gather"),
     ("forward", "forward"),
     ("backward", "backward"),
     ("wait", "wait"),
+    (BUBBLE, "bubble"),
+    ("activations", "activations"),
+    ("activation_gradients", "activation gradients"),
     ("features", "features"),
     ("gradients", "gradients"),
     ("weights", "weights"),
@@ -81,6 +84,7 @@ pub(super) fn caption(traced: &TracedEpoch) -> String {
 /// Returns the kind of a span, which decides its colour.
 fn kind(span: &TraceSpan, epoch: u64) -> &'static str {
     let class = match (span.track, span.phase.as_str()) {
+        (Track::Wait, BUBBLE) => BUBBLE,
         (Track::Wait, _) => "wait",
         // A rank fetches rows of sampled batches on the same thread.
         (Track::Sample, _) if span.name == FETCH => "features",
@@ -133,7 +137,7 @@ fn legend(traced: &TracedEpoch, svg: &mut String) {
         if !traced.spans.iter().any(|span| kind(span, traced.epoch) == class) {
             continue;
         }
-        let (y, high) = if class == "wait" { (10.0, 5.0) } else { (7.0, 11.0) };
+        let (y, high) = if ["wait", BUBBLE].contains(&class) { (10.0, 5.0) } else { (7.0, 11.0) };
         let _ =
             write!(svg, "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y}\" width=\"18\" height=\"{high}\"/>");
         let _ = write!(svg, "<text x=\"{:.1}\" y=\"17\">{name}</text>", x + 24.0);
@@ -170,7 +174,10 @@ impl Lane<'_> {
             self.bar(span, (y, COMPUTE), svg);
         }
         // Drawn over compute spans, because a rank may wait inside of one.
-        for span in own().filter(|span| span.track == Track::Wait) {
+        let (bubble, waits): (Vec<_>, Vec<_>) =
+            own().filter(|span| span.track == Track::Wait).partition(|span| span.phase == BUBBLE);
+        // The bubble last: it contains the waits for its messages.
+        for span in waits.into_iter().chain(bubble) {
             self.bar(span, (y + COMPUTE / 3.0, COMPUTE / 3.0), svg);
         }
         let mut top = y + COMPUTE;
@@ -219,8 +226,9 @@ impl Lane<'_> {
             Track::Compute => {
                 let batch = self.traced.batches.map(|_| format!("batch {}, ", span.step + 1));
                 let layer = span.layer.map(|layer| format!("layer {layer}, ")).unwrap_or_default();
-                let batch = batch.unwrap_or_default();
-                format!("{} (epoch {}, {batch}{layer}{})", span.name, span.epoch, span.phase)
+                let chunk = self.traced.has_chunks.then(|| format!("chunk {}, ", span.chunk));
+                let (batch, chunk) = (batch.unwrap_or_default(), chunk.unwrap_or_default());
+                format!("{} (epoch {}, {batch}{chunk}{layer}{})", span.name, span.epoch, span.phase)
             }
             Track::Sample => {
                 let what = match span.name.as_str() {
@@ -230,6 +238,7 @@ impl Lane<'_> {
                 };
                 format!("{what} {} of epoch {}", span.step + 1, span.epoch)
             }
+            Track::Wait if span.phase == BUBBLE => format!("bubble: waiting for {}", span.name),
             Track::Wait => format!("waiting for {}", span.name),
             Track::Send => format!("sending {}", span.name),
             Track::Receive => format!("receiving {}", span.name),
@@ -323,6 +332,34 @@ mod tests {
     }
 
     #[test]
+    fn chunks_and_transfers_between_stage_groups_are_named() {
+        let mut traced = traced();
+        assert!(!inline(&traced).contains("chunk"));
+        traced.has_chunks = true;
+        for span in &mut traced.spans {
+            span.chunk = 3;
+            span.phase = match (span.track, span.phase.as_str()) {
+                (Track::Send, "features") => "activations".into(),
+                (Track::Receive, "features") => "activation_gradients".into(),
+                (Track::Wait, "features") => BUBBLE.into(),
+                (_, phase) => phase.into(),
+            };
+        }
+        let svg = inline(&traced);
+        for part in [
+            "class=\"activations\"",
+            "class=\"activation_gradients\"",
+            ">activation gradients</text>",
+            "class=\"bubble\"",
+            "bubble: waiting for work",
+            "work (epoch 2, chunk 3, layer 0, backward)",
+        ] {
+            assert!(svg.contains(part), "{part} in {svg}");
+        }
+        assert!(!svg.contains("class=\"other\""), "{svg}");
+    }
+
+    #[test]
     fn concurrent_transfers_are_drawn_in_rows() {
         let span = |start, end| TraceSpan {
             rank: 0,
@@ -331,6 +368,7 @@ mod tests {
             phase: String::new(),
             epoch: 0,
             step: 0,
+            chunk: 0,
             layer: None,
             start,
             end,

@@ -1,13 +1,14 @@
 //! `run.json`: data, configuration and, after the end, the summary of a run.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use halograph_graph::Dataset;
 use halograph_graph::dataset::{Manifest, Task};
 use halograph_graph::error::{Error, IoContext, Result};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
+use serde_json::{Serializer, Value};
 
 use super::files::{self, RUN};
 use crate::Config;
@@ -35,6 +36,9 @@ pub struct DataRef {
     /// Names of the classes, if they have any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub class_names: Vec<String>,
+    /// Names of the feature columns, if they have any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub feature_names: Vec<String>,
 }
 
 impl DataRef {
@@ -53,6 +57,7 @@ impl DataRef {
             classes: manifest.classes,
             task: manifest.task,
             class_names: manifest.class_names.clone(),
+            feature_names: manifest.feature_names.clone(),
         })
     }
 }
@@ -78,6 +83,62 @@ pub(super) struct RunFile {
     summary: Option<Value>,
 }
 
+/// Writes a line for each key, and lists in one line: those of the summary are long.
+#[derive(Default)]
+struct RunFormatter {
+    objects: PrettyFormatter<'static>,
+    /// Depth of lists.
+    lists: usize,
+}
+
+impl RunFormatter {
+    /// Calls `pretty` outside of lists, and `compact` in them.
+    fn write<W: ?Sized + Write>(
+        &mut self,
+        writer: &mut W,
+        pretty: impl FnOnce(&mut PrettyFormatter<'static>, &mut W) -> io::Result<()>,
+        compact: impl FnOnce(&mut CompactFormatter, &mut W) -> io::Result<()>,
+    ) -> io::Result<()> {
+        if self.lists == 0 {
+            pretty(&mut self.objects, writer)
+        } else {
+            compact(&mut CompactFormatter, writer)
+        }
+    }
+}
+
+impl Formatter for RunFormatter {
+    fn begin_array<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.lists += 1;
+        CompactFormatter.begin_array(writer)
+    }
+
+    fn end_array<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.lists -= 1;
+        CompactFormatter.end_array(writer)
+    }
+
+    fn begin_object<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.write(writer, |p, w| p.begin_object(w), |c, w| c.begin_object(w))
+    }
+
+    fn end_object<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.write(writer, |p, w| p.end_object(w), |c, w| c.end_object(w))
+    }
+
+    fn begin_object_key<W: ?Sized + Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        self.write(writer, |p, w| p.begin_object_key(w, first), |c, w| c.begin_object_key(w, first))
+    }
+
+    fn begin_object_value<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.write(writer, |p, w| p.begin_object_value(w), |c, w| c.begin_object_value(w))
+    }
+
+    fn end_object_value<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.write(writer, |p, w| p.end_object_value(w), |c, w| c.end_object_value(w))
+    }
+}
+
 /// Fields of `run.json` that every format version has.
 #[derive(Deserialize)]
 struct Head {
@@ -100,7 +161,9 @@ impl RunFile {
     /// Serialises the contents; `folder` names the run in errors.
     pub(super) fn to_bytes(&self, folder: &Path) -> Result<Vec<u8>> {
         let place = folder.join(RUN);
-        let mut text = serde_json::to_vec_pretty(self)
+        let mut text = Vec::new();
+        let mut writer = Serializer::with_formatter(&mut text, RunFormatter::default());
+        self.serialize(&mut writer)
             .map_err(|e| Error::input(place.display(), format!("cannot be written as JSON: {e}")))?;
         text.push(b'\n');
         Ok(text)
@@ -155,6 +218,26 @@ mod tests {
 
     fn refuse(text: &str) -> String {
         parse(Path::new("r/run.json"), text.as_bytes()).err().expect("refused").to_string()
+    }
+
+    #[test]
+    fn lists_are_in_one_line() {
+        let value =
+            serde_json::json!({"a": {"b": [1, 2.5, [3]], "c": {}}, "d": [], "e": [{"f": 1, "g": "x"}, {}]});
+        let mut text = Vec::new();
+        value.serialize(&mut Serializer::with_formatter(&mut text, RunFormatter::default())).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let lines = [
+            "{",
+            "  \"a\": {",
+            "    \"b\": [1,2.5,[3]],",
+            "    \"c\": {}",
+            "  },",
+            "  \"d\": [],",
+            "  \"e\": [{\"f\":1,\"g\":\"x\"},{}]",
+            "}",
+        ];
+        assert_eq!(text, lines.join("\n"));
     }
 
     #[test]

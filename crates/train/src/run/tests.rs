@@ -25,6 +25,7 @@ fn header(seed: u64) -> Header {
         classes: 2,
         task: halograph_graph::dataset::Task::SingleLabel,
         class_names: Vec::new(),
+        feature_names: Vec::new(),
     };
     Header { data, config }
 }

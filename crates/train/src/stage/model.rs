@@ -15,8 +15,6 @@ use crate::error::Result;
 pub struct Outputs<T: Real> {
     /// Output of the last stage.
     pub logits: Matrix<T>,
-    /// Input of the last stage.
-    pub embeddings: Input<T>,
 }
 
 impl<T: Real> StageRunner<'_, T> {
@@ -82,15 +80,38 @@ impl<T: Real> StageRunner<'_, T> {
     ) -> Result<Outputs<T>> {
         let mut rows = self.input(model, input);
         let last = model.stages.len() - 1;
-        for index in 0..last {
-            let output = Arc::new(self.evaluate(model, index, block, &mut rows)?);
+        self.evaluate_first(model, block, &mut rows, last)?;
+        Ok(Outputs { logits: self.evaluate(model, last, block, &mut rows)? })
+    }
+
+    /// Evaluates the first `count` stages of `model`, all on the same `block`; returns the output of the last of them, of
+    /// no stage the input of the model.
+    pub fn evaluate_prefix(
+        &mut self,
+        model: &Model<T>,
+        block: &StageBlock,
+        input: ModelInput<T>,
+        count: usize,
+    ) -> Result<Input<T>> {
+        let mut rows = self.input(model, input);
+        self.evaluate_first(model, block, &mut rows, count)?;
+        Ok(rows.input)
+    }
+
+    fn evaluate_first(
+        &mut self,
+        model: &Model<T>,
+        block: &StageBlock,
+        rows: &mut Activations<T>,
+        count: usize,
+    ) -> Result<()> {
+        for index in 0..count {
+            let output = Arc::new(self.evaluate(model, index, block, rows)?);
             if model.stages[index].is_initial {
                 rows.initial = Some(output.clone());
             }
             rows.input = output.into();
         }
-        let embeddings = rows.input.clone();
-        let logits = self.evaluate(model, last, block, &mut rows)?;
-        Ok(Outputs { logits, embeddings })
+        Ok(())
     }
 }

@@ -30,7 +30,8 @@ use halograph_nn::Model;
 use halograph_nn::state::State;
 
 use crate::error::Result;
-use crate::event::{Scores, Staleness};
+use crate::evaluation::{Detail, Evaluated};
+use crate::event::Staleness;
 use crate::requests::Requests;
 
 /// One optimiser step.
@@ -47,7 +48,7 @@ pub struct Step {
 /// What a step found.
 #[derive(Debug, Clone, Copy)]
 pub struct StepOutcome {
-    /// Mean loss over the rows of the step, of all ranks.
+    /// Mean loss over the rows of the step, of all ranks; with class weights, the weighted mean.
     pub loss: f64,
     /// Number of these rows.
     pub rows: u64,
@@ -71,7 +72,7 @@ pub trait Strategy<T: Real> {
     ) -> Result<StepOutcome>;
 
     /// Scores `model`, exactly; `None` if its outputs are not finite.
-    fn evaluate(&mut self, model: &Model<T>, epoch: u64) -> Result<Option<Scores>>;
+    fn evaluate(&mut self, model: &Model<T>, epoch: u64, detail: Detail) -> Result<Option<Evaluated>>;
 
     /// Combines the requests of all ranks outside of a step: before the first one and after each epoch.
     fn agree(&mut self, requests: Requests) -> Result<Requests> {

@@ -17,7 +17,7 @@ use super::vertex_parallel::VertexParallel;
 use super::{Step, StepOutcome, Strategy};
 use crate::boundary::Fresh;
 use crate::error::Result;
-use crate::event::Scores;
+use crate::evaluation::{Detail, Evaluated};
 use crate::requests::Requests;
 
 /// Training on a shard with fresh halo rows.
@@ -37,8 +37,8 @@ impl<T: Real> Strategy<T> for Partition<'_, T> {
         self.0.step(model, step, &mut Fresh, requests)
     }
 
-    fn evaluate(&mut self, model: &Model<T>, epoch: u64) -> Result<Option<Scores>> {
-        self.0.evaluate(model, epoch)
+    fn evaluate(&mut self, model: &Model<T>, epoch: u64, detail: Detail) -> Result<Option<Evaluated>> {
+        self.0.evaluate(model, epoch, detail)
     }
 
     fn agree(&mut self, requests: Requests) -> Result<Requests> {

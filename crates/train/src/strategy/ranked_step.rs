@@ -15,10 +15,19 @@ use crate::stage::{ModelInput, StageBlock, StageRunner};
 pub(super) struct RankedStep<'a> {
     pub peers: Peers<'a>,
     pub blocks: &'a [StageBlock<'a>],
-    /// Rows of this rank that the loss is computed from.
-    pub rows: &'a Rows,
-    /// Number of such rows of all ranks.
+    pub rows: StepRows<'a>,
+    /// Weight of each class in the loss, if there are any.
+    pub weights: Option<&'a [f64]>,
+}
+
+/// The rows that the loss of a step is computed from.
+pub(super) struct StepRows<'a> {
+    /// Those of this rank.
+    pub own: &'a Rows,
+    /// Number of those of all ranks.
     pub count: u64,
+    /// What the loss of all ranks is divided by.
+    pub divisor: f64,
 }
 
 impl RankedStep<'_> {
@@ -32,9 +41,9 @@ impl RankedStep<'_> {
         requests: &dyn Fn() -> Requests,
         meanwhile: impl FnOnce(),
     ) -> Result<StepOutcome> {
-        let RankedStep { peers, blocks, rows, count } = self;
+        let RankedStep { peers, blocks, rows: StepRows { own, count, divisor }, weights } = self;
         let (tape, logits) = runner.forward_model(model, blocks, input)?;
-        let (own_loss, grad) = peers.timed("loss", || loss(&logits, rows, count));
+        let (own_loss, grad) = peers.timed("loss", || loss(&logits, own, weights, divisor));
         drop(logits);
         let total = peers.start_loss_sum(model.depth(), own_loss, requests());
         let mut sums = peers.gradient_sums();

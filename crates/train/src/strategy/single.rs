@@ -15,8 +15,7 @@ use super::{Step, StepOutcome, Strategy};
 use crate::boundary::Fresh;
 use crate::data::{Data, Rows, View};
 use crate::error::Result;
-use crate::evaluation::{self, Keep};
-use crate::event::Scores;
+use crate::evaluation::{self, Detail, Evaluated, Keep};
 use crate::loss::loss;
 use crate::requests::Requests;
 use crate::stage::{StageBlock, StageRunner};
@@ -30,7 +29,8 @@ pub struct Single<'d, T: Real> {
 impl<'d, T: Real> Single<'d, T> {
     /// Plans the training of `model` on `data`.
     pub fn new(model: &Model<T>, data: &'d Data<'d, T>) -> Result<Self> {
-        Ok(Single { data, plan: Plan::new(model, &data.train, &data.parts[0])? })
+        let plan = Plan::new(model, &data.train, &data.parts[0])?;
+        Ok(Single { data, plan: plan.with_class_weights(data.objective.weights()) })
     }
 }
 
@@ -50,8 +50,8 @@ impl<T: Real> Strategy<T> for Single<'_, T> {
         Ok(StepOutcome { loss, rows: rows.count(), requests: requests() })
     }
 
-    fn evaluate(&mut self, model: &Model<T>, _: u64) -> Result<Option<Scores>> {
-        evaluation::scores(model, self.data, Keep::InputAggregate)
+    fn evaluate(&mut self, model: &Model<T>, _: u64, detail: Detail) -> Result<Option<Evaluated>> {
+        evaluation::scores(model, self.data, Keep::InputAggregate, detail)
     }
 }
 
@@ -59,6 +59,8 @@ impl<T: Real> Strategy<T> for Single<'_, T> {
 pub struct Plan<'v, T: Real> {
     view: &'v View<'v, T>,
     blocks: Vec<StageBlock<'v>>,
+    /// Weight of each class in the loss, if there are any.
+    weights: Option<&'v [f64]>,
 }
 
 impl<'v, T: Real> Plan<'v, T> {
@@ -88,7 +90,12 @@ impl<'v, T: Real> Plan<'v, T> {
             blocks.push(block);
         }
         view.prepare(model, &StageBlock::local(view.block.clone()), None)?;
-        Ok(Plan { view, blocks })
+        Ok(Plan { view, blocks, weights: None })
+    }
+
+    /// Sets the weight of each class in the loss.
+    pub fn with_class_weights(self, weights: Option<&'v [f64]>) -> Self {
+        Plan { weights, ..self }
     }
 
     /// Runs forward, loss and backward: adds to the gradients of the parameters and returns the loss of `rows`. `key`
@@ -97,7 +104,7 @@ impl<'v, T: Real> Plan<'v, T> {
         let mut halo = Fresh;
         let mut runner = StageRunner::new(Some(key), self.view.block.ids(), None, &mut halo);
         let (tape, logits) = runner.forward_model(model, &self.blocks, self.view.input())?;
-        let (loss, grad) = loss(&logits, rows, rows.count());
+        let (loss, grad) = loss(&logits, rows, self.weights, rows.divisor(self.weights));
         drop(logits);
         runner.backward_model(model, &self.blocks, tape, grad, |_, _| ())?;
         Ok(loss)

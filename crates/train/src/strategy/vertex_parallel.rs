@@ -3,13 +3,12 @@
 use halograph_kernels::Real;
 use halograph_nn::Model;
 
-use super::ranked_step::RankedStep;
+use super::ranked_step::{RankedStep, StepRows};
 use super::{Step, StepOutcome};
 use crate::boundary::{HaloSource, Peers, RankLink};
 use crate::data::ShardData;
 use crate::error::Result;
-use crate::evaluation;
-use crate::event::Scores;
+use crate::evaluation::{self, Detail, Evaluated};
 use crate::requests::Requests;
 use crate::stage::{StageBlock, StageRunner};
 use crate::traffic::StepMeter;
@@ -43,15 +42,16 @@ impl<'s, T: Real> VertexParallel<'s, T> {
     ) -> Result<StepOutcome> {
         let _measured = self.meter.start(self.link, step.epoch, step.step)?;
         let (view, _) = self.data.train();
-        let (rows, count) = (&self.data.rows[0], self.data.counts[0]);
+        let data = self.data;
+        let rows = StepRows { own: &data.rows[0], count: data.counts[0], divisor: data.divisors[0] };
         let peers = Peers::training(self.link, step.epoch, step.step);
         let mut runner = StageRunner::new(Some(step.key), view.block.ids(), Some(peers), halo);
-        let ranked = RankedStep { peers, blocks: &self.blocks, rows, count };
+        let ranked = RankedStep { peers, blocks: &self.blocks, rows, weights: data.objective.weights() };
         ranked.run(&mut runner, model, view.input(), requests, || ())
     }
 
     /// Scores `model` over the rows of all ranks; `None` if its outputs are not finite. Collective; blocks.
-    pub(super) fn evaluate(&self, model: &Model<T>, epoch: u64) -> Result<Option<Scores>> {
-        evaluation::scores_on_ranks(model, self.data, self.link, epoch)
+    pub(super) fn evaluate(&self, model: &Model<T>, epoch: u64, detail: Detail) -> Result<Option<Evaluated>> {
+        evaluation::scores_on_ranks(model, self.data, self.link, epoch, detail)
     }
 }

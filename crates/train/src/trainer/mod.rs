@@ -12,8 +12,10 @@ use halograph_nn::Model;
 use halograph_nn::optimizer::Optimizer;
 use halograph_nn::state::State;
 
+use crate::class_report::ClassReport;
 use crate::config::Config;
 use crate::error::{Error, Result};
+use crate::evaluation::{Detail, Evaluated};
 use crate::event::{Best, Ending, EpochRecord, Event, Observer, Point, Scores};
 use crate::requests::Requests;
 use crate::run::{Checkpoint, PartialEpoch, RunSink};
@@ -142,8 +144,9 @@ impl<'c, T: Real> Trainer<'c, T> {
         let ending = self.steps(sink, observer)?;
         let seconds = self.seconds - before;
         let step = self.partial.map_or(0, |partial| partial.step);
+        let classes = if ending == Ending::Interrupted { None } else { self.class_report()? };
         let Trainer { epoch: epochs, history, best, .. } = self;
-        Ok(Outcome { ending, model, parameters, epochs, step, history, best, seconds })
+        Ok(Outcome { ending, model, parameters, epochs, step, history, best, classes, seconds })
     }
 
     fn steps(&mut self, sink: &mut dyn RunSink, observer: &mut dyn Observer) -> Result<Ending> {
@@ -228,13 +231,22 @@ impl<'c, T: Real> Trainer<'c, T> {
     /// Scores the current weights; keeps a copy if they are the best so far. Collective; blocks.
     fn evaluate(&mut self) -> Result<Scores> {
         let epoch = self.epoch;
-        let scores = self.strategy.evaluate(&self.learner.model, epoch)?;
-        let scores = scores.ok_or_else(|| diverged(epoch, None, f64::NAN))?;
+        let found = self.strategy.evaluate(&self.learner.model, epoch, Detail::Scores)?;
+        let Evaluated { scores, .. } = found.ok_or_else(|| diverged(epoch, None, f64::NAN))?;
         if self.best.is_none_or(|best| is_better(&scores, &best.scores)) {
             self.best = Some(Best { epoch, scores, seconds: self.seconds });
             self.best_weights = self.learner.model.state();
         }
         Ok(scores)
+    }
+
+    /// Scores the single classes with the best weights, which it loads; `None` before the first evaluation. Collective;
+    /// blocks.
+    fn class_report(&mut self) -> Result<Option<ClassReport>> {
+        let Some(best) = self.best else { return Ok(None) };
+        self.learner.model.load("best weights", &self.best_weights)?;
+        let found = self.strategy.evaluate(&self.learner.model, best.epoch, Detail::Classes)?;
+        Ok(found.ok_or_else(|| diverged(best.epoch, None, f64::NAN))?.classes)
     }
 
     /// Notifies the observer, once, that the validation score is undefined and early stopping is off.

@@ -83,8 +83,8 @@ impl Strategy<f64> for ManySteps {
         Ok(StepOutcome { loss, rows: 1 + step.step, requests: requests() })
     }
 
-    fn evaluate(&mut self, model: &Model<f64>, _: u64) -> Result<Option<Scores>> {
-        Ok(Some(scores(model)))
+    fn evaluate(&mut self, model: &Model<f64>, _: u64, _: Detail) -> Result<Option<Evaluated>> {
+        Ok(Some(Evaluated { scores: scores(model), classes: None }))
     }
 }
 
@@ -101,6 +101,7 @@ pub(crate) fn header(checkpoint_seconds: f64) -> Header {
         classes: 3,
         task: Task::SingleLabel,
         class_names: Vec::new(),
+        feature_names: Vec::new(),
     };
     Header { data, config }
 }
@@ -227,8 +228,9 @@ impl Strategy<f64> for StageOwner<'_> {
         Ok(StepOutcome { loss, rows: 1, requests })
     }
 
-    fn evaluate(&mut self, _: &Model<f64>, epoch: u64) -> Result<Option<Scores>> {
-        Ok(Some(Scores { train: None, val: Some(epoch as f64), test: None, val_loss: None }))
+    fn evaluate(&mut self, _: &Model<f64>, epoch: u64, _: Detail) -> Result<Option<Evaluated>> {
+        let scores = Scores { train: None, val: Some(epoch as f64), test: None, val_loss: None };
+        Ok(Some(Evaluated { scores, classes: None }))
     }
 
     fn sum_over_stages(&mut self, numbers: &mut [f64]) -> Result<()> {

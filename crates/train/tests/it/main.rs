@@ -10,6 +10,8 @@ mod parity;
 mod ranks;
 mod regression;
 mod run;
+mod scores;
+mod sparse;
 mod train;
 mod versions;
 

@@ -121,7 +121,8 @@ fn follow<T: Real>(fixture: &Fixture, spec: &Spec, tolerance: f64) {
     model.load(&fixture.name, &fixture.state.part("initial.")).unwrap();
     let features = Matrix::new(NODES, INPUTS, fixture.reals("data.features"));
     let (view, rows) = (View::new(fixture.block(), features), fixture.rows());
-    let plan = Plan::new(&model, &view, &rows).unwrap();
+    let weights = fixture.state.0.contains_key("data.weights").then(|| fixture.reals::<f64>("data.weights"));
+    let plan = Plan::new(&model, &view, &rows).unwrap().with_class_weights(weights.as_deref());
     let logits = |model: &Model<T>| evaluation::outputs(model, &view).unwrap().logits;
     fixture.assert_close("logits", logits(&model).data(), tolerance);
 
@@ -183,6 +184,12 @@ fn gcn_is_pygs() {
     check("gcn", spec(Kind::Gcn));
     check("gcn_multi_label", spec(Kind::Gcn));
     check("gcn_directed", spec(Kind::Gcn));
+}
+
+#[test]
+fn class_weights_are_pytorchs() {
+    check("gcn_class_weights", spec(Kind::Gcn));
+    check("gcn_multi_label_class_weights", spec(Kind::Gcn));
 }
 
 #[test]

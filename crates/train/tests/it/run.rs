@@ -22,6 +22,7 @@ fn header() -> Header {
         classes: 2,
         task: halograph_graph::dataset::Task::SingleLabel,
         class_names: Vec::new(),
+        feature_names: Vec::new(),
     };
     Header { data, config: Config::new(Kind::Sage) }
 }

@@ -20,9 +20,21 @@ pub(crate) fn copied(dataset: &Dataset) -> DatasetArrays {
         weights: dataset.edge_weights().map(<[f32]>::to_vec),
         directed: dataset.manifest.directed,
     };
-    let features = match dataset.features().as_slice::<f32>() {
-        Some(values) => FeatureArray::f32(columns, values.to_vec()),
-        None => FeatureArray::f16(columns, super::super::view::<f16>(dataset.features()).to_vec()),
+    let features = match dataset.features() {
+        StoredFeatures::Dense(all) => match all.as_slice::<f32>() {
+            Some(values) => FeatureArray::f32(columns, values.to_vec()),
+            None => FeatureArray::f16(columns, super::super::view::<f16>(all).to_vec()),
+        },
+        StoredFeatures::Sparse(all) => {
+            let (indptr, indices) = (all.starts().to_vec(), all.columns().to_vec());
+            match all.values::<f32>() {
+                Some(values) => FeatureArray::sparse_f32(columns, indptr, indices, values.to_vec()),
+                None => {
+                    let values = all.values::<f16>().expect("values of one of two types").to_vec();
+                    FeatureArray::sparse_f16(columns, indptr, indices, values)
+                }
+            }
+        }
     };
     let labels = match dataset.labels() {
         LabelView::Single(labels) => Labels::Single(labels.to_vec()),
@@ -126,6 +138,61 @@ fn wrong_lengths_are_refused() {
         DatasetArrays { ids: Some(vec!["a".into()]), ..path() },
         "dataset \"path\", ids: 1 elements for 4 nodes",
     );
+}
+
+/// The path with sparse features of three columns.
+fn sparse(indptr: &[u64], indices: &[u32], values: &[f32]) -> DatasetArrays {
+    let features = FeatureArray::sparse_f32(3, indptr.to_vec(), indices.to_vec(), values.to_vec());
+    DatasetArrays { features, ..path() }
+}
+
+#[test]
+fn sparse_features_are_rows_without_zeros() {
+    let dataset = Dataset::from_arrays(sparse(&[0, 2, 2, 3, 3], &[0, 2, 1], &[1.0, 2.0, 3.0])).unwrap();
+    let m = &dataset.manifest;
+    assert_eq!((m.features, m.feature_values, m.density()), (3, Some(3), 0.25));
+    let mut row = [9.0; 3];
+    for (v, want) in [[1.0, 0.0, 2.0], [0.0; 3], [0.0, 3.0, 0.0], [0.0; 3]].iter().enumerate() {
+        dataset.features().read_row(v, &mut row).unwrap();
+        assert_eq!(row, *want, "row {v}");
+    }
+    let changed = Dataset::from_arrays(sparse(&[0, 2, 2, 3, 3], &[0, 1, 1], &[1.0, 2.0, 3.0])).unwrap();
+    assert_ne!(changed.manifest.fingerprint, m.fingerprint);
+}
+
+#[test]
+fn wrong_sparse_features_are_refused() {
+    let start = "dataset \"path\", ";
+    for (arrays, problem) in [
+        (sparse(&[0, 1, 1, 1], &[0], &[1.0]), "row starts of the features: 4 elements for 4 nodes"),
+        (sparse(&[0, 1, 1, 1, 1], &[0], &[]), "values of the features: 0 elements for 1 columns"),
+        (
+            sparse(&[0, 1, 0, 1, 1], &[0], &[1.0]),
+            "row starts of the features, element 2: 0 after 1: row starts may not decrease",
+        ),
+        (
+            sparse(&[0, 1, 1, 1, 2], &[0], &[1.0]),
+            "row starts of the features, element 4: 2 where the last row must end at 1",
+        ),
+        (
+            sparse(&[0, 0, 1, 1, 1], &[3], &[1.0]),
+            "columns of the features, element 0 (row 1): out-of-range column 3 of 3",
+        ),
+        (
+            sparse(&[0, 1, 3, 3, 3], &[1, 2, 0], &[1.0; 3]),
+            "columns of the features, element 2 (row 1): unsorted columns: 0 after 2",
+        ),
+        (
+            sparse(&[0, 1, 3, 3, 3], &[1, 2, 2], &[1.0; 3]),
+            "columns of the features, element 2 (row 1): repeated column 2",
+        ),
+        (
+            sparse(&[0, 1, 2, 2, 2], &[1, 2], &[1.0, f32::NAN]),
+            "values of the features, element 1 (row 1): NaN where features must be finite",
+        ),
+    ] {
+        refused(arrays, &format!("{start}{problem}"));
+    }
 }
 
 #[test]

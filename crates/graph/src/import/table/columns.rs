@@ -11,9 +11,13 @@ const DST: [&str; 3] = ["dst", "target", "to"];
 /// Usual names of the column of weights.
 const WEIGHT: [&str; 2] = ["weight", "edge_weight"];
 
+/// Usual names of the column of classes.
+const LABEL: [&str; 3] = ["label", "y", "class"];
+
 /// The columns of a node table.
 pub(super) struct Columns {
     pub id: usize,
+    /// Empty: no node has a label.
     pub labels: Vec<usize>,
     pub split: Option<usize>,
     /// Empty if features come from elsewhere.
@@ -28,17 +32,17 @@ impl Columns {
         let flags = spec.id.iter().chain(&spec.labels).chain(&spec.split).chain(&spec.feature_columns);
         expect_names(table, flags)?;
         let id = named_or_guessed(table, spec.id.as_deref(), &["id", "node", "node_id"])?.unwrap_or(0);
-        let labels = match &spec.labels[..] {
-            [] => vec![guess(table, &["label", "y", "class"]).ok_or_else(|| {
-                Error::input(table.name(), "no label column: none of label, y, class is there").help(format!(
-                    "choose one with --label-col; the columns are {}",
-                    listing(table.columns())
-                ))
-            })?],
+        let labels: Vec<usize> = match &spec.labels[..] {
+            [] => guess(table, &LABEL).into_iter().collect(),
             names => names.iter().map(|name| named(table, name)).collect::<Result<_>>()?,
         };
+        let notes = labels.is_empty().then(|| {
+            let (name, names) = (table.name(), LABEL.join(", "));
+            format!("{name}: no label column: none of {names} is there; choose one with --label-col")
+        });
         let split = named_or_guessed(table, spec.split.as_deref(), &["split"])?;
-        let mut columns = Columns { id, labels, split, features: Vec::new(), notes: Vec::new() };
+        let notes = notes.into_iter().collect();
+        let mut columns = Columns { id, labels, split, features: Vec::new(), notes };
         if spec.features.is_none() {
             columns.choose_features(table, &spec.feature_columns)?;
         }

@@ -97,6 +97,10 @@ impl Table for CsvTable {
         self.header
     }
 
+    fn has_names(&self) -> bool {
+        self.header
+    }
+
     /// A column counts as numeric unless its first rows hold words and no number: words beside numbers are errors to
     /// report. Empty fields and `nan` are neither; a column of only those is numeric, so that it is reported too.
     fn numeric(&self) -> Result<Vec<bool>> {

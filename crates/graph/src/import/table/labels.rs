@@ -8,7 +8,7 @@ use crate::dataset::write::Labels;
 /// No label.
 const NONE: u32 = u32::MAX;
 
-/// Collects labels cell by cell: classes from one column, 0/1 flags from several.
+/// Collects labels cell by cell: classes from one column, 0/1 flags from several, nothing from none.
 pub(in crate::import) enum LabelReader {
     /// Classes, numbered in the order they come; names are sorted at the end.
     Single { codes: Vec<u32>, seen: HashMap<String, u32> },
@@ -18,10 +18,18 @@ pub(in crate::import) enum LabelReader {
 
 impl LabelReader {
     pub(in crate::import) fn new(columns: usize) -> Self {
-        if columns == 1 {
+        if columns <= 1 {
             LabelReader::Single { codes: Vec::new(), seen: HashMap::new() }
         } else {
             LabelReader::Multi { classes: columns, flags: Vec::new() }
+        }
+    }
+
+    /// Adds a node without a label.
+    pub(in crate::import) fn push_none(&mut self) {
+        match self {
+            LabelReader::Multi { classes, flags } => flags.resize(flags.len() + *classes, 0),
+            LabelReader::Single { codes, .. } => codes.push(NONE),
         }
     }
 

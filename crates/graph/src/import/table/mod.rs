@@ -102,6 +102,10 @@ pub(super) trait Table {
     fn columns(&self) -> &[String];
     /// Returns whether the names are from the first line of the file, which may be data by mistake.
     fn names_from_first_line(&self) -> bool;
+    /// Returns whether the columns have names, not only positions.
+    fn has_names(&self) -> bool {
+        true
+    }
     /// Returns which columns seem to hold numbers.
     fn numeric(&self) -> Result<Vec<bool>>;
     /// Returns the number of rows, if known without reading them.
@@ -162,7 +166,10 @@ pub(super) fn read(
     let columns = Columns::choose(&*nodes, spec)?;
     let NodeColumns { ids, labels, split } = read_nodes(&*nodes, &columns, progress)?;
     let features = features(&nodes, &columns, spec, ids.len())?;
-    let (labels, class_names) = labels.finish();
+    let (labels, mut class_names) = labels.finish();
+    if columns.labels.len() > 1 && nodes.has_names() {
+        class_names = columns.labels.iter().map(|&k| nodes.columns()[k].clone()).collect();
+    }
     let names = ids.names();
     let mut notes = columns.notes;
     notes.extend(edge_columns.note(&*edges));
@@ -174,7 +181,7 @@ pub(super) fn read(
         labels,
         labels_from: nodes.name().to_string(),
         class_names,
-        split,
+        splits: split.into_iter().collect(),
         ids: names,
         notes,
     })
@@ -203,6 +210,9 @@ fn read_nodes(table: &dyn Table, columns: &Columns, progress: &dyn Progress) -> 
     while rows.advance()? {
         let at = |k: usize| format!("{}, column {}", rows.place(), name(k));
         facts.ids.push(rows.cell(0)).map_err(|problem| Error::input(at(0), problem))?;
+        if columns.labels.is_empty() {
+            facts.labels.push_none();
+        }
         for k in 0..columns.labels.len() {
             facts.labels.push(rows.cell(k + 1)).map_err(|problem| Error::input(at(k + 1), problem))?;
         }

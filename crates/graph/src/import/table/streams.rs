@@ -123,6 +123,8 @@ pub(in crate::import) struct Features {
     columns: Vec<usize>,
     /// Numbers in each column: 1, or the length of its lists.
     widths: Vec<usize>,
+    /// Whether each column holds lists.
+    is_list: Vec<bool>,
 }
 
 impl Features {
@@ -135,8 +137,9 @@ impl Features {
             _ => 1,
         };
         let widths = (0..columns.len()).map(width).collect();
+        let is_list = (0..columns.len()).map(|k| any && matches!(rows.cell(k), Cell::List(_))).collect();
         drop(rows);
-        Ok(Features { table, columns, widths })
+        Ok(Features { table, columns, widths, is_list })
     }
 
     fn column_name(&self, k: usize) -> &str {
@@ -194,5 +197,18 @@ impl FeatureSource for Features {
 
     fn place(&self, row: usize, _column: usize) -> String {
         format!("{}, node {row}", self.table.name())
+    }
+
+    /// Numbers of a list are named by their position, as in `x[3]`. Positions of columns are no names.
+    fn names(&self) -> Vec<String> {
+        if !self.table.has_names() {
+            return Vec::new();
+        }
+        let names = |k: usize| {
+            let name = self.column_name(k).to_string();
+            let width = self.widths[k];
+            (0..width).map(move |at| if self.is_list[k] { format!("{name}[{at}]") } else { name.clone() })
+        };
+        (0..self.columns.len()).flat_map(names).collect()
     }
 }

@@ -218,12 +218,46 @@ fn missing_columns_are_named_with_the_existing_ones() {
         error.starts_with("edges.csv: no column \"start\"\n  help: the 2 columns are src, dst"),
         "{error}"
     );
-    let error = fault(EDGES, &NODES.replace("label", "kind"), default());
-    assert!(error.contains("no label column") && error.contains("id, kind, split, x0, x1"), "{error}");
+    let error = fault(EDGES, NODES, TableSpec { labels: names(&["kind"]), ..default() });
+    assert!(error.starts_with("nodes.csv: no column \"kind\""), "{error}");
+    assert!(error.contains("id, label, split, x0, x1"), "{error}");
     let error = fault("a b\n", NODES, default());
     assert!(error.contains("one column where edges need two"), "{error}");
     let error = fault(EDGES, "id,label\na,1\nb,1\nc,0\n", default());
     assert!(error.contains("no feature column"), "{error}");
+}
+
+#[test]
+fn tables_without_labels_make_a_dataset_to_predict_on() {
+    let (report, data) = load(EDGES, "id,split,x0\na,train,1\nb,val,3\nc,test,5\n", default()).unwrap();
+    assert!(matches!(data.labels(), LabelView::Single([-1, -1, -1])));
+    assert_eq!((data.manifest.classes, data.split()), (0, &[0, 0, 0][..]));
+    assert!(report.notes[0].contains("no label column: none of label, y, class is there; choose one with"));
+    assert_eq!(
+        report.notes.last().unwrap(),
+        "no node has a label: the dataset can be predicted on, not trained on"
+    );
+}
+
+#[test]
+fn feature_columns_keep_their_names() {
+    let (_, data) = load(EDGES, NODES, default()).unwrap();
+    assert_eq!(data.manifest.feature_names, ["x0", "x1"]);
+    let turned = TableSpec { feature_columns: names(&["x1", "x0"]), ..default() };
+    assert_eq!(load(EDGES, NODES, turned).unwrap().1.manifest.feature_names, ["x1", "x0"]);
+    // Positions are no names.
+    let bare = folder("0,1\n1,2\n", "0,1,2.5\n1,0,2\n2,1,3\n");
+    let spec = TableSpec { labels: names(&["1"]), ..default() };
+    let (_, data) = bare.import("in", spec, Dialect { header: false, delimiter: None }).unwrap();
+    assert!(data.manifest.feature_names.is_empty());
+}
+
+#[test]
+fn multi_label_columns_name_the_classes() {
+    let nodes = "id,label,spam,x\na,0,1,1\nb,1,1,2\nc,0,0,3\n";
+    let (_, data) = load(EDGES, nodes, TableSpec { labels: names(&["spam", "label"]), ..default() }).unwrap();
+    assert_eq!(data.manifest.class_names, ["spam", "label"]);
+    assert!(matches!(data.labels(), LabelView::Multi { flags: [1, 0, 1, 1, 0, 0], .. }));
 }
 
 #[test]

@@ -5,7 +5,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::dataset::{EDGE_WEIGHT, FEAT, INDICES, INDPTR, LABEL, Manifest, SPLIT, Task};
+use crate::dataset::{
+    EDGE_WEIGHT, FEAT, FEAT_INDICES, FEAT_INDPTR, FEAT_VALUES, INDICES, INDPTR, LABEL, Manifest, SPLIT, Task,
+};
 use crate::error::{Error, Result};
 use crate::io::npy::{DType, FileRecord};
 use crate::partition::assign::MAX_PARTS;
@@ -31,11 +33,18 @@ pub const HOME: &str = "home.npy";
 /// Sums of in-weights in each subgraph.
 pub const IN_WEIGHT: &str = "in_weight.npy";
 
+/// The arrays of a shard but for features and weights. `indptr.npy`, `indices.npy`, `label.npy` and `split.npy` are as in a
+/// dataset.
+pub(super) const ARRAYS: [&str; 9] = [INDPTR, INDICES, IDS, SPLIT, DEGREE, DISTANCE, HALO, HOME, LABEL];
+/// Features, as in a dataset.
+pub(super) const SPARSE: [&str; 3] = [FEAT_INDPTR, FEAT_INDICES, FEAT_VALUES];
 /// The arrays of weights, if the edges of the dataset have any. `edge_weight.npy` is as in a dataset.
-pub const WEIGHT_FILES: [&str; 2] = [EDGE_WEIGHT, IN_WEIGHT];
+pub(super) const WEIGHTS: [&str; 2] = [EDGE_WEIGHT, IN_WEIGHT];
 
-/// The other arrays of a shard. `indptr.npy`, `indices.npy`, `feat.npy`, `label.npy` and `split.npy` are as in a dataset.
-pub const FILES: [&str; 10] = [INDPTR, INDICES, IDS, SPLIT, DEGREE, DISTANCE, HALO, HOME, FEAT, LABEL];
+/// Returns whether a file of this name belongs to a shard.
+pub(crate) fn is_array(name: &str) -> bool {
+    ARRAYS.contains(&name) || name == FEAT || SPARSE.contains(&name) || WEIGHTS.contains(&name)
+}
 
 /// Returns the name of the folder of part `part`.
 pub fn folder_name(part: u32) -> String {
@@ -57,6 +66,9 @@ pub struct ShardManifest {
     pub halo: u64,
     /// In-edges of owned vertices.
     pub edges: u64,
+    /// Stored values of sparse features of owned vertices; `None`: features are dense.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub feature_values: Option<u64>,
     /// What every rank knows about the partition.
     #[serde(rename = "whole")]
     pub partition: PartitionInfo,
@@ -114,6 +126,9 @@ impl ShardManifest {
         if self.owned.saturating_add(self.halo) > nodes || self.partition.distances.len() != 256 {
             return Err(format!("{} owned and {} halo vertices of {nodes}", self.owned, self.halo));
         }
+        if self.feature_values.is_some() != self.partition.dataset.is_sparse() {
+            return Err("the features are not stored as those of the partitioned dataset".into());
+        }
         if !self.files.keys().map(String::as_str).eq(sorted_files(&self.partition.dataset)) {
             return Err("the list of files is not that of a shard".into());
         }
@@ -123,7 +138,7 @@ impl ShardManifest {
     /// Returns the shape and the possible types of the array in `file`.
     pub(super) fn shape(&self, file: &str) -> (Vec<usize>, &'static [DType]) {
         let (owned, halo) = (self.owned as usize, self.halo as usize);
-        let rows = owned + halo;
+        let (rows, values) = (owned + halo, self.feature_values.unwrap_or(0) as usize);
         let data = &self.partition.dataset;
         match (file, data.task) {
             (INDPTR, _) => (vec![owned + 1], &[DType::U64]),
@@ -135,6 +150,9 @@ impl ShardManifest {
             (HALO, _) => (vec![self.partition.parts as usize + 1], &[DType::U64]),
             (HOME, _) => (vec![halo], &[DType::U32]),
             (FEAT, _) => (vec![owned, data.features as usize], &[DType::F32, DType::F16]),
+            (FEAT_INDPTR, _) => (vec![owned + 1], &[DType::U64]),
+            (FEAT_INDICES, _) => (vec![values], &[DType::U32]),
+            (FEAT_VALUES, _) => (vec![values], &[DType::F32, DType::F16]),
             (LABEL, Task::SingleLabel) => (vec![owned], &[DType::I64]),
             (LABEL, Task::MultiLabel) => (vec![owned, data.classes as usize], &[DType::U8]),
             _ => (vec![rows], &[DType::U8]),
@@ -147,10 +165,9 @@ pub(super) const AGAIN: &str =
     "copy the folder of this part again, or partition the dataset again with `halograph partition`";
 
 fn sorted_files(dataset: &Manifest) -> Vec<&'static str> {
-    let mut files = FILES.to_vec();
-    if dataset.has_edge_weights() {
-        files.extend(WEIGHT_FILES);
-    }
+    let features: &[&str] = if dataset.is_sparse() { &SPARSE } else { &[FEAT] };
+    let weights: &[&str] = if dataset.has_edge_weights() { &WEIGHTS } else { &[] };
+    let mut files = [&ARRAYS, features, weights].concat();
     files.sort_unstable();
     files
 }

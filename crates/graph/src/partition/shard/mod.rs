@@ -16,7 +16,7 @@ use column::Column;
 use super::layout::{PartitionInfo, Subgraph};
 use crate::block::InWeight;
 use crate::csr::CsrView;
-use crate::dataset::{LabelView, Task, view};
+use crate::dataset::{LabelView, StoredFeatures, Task, view};
 use crate::io::npy::Array;
 
 /// One part of a dataset. [`Layout::cut`](super::Layout::cut) creates it in memory and leaves features and labels in the
@@ -39,7 +39,7 @@ pub struct Shard {
     halo: Column<u64>,
     /// Row of each halo vertex at its owner.
     homes: Column<u32>,
-    features: Array,
+    features: StoredFeatures,
     labels: Array,
     /// Row of each owned vertex in `features` and `labels`; `None`: the same.
     stored: Option<Vec<u32>>,
@@ -169,8 +169,8 @@ impl Shard {
         }
     }
 
-    /// Returns the stored features, `f32` or `f16`; see [`Shard::stored_rows`] for their rows.
-    pub fn features(&self) -> &Array {
+    /// Returns the stored features; see [`Shard::stored_rows`] for their rows.
+    pub fn features(&self) -> &StoredFeatures {
         &self.features
     }
 

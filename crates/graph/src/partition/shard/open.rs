@@ -12,7 +12,8 @@ use super::manifest::{
 use super::{Shard, ShardWeights};
 use crate::dataset::check::row_starts;
 use crate::dataset::{
-    EDGE_WEIGHT, FEAT, INDICES, INDPTR, LABEL, LabelView, SPLIT, Subset, is_weight, open_array, wrong_weight,
+    EDGE_WEIGHT, INDICES, INDPTR, LABEL, LabelView, SPLIT, StoredFeatures, Subset, is_weight, open_array,
+    wrong_weight,
 };
 use crate::error::{Error, IoContext, Result};
 use crate::io::npy::{self, Array};
@@ -51,7 +52,11 @@ impl Shard {
             distance: Column::Mapped(open(DISTANCE)?),
             halo: Column::Mapped(open(HALO)?),
             homes: Column::Mapped(open(HOME)?),
-            features: open(FEAT)?,
+            features: StoredFeatures::open(
+                manifest.feature_values.is_some(),
+                manifest.partition.dataset.features,
+                open,
+            )?,
             labels: open(LABEL)?,
             stored: None,
             partition: manifest.partition,
@@ -62,7 +67,7 @@ impl Shard {
 
     /// Checks that all indices are in range; returns file and problem of the first fault.
     fn check(&self) -> Result<(), (&'static str, String)> {
-        if let Some(fault) = row_starts(&self.indptr, self.indices.len() as u64).into_iter().next() {
+        if let Some(fault) = row_starts(INDPTR, &self.indptr, self.indices.len() as u64).into_iter().next() {
             return Err((INDPTR, format!("{}: {}", fault.position, fault.problem)));
         }
         let (rows, nodes) = (self.rows() as u32, self.partition.dataset.nodes as u32);

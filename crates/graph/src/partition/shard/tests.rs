@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 
-use super::manifest::{FILES, MANIFEST, ShardManifest, WEIGHT_FILES};
+use super::manifest::{ARRAYS, MANIFEST, SPARSE, ShardManifest, WEIGHTS};
 use super::*;
 use crate::dataset::arrays::tests::copied;
 use crate::dataset::{Dataset, LABEL, Labels, SPLIT};
@@ -144,7 +144,7 @@ fn assert_own_data(dataset: &Dataset, shard: &Shard, row: usize, v: u32) {
     }
     let mut features = [0.0; 3];
     let stored = shard.stored_rows().map_or(row, |rows| rows[row] as usize);
-    shard.features().read_f32(3 * stored, &mut features).unwrap();
+    shard.features().read_row(stored, &mut features).unwrap();
     assert_eq!(features, [v as f32, v as f32 + 0.5, -(v as f32)]);
 }
 
@@ -161,9 +161,10 @@ prop_compose! {
         directed in any::<bool>(),
         multi_label in any::<bool>(),
         half in any::<bool>(),
+        sparse in any::<bool>(),
         weighted in any::<bool>(),
     ) -> Toy {
-        Toy::like(nodes, &edges, &split, Kind { directed, multi_label, half, weighted })
+        Toy::like(nodes, &edges, &split, Kind { directed, multi_label, half, sparse, weighted })
     }
 }
 
@@ -207,11 +208,16 @@ fn on_disk(kind: Kind) -> (Toy, Assignment, tempfile::TempDir, PathBuf) {
     (toy, assignment, target, shards)
 }
 
-const PLAIN: Kind = Kind { directed: true, multi_label: false, half: false, weighted: true };
+const PLAIN: Kind = Kind { directed: true, multi_label: false, half: false, sparse: false, weighted: true };
+
+const SPARSE_FEATURES: Kind = Kind { sparse: true, ..PLAIN };
+const UNDIRECTED: Kind =
+    Kind { directed: false, multi_label: true, half: true, sparse: false, weighted: false };
+const KINDS: [Kind; 4] = [PLAIN, SPARSE_FEATURES, UNDIRECTED, Kind { sparse: true, ..UNDIRECTED }];
 
 #[test]
 fn a_dataset_in_memory_is_cut_like_one_on_disk() {
-    for kind in [PLAIN, Kind { directed: false, multi_label: true, half: true, weighted: false }] {
+    for kind in KINDS {
         let (toy, assignment, _target, shards) = on_disk(kind);
         let mut arrays = copied(&toy.dataset());
         // In a toy, nodes without a label may be in the split, which a dataset in memory refuses.
@@ -231,7 +237,7 @@ fn a_dataset_in_memory_is_cut_like_one_on_disk() {
 
 #[test]
 fn shards_on_disk_equal_those_in_memory() {
-    for kind in [PLAIN, Kind { directed: false, multi_label: true, half: true, weighted: false }] {
+    for kind in KINDS {
         let (toy, assignment, _target, shards) = on_disk(kind);
         let dataset = toy.dataset();
         let opened: Vec<Shard> = (0..3).map(|part| Shard::open(&shards, part).unwrap()).collect();
@@ -309,34 +315,40 @@ fn missing_parts_and_assignments_of_another_graph_are_refused() {
 
 /// Damages part 0; returns the error of opening it.
 fn after(damage: impl Fn(&Path)) -> String {
-    let (_toy, _assignment, _target, shards) = on_disk(PLAIN);
+    after_of(PLAIN, damage)
+}
+
+#[track_caller]
+fn after_of(kind: Kind, damage: impl Fn(&Path)) -> String {
+    let (_toy, _assignment, _target, shards) = on_disk(kind);
     damage(&shards.join("part-0000"));
     Shard::open(&shards, 0).err().expect("damage is found").to_string()
 }
 
 #[test]
 fn damaged_files_are_named() {
-    for file in FILES.into_iter().chain(WEIGHT_FILES) {
-        let path = |folder: &Path| folder.join(file);
-        let flipped = after(|folder| {
-            let mut bytes = fs::read(path(folder)).unwrap();
+    let dense = ARRAYS.into_iter().chain(WEIGHTS).chain(["feat.npy"]).map(|file| (PLAIN, file));
+    for (kind, file) in dense.chain(SPARSE.map(|file| (SPARSE_FEATURES, file))) {
+        let after = |damage: fn(&Path, &str)| after_of(kind, |folder| damage(folder, file));
+        let flipped = after(|folder, file| {
+            let mut bytes = fs::read(folder.join(file)).unwrap();
             *bytes.last_mut().unwrap() ^= 1;
-            fs::write(path(folder), bytes).unwrap();
+            fs::write(folder.join(file), bytes).unwrap();
         });
-        let longer = after(|folder| {
-            let mut bytes = fs::read(path(folder)).unwrap();
+        let longer = after(|folder, file| {
+            let mut bytes = fs::read(folder.join(file)).unwrap();
             bytes.extend([0; 8]);
-            fs::write(path(folder), bytes).unwrap();
+            fs::write(folder.join(file), bytes).unwrap();
         });
-        let shorter = after(|folder| {
-            let bytes = fs::read(path(folder)).unwrap();
-            fs::write(path(folder), &bytes[..bytes.len() - 1]).unwrap();
+        let shorter = after(|folder, file| {
+            let bytes = fs::read(folder.join(file)).unwrap();
+            fs::write(folder.join(file), &bytes[..bytes.len() - 1]).unwrap();
         });
-        let empty = after(|folder| fs::write(path(folder), "").unwrap());
+        let empty = after(|folder, file| fs::write(folder.join(file), "").unwrap());
         for message in [flipped, longer, shorter, empty] {
             assert!(message.contains(file) && message.contains("halograph partition"), "{message}");
         }
-        assert!(after(|folder| fs::remove_file(path(folder)).unwrap()).contains(file));
+        assert!(after(|folder, file| fs::remove_file(folder.join(file)).unwrap()).contains(file));
     }
 }
 
@@ -473,7 +485,7 @@ fn invalid_labels_and_splits_are_refused_despite_a_valid_digest() {
 fn a_manifest_is_read_without_the_arrays() {
     let (_toy, _assignment, _target, shards) = on_disk(PLAIN);
     let shard = Shard::open(&shards, 2).unwrap();
-    FILES.iter().for_each(|file| fs::remove_file(shards.join("part-0002").join(file)).unwrap());
+    ARRAYS.iter().for_each(|file| fs::remove_file(shards.join("part-0002").join(file)).unwrap());
     let told = Shard::describe(&shards, 2).unwrap();
     assert_eq!((told.owned, told.halo), (shard.owned() as u64, (shard.rows() - shard.owned()) as u64));
     assert_eq!(told.partition, *shard.partition());

@@ -4,6 +4,7 @@ mod text;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use halograph::config;
 use halograph::job::{JobData, check_one_process, open_dataset};
@@ -52,11 +53,12 @@ pub struct Args {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let settings = args.settings.read()?;
-    let config = config::resolve(&settings)?;
+    let mut config = config::resolve(&settings)?;
     check_scaling(args, &config)?;
     check_single(&config)?;
     let bar = Bar::new(args.quiet || args.json);
-    let dataset = open_dataset(args.data.as_deref())?;
+    let dataset = Arc::new(open_dataset(args.data.as_deref())?.with_split(config.data.split_index)?);
+    config.resolve_input(dataset.manifest.is_sparse());
     check_one_process(&JobData::from(dataset.clone()), &config, args.force, &bar)?;
     config::unused(&settings, &config).iter().for_each(note);
     let (report, scaling) = measure(args, &dataset, &config, &bar)?;

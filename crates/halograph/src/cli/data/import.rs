@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
+use halograph_graph::Error;
 use halograph_graph::build::EdgeOptions;
 use halograph_graph::dataset::Metric;
-use halograph_graph::dataset::write::FeatureType;
+use halograph_graph::dataset::write::{FeatureLayout, FeatureType};
 use halograph_graph::import::{ImportFormat, ImportOptions, ImportReport, SplitRule, import};
 use indicatif::HumanCount;
 
@@ -81,9 +82,12 @@ pub struct Common {
     /// Keep only the largest connected component.
     #[arg(long)]
     largest_component: bool,
-    /// Split: auto, given, per-class[:TRAIN,VAL] or fraction[:TRAIN,VAL]. auto uses the split in the files; without one, 20
-    /// training and 30 validation nodes per class (multi-label: fractions 0.6 and 0.2).
-    #[arg(long, value_name = "RULE", default_value = "auto")]
+    /// Split: auto, given, ratios TRAIN,VAL,TEST as 0.6,0.2,0.2, per-class[:TRAIN,VAL] or fraction[:TRAIN,VAL].
+    ///
+    /// auto uses all splits in the files; without one, 20 training and 30 validation nodes per class (multi-label: fractions
+    /// 0.6 and 0.2). Ratios hold in every class (multi-label: over all nodes) and add up to 1. Nodes without a label are in no
+    /// subset.
+    #[arg(long, value_name = "RULE", default_value = "auto", allow_hyphen_values = true)]
     split: SplitRule,
     /// Seed of a random split.
     #[arg(long, default_value_t = 0)]
@@ -91,14 +95,48 @@ pub struct Common {
     /// Metric of predictions [default: accuracy, or micro-f1 for multi-label data].
     #[arg(long, value_enum)]
     metric: Option<MetricArg>,
-    /// Type of stored features; f16 halves space and memory traffic, and keeps three decimal digits.
-    #[arg(long, value_enum, value_name = "TYPE", default_value_t = FeatureArg::F32)]
-    features: FeatureArg,
+    /// Layout of stored features. auto: sparse if at most 10 % of the values are not 0 and there are at least 64 columns, else
+    /// dense. f16 and f32 are short for --feature-type.
+    #[arg(long, value_enum, value_name = "LAYOUT", default_value_t = LayoutArg::Auto)]
+    features: LayoutArg,
+    /// Type of stored features; f16 halves space and memory traffic, and keeps three decimal digits [default: f32].
+    #[arg(long, value_enum, value_name = "TYPE")]
+    feature_type: Option<TypeArg>,
+}
+
+impl Common {
+    /// Returns how features are stored.
+    fn layout(&self) -> FeatureLayout {
+        match self.features {
+            LayoutArg::Auto | LayoutArg::F32 | LayoutArg::F16 => FeatureLayout::Auto,
+            LayoutArg::Dense => FeatureLayout::Dense,
+            LayoutArg::Sparse => FeatureLayout::Sparse,
+        }
+    }
+
+    /// Returns the type in which features are stored; refuses two types.
+    fn feature_type(&self) -> Result<FeatureType, Error> {
+        let short = match self.features {
+            LayoutArg::F32 => Some(TypeArg::F32),
+            LayoutArg::F16 => Some(TypeArg::F16),
+            _ => None,
+        };
+        if let (Some(short), Some(given)) = (short, self.feature_type)
+            && short != given
+        {
+            let problem = format!("{} besides --feature-type {}", short.name(), given.name());
+            return Err(Error::input("--features", problem).help("give the type once"));
+        }
+        Ok(match self.feature_type.or(short) {
+            Some(TypeArg::F16) => FeatureType::F16,
+            _ => FeatureType::F32,
+        })
+    }
 }
 
 #[derive(Args)]
 pub struct SplitIndex {
-    /// Index of the split, if masks hold several; from 0 [default: 0].
+    /// Keep only this split, counted from 0, of files that hold several [default: all; `train --split-index` chooses].
     #[arg(long, value_name = "K")]
     split_index: Option<usize>,
 }
@@ -106,6 +144,8 @@ pub struct SplitIndex {
 #[derive(Clone, Copy, ValueEnum)]
 enum MetricArg {
     Accuracy,
+    BalancedAccuracy,
+    MacroF1,
     MicroF1,
     Auc,
 }
@@ -114,6 +154,8 @@ impl From<MetricArg> for Metric {
     fn from(arg: MetricArg) -> Metric {
         match arg {
             MetricArg::Accuracy => Metric::Accuracy,
+            MetricArg::BalancedAccuracy => Metric::BalancedAccuracy,
+            MetricArg::MacroF1 => Metric::MacroF1,
             MetricArg::MicroF1 => Metric::MicroF1,
             MetricArg::Auc => Metric::Auc,
         }
@@ -121,16 +163,25 @@ impl From<MetricArg> for Metric {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum FeatureArg {
+enum LayoutArg {
+    Auto,
+    Dense,
+    Sparse,
     F32,
     F16,
 }
 
-impl From<FeatureArg> for FeatureType {
-    fn from(arg: FeatureArg) -> FeatureType {
-        match arg {
-            FeatureArg::F32 => FeatureType::F32,
-            FeatureArg::F16 => FeatureType::F16,
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum TypeArg {
+    F32,
+    F16,
+}
+
+impl TypeArg {
+    fn name(self) -> &'static str {
+        match self {
+            TypeArg::F32 => "f32",
+            TypeArg::F16 => "f16",
         }
     }
 }
@@ -154,7 +205,8 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         split: common.split,
         seed: common.seed,
         metric: common.metric.map(Metric::from),
-        feature_type: common.features.into(),
+        feature_type: common.feature_type()?,
+        feature_layout: common.layout(),
         name: common.output.name.clone(),
         overwrite: common.output.overwrite,
     };
@@ -167,7 +219,7 @@ fn summary(report: &ImportReport) -> Vec<String> {
     let [read, loops, stored] =
         [report.edges.read, report.edges.self_loops, report.edges.stored].map(HumanCount);
     let mut lines = vec![
-        format!("edges: {read} read, {loops} of them self-loops; {stored} stored, repeats once"),
+        format!("edges: {read} read, {loops} of them self-loops; {stored} stored, duplicates removed"),
         format!("split: {}", report.split),
     ];
     if report.nodes_dropped > 0 {

@@ -56,6 +56,7 @@ fn training_memory(dataset: &Dataset) -> Vec<(&'static str, u64)> {
         let mut config = Config { model: Spec { layers, hidden, ..Spec::new(kind) }, ..Config::new(kind) };
         config.train.strategy = strategy;
         config.resolve_fanout();
+        config.resolve_input(dataset.manifest.is_sparse());
         Some((name, admission::predict(dataset, &config).ok()??.bytes))
     };
     MODELS.into_iter().filter_map(predict).collect()
@@ -84,12 +85,12 @@ fn lines(m: &Manifest, info: &DatasetInfo, memory: &[(&str, u64)]) -> Vec<(&'sta
         ),
         ("isolated", count(d.isolated)),
         ("edge weights", weight_line(info)),
-        ("features", format!("{} as {}", count(m.features), info.feature_type)),
+        ("features", feature_line(m, info)),
         ("task", format!("{}, scored by {}", m.task, m.metric)),
         ("classes", class_line(m, info)),
         ("labelled", count(info.labels.labelled)),
         ("homophily", info.homophily.map_or("no labelled edge".into(), |h| format!("{h:.3}"))),
-        ("split", format!("train {train}, validation {val}, test {test}, none {none}")),
+        ("split", format!("train {train}, validation {val}, test {test}, none {none}{}", more_splits(m))),
         ("on disk", HumanBytes(info.bytes).to_string()),
         ("fingerprint", m.fingerprint.clone()),
     ];
@@ -107,6 +108,26 @@ fn weight_line(info: &DatasetInfo) -> String {
         None => "none".into(),
         Some(w) => format!("min {}, median {}, max {}, zero {}", w.min, w.median, w.max, HumanCount(w.zeros)),
     }
+}
+
+/// Says how many splits there are, if there are several.
+fn more_splits(m: &Manifest) -> String {
+    if m.splits > 1 { format!(" (the first of {})", m.splits) } else { String::new() }
+}
+
+/// Returns the number of features, how they are stored, and their first names.
+fn feature_line(m: &Manifest, info: &DatasetInfo) -> String {
+    const SHOWN: usize = 6;
+    let mut line = format!("{} as {}", HumanCount(m.features), info.feature_type);
+    if let (Some(density), Some(values)) = (info.feature_density, m.feature_values) {
+        line += &format!(", sparse: {} values stored, {:.2} %", HumanCount(values), 100.0 * density);
+    }
+    if m.feature_names.is_empty() {
+        return line;
+    }
+    let names = m.feature_names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
+    let more = if m.feature_names.len() > SHOWN { ", …" } else { "" };
+    format!("{line}: {names}{more}")
 }
 
 /// Returns the number of classes, and how uneven they are.

@@ -23,7 +23,8 @@ pub struct TableArgs {
     /// Node column of ids [default: id, node or node_id, else the first].
     #[arg(long, value_name = "COLUMN")]
     id_col: Option<String>,
-    /// Node column of classes [default: label, y or class]; several are multi-label columns of 0 and 1.
+    /// Node column of classes [default: label, y or class, else no node has a label]; several are multi-label columns of 0
+    /// and 1.
     #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
     label_col: Vec<String>,
     /// Node column of the split: 0-3 or none, train, val, test [default: split, if it is there].

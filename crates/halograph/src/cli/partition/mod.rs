@@ -45,6 +45,9 @@ pub struct Args {
     /// Seed; the same seed gives the same parts.
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Number of the split, from 0, of a dataset that has several; shards hold one.
+    #[arg(long, value_name = "I", default_value_t = 0)]
+    split_index: usize,
     /// Read the assignment from a file instead: an .npy array of integers, or a METIS file with one part per line.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["method", "objective", "balance", "seed"])]
     assignment: Option<PathBuf>,
@@ -140,7 +143,9 @@ impl Args {
     /// Returns the messages of the stages of the model.
     fn messages(&self, dataset: &Dataset) -> Vec<StageMessages> {
         let [inputs, outputs] = [dataset.manifest.features, dataset.manifest.classes].map(|n| n as usize);
-        self.model().messages(inputs, outputs)
+        let mut model = self.model();
+        model.resolve_input(dataset.manifest.is_sparse());
+        model.messages(inputs, outputs)
     }
 
     fn options(&self) -> Result<ShardOptions, Error> {
@@ -157,7 +162,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     args.model().check()?;
     let options = args.options()?;
     options.check()?;
-    let dataset = Dataset::open(&args.dir)?;
+    let dataset = Dataset::open(&args.dir)?.with_split(args.split_index)?;
     let bar = Bar::new(args.quiet || args.json);
     let partition = write_shards(&dataset, &options, &bar)?;
     let messages = args.messages(&dataset);

@@ -10,17 +10,17 @@ use super::runner::Outcome;
 
 /// Returns the table as text.
 pub fn text(cases: &[Case]) -> String {
-    let has_seeds = cases.iter().any(|case| case.runs > 1);
+    let has_several = cases.iter().any(|case| case.runs > 1);
     let mut rows = vec![["settings", "val", "test", "epochs", "epoch", "runs"].map(String::from).to_vec()];
     rows.extend(cases.iter().map(|case| {
-        let settings = if case.settings.is_empty() { "all seeds".into() } else { case.settings.join(" ") };
+        let settings = if case.settings.is_empty() { "all runs".into() } else { case.settings.join(" ") };
         let time = case.epoch_seconds.map_or("–".into(), |time| seconds(time.mean));
         let epochs = case.epochs.map_or("–".into(), |epochs| format!("{:.0}", epochs.mean));
         vec![settings, score(case.val), score(case.test), epochs, time, case.runs.to_string()]
     }));
     let mut text = aligned(&rows, 1);
-    if has_seeds {
-        text += "\n± sample standard deviation over seeds";
+    if has_several {
+        text += "\n± sample standard deviation over seeds and splits";
     }
     text
 }

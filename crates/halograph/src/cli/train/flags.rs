@@ -35,6 +35,7 @@ const fn flag(
 
 /// Heading of the flags of `train` about files and messages.
 pub const OUTPUT: &str = "Output";
+const DATA: &str = "Data";
 const MODEL: &str = "Model";
 const OPTIMISATION: &str = "Optimisation";
 const STRATEGY: &str = "Strategy and ranks";
@@ -43,7 +44,17 @@ const LAYERS: &str = "Strategies layers and hybrid (GNNPipe)";
 const SAMPLED: &str = "Strategies minibatch (BatchGNN) and split (GSplit)";
 
 /// All flags by heading, in the order of `--help`.
-const FLAGS: [(&str, &[Flag]); 7] = [
+const FLAGS: [(&str, &[Flag]); 8] = [
+    (
+        DATA,
+        &[flag(
+            "split-index",
+            "data.split_index",
+            "I",
+            "Number of the split, from 0, of a dataset that has several",
+            "`data info` says how many there are. Without it: that of the shards, or the first of a dataset.",
+        )],
+    ),
     (
         MODEL,
         &[
@@ -81,6 +92,23 @@ const FLAGS: [(&str, &[Flag]); 7] = [
                 "N",
                 "Early stopping: epochs without a better validation score; 0: off",
                 "",
+            ),
+            flag(
+                "metric",
+                "train.metric",
+                "METRIC",
+                "Metric of scores and of the best epoch [default: that of the dataset]",
+                "accuracy. balanced-accuracy: mean recall over classes. macro-f1: mean F1 over classes. micro-f1. auc: for two \
+                 classes, or multi-label data. On imbalanced classes, accuracy and micro-f1 say little about the rare ones.",
+            ),
+            flag(
+                "class-weights",
+                "train.class_weights",
+                "balanced|FILE",
+                "Weights of the classes in the loss [default: all 1]",
+                "balanced: n / (classes · count) over training nodes, as in scikit-learn; for multi-label data negatives / positives. \
+                 FILE: a CSV file with the columns class,weight, which names every class once. As weight of PyTorch's \
+                 CrossEntropyLoss, or pos_weight of BCEWithLogitsLoss.",
             ),
             flag("seed", "train.seed", "N", "Seed of weights and dropout", ""),
             flag("precision", "train.precision", "TYPE", "Floating-point type for training", ""),
@@ -244,9 +272,9 @@ const FLAGS: [(&str, &[Flag]); 7] = [
                 "stages",
                 "layers.stages",
                 "S",
-                "Groups of consecutive stages of the model [default: layers: the number of ranks]",
+                "Stage groups: runs of consecutive stages of the model [default: layers: the number of ranks]",
                 "Needed for hybrid; the number of ranks must be a multiple of it. Rank s·W + w, with W = ranks / S, computes \
-                 group s on part w of the graph.",
+                 stage group s on part w of the graph.",
             ),
             flag(
                 "chunks",
@@ -276,7 +304,8 @@ const FLAGS: [(&str, &[Flag]); 7] = [
                 "ORDER",
                 "Order of chunks",
                 "alternating: drawn anew in every second epoch, from the seed, and reversed in the one after it. random: drawn anew in \
-                 every epoch, as in the GNNPipe paper. fixed: the same in every epoch.",
+                 every epoch, as in the GNNPipe paper. fixed: the same in every epoch; the same edges then get no gradient in \
+                 every step, a bias that --gradient-weights does not remove.",
             ),
             flag(
                 "gradient-weights",
@@ -337,8 +366,9 @@ impl Flag {
     }
 }
 
-/// Returns the key that a flag sets.
+/// Returns the key that a flag sets; dashes in its name may be underscores.
 pub fn key_of_flag(name: &str) -> Option<String> {
+    let name = name.replace('_', "-");
     let found = FLAGS.iter().flat_map(|(_, flags)| flags.iter()).find(|flag| flag.name == name);
     found.map(|flag| flag.key.into())
 }

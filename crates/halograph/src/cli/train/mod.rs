@@ -12,9 +12,10 @@ use std::time::Duration;
 use clap::{ArgAction, value_parser};
 use halograph::comm::launched;
 use halograph::config;
-use halograph::job::{DataOption, Job, JobOptions, OutOption, World, vacant_path};
+use halograph::job::{DataOption, Job, JobOptions, NewDirectory, OutOption, World};
+use halograph::note::Note;
 use halograph::train::Summary;
-use halograph::train::event::Ending;
+use halograph::train::event::{Ending, Scores};
 use halograph::train::run::TENSORBOARD;
 
 use self::flags::{OUTPUT, Settings};
@@ -81,6 +82,9 @@ pub struct Args {
     /// Print only notes and errors
     #[arg(short, long, help_heading = OUTPUT, action = ArgAction::SetTrue)]
     quiet: bool,
+    /// Stop, as after Ctrl-C, at a byte on standard input or at its end, for `sweep`
+    #[arg(long, hide = true)]
+    stop_by_stdin: bool,
     /// Delay every message between ranks by this much, for benchmarks
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0, hide = true)]
     send_delay: u32,
@@ -109,6 +113,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(seeds) = args.seeds {
         return train_seeds(args, seeds);
     }
+    if args.stop_by_stdin {
+        interrupt::listen_to_parent();
+    }
     let options = args.options()?;
     let world = join(&options)?;
     let is_rank = world.comm().is_some();
@@ -135,18 +142,19 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn train_seeds(args: &Args, seeds: u64) -> anyhow::Result<ExitCode> {
     let settings = args.settings.read()?;
     let folder = match &args.out {
-        Some(out) => out.clone(),
+        Some(out) => NewDirectory::given(out),
         None => {
             let data = args
                 .data
                 .as_deref()
                 .and_then(Path::file_name)
                 .map_or("demo".into(), |name| name.to_string_lossy());
-            vacant_path(&data, &format!("{}-seeds", config::resolve(&settings)?.model.kind.name()))?
+            NewDirectory::create(&data, &format!("{}-seeds", config::resolve(&settings)?.model.kind.name()))?
         }
     };
     let (data, force, json, quiet) = (args.data.as_deref(), args.force, args.json, args.quiet);
-    sweep::train_seeds(settings, seeds, &folder, &sweep::Options { data, jobs: 1, force, json, quiet })
+    let options = sweep::Options { data, jobs: 1, force, json, quiet };
+    sweep::train_all(settings, &[], seeds, &folder, &options)
 }
 
 /// Joins the ranks that a launcher started. Until all have joined, a signal ends the process.
@@ -193,6 +201,7 @@ fn finish(args: &Args, job: &Job, summary: &Summary) -> halograph::Result<ExitCo
         say(&format!("interrupted before the first epoch{kept}"));
         return Ok(code(true));
     }
+    late_notes(job, summary).iter().for_each(note);
     if args.json {
         print(&json(job, summary))?;
     } else if !args.quiet && !interrupted {
@@ -202,6 +211,15 @@ fn finish(args: &Args, job: &Job, summary: &Summary) -> halograph::Result<ExitCo
         say(&how_to_resume(job, summary));
     }
     Ok(code(interrupted))
+}
+
+/// Returns remarks on the scores. Before the training, labels were counted only if the data are a dataset.
+fn late_notes(job: &Job, summary: &Summary) -> Vec<Note> {
+    let Some(report) = &summary.classes else { return Vec::new() };
+    let scores = Scores { train: summary.train, val: summary.val, test: summary.test, val_loss: None };
+    let mut notes = if job.data().parts().is_some() { Note::on_support(report) } else { Vec::new() };
+    notes.extend(Note::on_majority(report, &scores, summary.metric));
+    notes
 }
 
 /// Returns the exit code of a job that ended without an error.

@@ -14,7 +14,7 @@ use halograph::train::summary::{BatchTotals, FetchTotals, PipelineFacts};
 use halograph::words::{count, seconds};
 use indicatif::{HumanBytes, HumanCount};
 
-use crate::cli::{program, quoted};
+use crate::cli::{class_table, program, quoted};
 
 /// Formats the end of a run: model, scores, times, memory, files, and what to do next.
 pub fn text(job: &Job, summary: &Summary, trace: Option<&Path>) -> String {
@@ -26,12 +26,18 @@ pub fn text(job: &Job, summary: &Summary, trace: Option<&Path>) -> String {
         line("data", &format!("{}: {nodes} nodes, {edges} edges", m.name)),
     ];
     lines.extend(scores(summary));
+    lines.extend(summary.classes.as_ref().and_then(class_table::line).map(|text| line("classes", &text)));
     lines.push(line("epochs", &epochs(summary)));
     lines.extend(evaluation_hint(summary).map(|hint| line("", &hint)));
     if summary.ranks > 1 {
         lines.extend(ranks(summary, job.epochs_before()).into_iter().map(|(key, value)| line(key, &value)));
     }
-    lines.extend(summary.pipeline.iter().map(|facts| line("stages", &pipeline(facts))));
+    if let Some(facts) = &summary.pipeline {
+        lines.push(line("stages", &pipeline(facts)));
+        if summary.epochs > job.epochs_before() {
+            lines.push(line("bubble", &bubble(facts)));
+        }
+    }
     if let Some(totals) = &summary.batches {
         let config = job.config();
         lines.push(line("strategy", &sampling(config)));
@@ -94,13 +100,21 @@ fn epochs(summary: &Summary) -> String {
 /// Formats how stages and chunks are spread over ranks.
 fn pipeline(facts: &PipelineFacts) -> String {
     let groups: Vec<String> =
-        facts.stages.iter().map(|[first, end]| format!("{first}–{}", end - 1)).collect();
-    let ways = if facts.ways > 1 { format!(" on {} each", count(facts.ways, "rank")) } else { String::new() };
-    let [bubble, idle] = [facts.bubble, facts.idle].map(|share| format!("{:.0} %", 100.0 * share));
+        facts.groups.iter().map(|group| format!("{}–{}", group.stages[0], group.stages[1] - 1)).collect();
+    let parts =
+        if facts.parts > 1 { format!(" on {} each", count(facts.parts, "rank")) } else { String::new() };
+    format!("{}{parts}, {}", groups.join(", "), count(facts.chunks, "chunk"))
+}
+
+/// Formats what ranks waited for, and how evenly stage groups computed.
+fn bubble(facts: &PipelineFacts) -> String {
+    let percent = |share: f64| format!("{:.0} %", 100.0 * share);
     format!(
-        "{}{ways}, {}; idle {idle} of the time, {bubble} if all chunks took equally long",
-        groups.join(", "),
-        count(facts.chunks, "chunk")
+        "{} of the time, {} if all chunks took equally long; exposed communication {}; slowest stage group {} above the mean",
+        percent(facts.bubble),
+        percent(facts.bubble_formula),
+        percent(facts.exposed_communication),
+        percent(facts.imbalance),
     )
 }
 
@@ -145,8 +159,10 @@ fn ranks(summary: &Summary, before: u64) -> Vec<(&'static str, String)> {
         }
     };
     let since = if before > 0 { format!(" (since epoch {before})") } else { String::new() };
+    // Of stage groups, part of it is the bubble.
+    let waited = if summary.pipeline.is_some() { "waiting" } else { "exposed communication" };
     let what = format!(
-        "exposed communication {wait} per epoch ({share:.0} %), {hidden}; slowest rank {:.2}× the mean",
+        "{waited} {wait} per epoch ({share:.0} %), {hidden}; slowest rank {:.2}× the mean",
         summary.balance,
     );
     vec![("ranks", format!("{setup}; {what}{since}")), ("traffic", traffic(summary))]
@@ -209,8 +225,8 @@ fn fetching(totals: &BatchTotals, fetches: &FetchTotals) -> String {
         _ => String::new(),
     };
     format!(
-        "{head}; {} all-to-alls and {} remote rows per epoch{kept}; {} per epoch in the background",
-        mean(fetches.relays),
+        "{head}; {} and {} remote rows per epoch{kept}; {} per epoch in the background",
+        count(mean(fetches.relays).0, "all-to-all"),
         mean(fetches.remote_rows),
         seconds((totals.sampling_seconds + fetches.fetching_seconds) / epochs),
     )
@@ -218,7 +234,8 @@ fn fetching(totals: &BatchTotals, fetches: &FetchTotals) -> String {
 
 fn traffic(summary: &Summary) -> String {
     let once = ["evaluation", "setup"];
-    let of = |(purpose, bytes): (&String, &u64)| format!("{purpose} {}", HumanBytes(*bytes));
+    let of =
+        |(purpose, bytes): (&String, &u64)| format!("{} {}", purpose.replace('_', " "), HumanBytes(*bytes));
     let tags =
         summary.bytes_by_tag.iter().filter(|(tag, bytes)| !once.contains(&tag.as_str()) && **bytes > 0);
     let tags: Vec<String> = tags.map(of).collect();

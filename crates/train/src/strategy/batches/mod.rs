@@ -11,7 +11,7 @@ use halograph_graph::sample::Sample;
 use halograph_kernels::Real;
 use halograph_nn::Model;
 
-pub(super) use self::seeds::Seeds;
+pub(super) use self::seeds::{Seeds, Shuffled};
 use crate::boundary::Exchange;
 use crate::stage::StageBlock;
 

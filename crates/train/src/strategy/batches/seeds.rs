@@ -1,5 +1,7 @@
 //! Which training nodes are the seeds of a batch.
 
+use std::ops::Range;
+
 use halograph_comm::{Comm, Message};
 use halograph_graph::block::Block;
 use halograph_kernels::keyed::Key;
@@ -20,8 +22,17 @@ pub(in crate::strategy) struct Seeds {
     positions: Vec<u32>,
     /// Row of each position.
     rows: Vec<u32>,
+    /// Weight of each position in the loss, of the training nodes of all ranks; empty if the loss is not divided by it.
+    weights: Vec<f64>,
     batch_size: usize,
     key: Key,
+}
+
+/// The training nodes of all ranks in the order of an epoch.
+#[derive(Default)]
+pub(in crate::strategy) struct Shuffled {
+    positions: Vec<u32>,
+    weights: Vec<f64>,
 }
 
 impl Seeds {
@@ -52,7 +63,15 @@ impl Seeds {
 
     fn of(train: &TrainConfig, positions: Vec<u32>, rows: Vec<u32>) -> Self {
         let batch_size = usize::try_from(train.batch_size).unwrap_or(usize::MAX);
-        Seeds { positions, rows, batch_size, key: Key::new(train.seed, "batches") }
+        Seeds { positions, rows, weights: Vec::new(), batch_size, key: Key::new(train.seed, "batches") }
+    }
+
+    /// Sets the weights of the training nodes of all ranks in the loss. `own`: those of this rank, by position. Collective;
+    /// blocks.
+    pub(in crate::strategy) fn set_weights(&mut self, own: &[f64], comm: &Comm) -> Result<()> {
+        let weight = |&at: &u32| if at == ELSEWHERE { 0.0 } else { own[at as usize] };
+        self.weights = self.positions.iter().map(weight).collect();
+        Ok(comm.all_reduce(Setup::TrainingWeights.tag(), &mut self.weights)?)
     }
 
     /// Returns the number of batches of an epoch; the last one may be short.
@@ -66,21 +85,27 @@ impl Seeds {
         self.positions.len().saturating_sub(first).min(self.batch_size) as u64
     }
 
-    /// Returns the positions of all training rows in the order of `epoch`.
-    pub(in crate::strategy) fn shuffled(&self, epoch: u64) -> Vec<u32> {
+    /// Returns all training rows in the order of `epoch`.
+    pub(in crate::strategy) fn shuffled(&self, epoch: u64) -> Shuffled {
         let key = self.key.with(epoch);
-        let mut order = self.positions.clone();
-        for last in (1..order.len()).rev() {
-            order.swap(last, key.below(last as u64, last as u64 + 1) as usize);
-        }
-        order
+        Shuffled { positions: shuffled(&self.positions, key), weights: shuffled(&self.weights, key) }
+    }
+
+    /// Returns the sum of the weights of the seeds of a batch, of all ranks; `None` if they have none.
+    pub(in crate::strategy) fn weight(&self, shuffled: &Shuffled, step: u64) -> Option<f64> {
+        let batch = self.range(step);
+        (!shuffled.weights.is_empty()).then(|| shuffled.weights[batch].iter().sum())
+    }
+
+    /// Returns where the seeds of a batch are in a shuffled epoch.
+    fn range(&self, step: u64) -> Range<usize> {
+        let first = step as usize * self.batch_size;
+        first..first.saturating_add(self.batch_size).min(self.positions.len())
     }
 
     /// Returns the positions of the seeds of this rank in a batch of a shuffled epoch, ascending, and their rows.
-    pub(in crate::strategy) fn batch(&self, shuffled: &[u32], step: u64) -> (Vec<u32>, Vec<u32>) {
-        let first = step as usize * self.batch_size;
-        let end = first.saturating_add(self.batch_size).min(shuffled.len());
-        let own = shuffled[first..end].iter().copied().filter(|&at| at != ELSEWHERE);
+    pub(in crate::strategy) fn batch(&self, shuffled: &Shuffled, step: u64) -> (Vec<u32>, Vec<u32>) {
+        let own = shuffled.positions[self.range(step)].iter().copied().filter(|&at| at != ELSEWHERE);
         let mut positions: Vec<u32> = own.collect();
         positions.sort_unstable();
         let rows = positions.iter().map(|&at| self.rows[at as usize]).collect();
@@ -91,6 +116,15 @@ impl Seeds {
     pub(in crate::strategy) fn sample_key(&self, epoch: u64, step: u64) -> Key {
         self.key.with(epoch).with(step)
     }
+}
+
+/// Returns `values` in the order that `key` draws: the same order for any values of one number.
+fn shuffled<V: Copy>(values: &[V], key: Key) -> Vec<V> {
+    let mut order = values.to_vec();
+    for last in (1..order.len()).rev() {
+        order.swap(last, key.below(last as u64, last as u64 + 1) as usize);
+    }
+    order
 }
 
 #[cfg(test)]
@@ -125,7 +159,8 @@ mod tests {
     #[test]
     fn epochs_differ() {
         let seeds = seeds(100, 10);
-        assert_ne!(seeds.shuffled(1), seeds.shuffled(2));
-        assert_eq!(seeds.shuffled(1), seeds.shuffled(1));
+        let order = |epoch| seeds.shuffled(epoch).positions;
+        assert_ne!(order(1), order(2));
+        assert_eq!(order(1), order(1));
     }
 }

@@ -2,6 +2,7 @@
 
 use halograph_comm::Message;
 use halograph_kernels::Real;
+use halograph_nn::metrics::class_counts::ClassCounts;
 use halograph_nn::{Matrix, Model};
 
 use super::grid::{Grid, StageLayout};
@@ -9,8 +10,7 @@ use super::handover::{Handover, Tags};
 use crate::boundary::{Fresh, Peers};
 use crate::data::{Scored, ShardData};
 use crate::error::Result;
-use crate::evaluation::scores_of;
-use crate::event::Scores;
+use crate::evaluation::{Detail, Evaluated, Found, scores_of};
 use crate::stage::StageRunner;
 use crate::tags::Evaluation;
 
@@ -21,14 +21,39 @@ pub(super) fn scores<T: Real>(
     data: &ShardData<T>,
     grid: &Grid,
     layout: &StageLayout,
-    epoch: u64,
-) -> Result<Option<Scores>> {
+    (epoch, detail): (u64, Detail),
+) -> Result<Option<Evaluated>> {
     let outputs = |scored: &Scored<T>| outputs(model, scored, grid, layout, epoch);
-    let found = scores_of(model, data, &grid.link, epoch, outputs)?;
+    let found = scores_of(model, data, &grid.link, (epoch, detail), outputs)?;
+    let mut counts = Found::new(&data.objective, detail).counts;
+    if let Some(counts) = &mut counts {
+        let own = found.as_ref().and_then(|found| found.counts.as_ref());
+        share_counts(counts, own, grid, epoch)?;
+    }
     let found = grid.is_last().then(|| Message::of(&to_numbers(found)));
     let tag = Evaluation::Scores.tag(epoch, 0);
     let message = grid.column.broadcast(tag, grid.stages - 1, found)?;
-    Ok(from_numbers(message.expect::<f64>(NUMBERS)?))
+    let found = from_numbers(message.expect::<f64>(NUMBERS)?);
+    Ok(found.map(|found| Found { counts, ..found }.evaluated(&data.objective)))
+}
+
+/// Sets `counts` to `found`, the counts of the last group. Collective; blocks.
+fn share_counts(
+    counts: &mut [ClassCounts; 3],
+    found: Option<&[ClassCounts; 3]>,
+    grid: &Grid,
+    epoch: u64,
+) -> Result<()> {
+    // Without finite outputs, counts of nothing: all messages have one length.
+    let numbers = |counts: &[ClassCounts; 3]| {
+        counts.iter().flat_map(ClassCounts::numbers).copied().collect::<Vec<u64>>()
+    };
+    let own = grid.is_last().then(|| Message::of(&numbers(found.unwrap_or(counts))));
+    let tag = Evaluation::ClassCounts.tag(epoch, 0);
+    let message = grid.column.broadcast(tag, grid.stages - 1, own)?;
+    let mut numbers = message.expect::<u64>(counts.iter().map(|of| of.numbers().len()).sum())?.iter();
+    counts.iter_mut().flat_map(ClassCounts::numbers_mut).zip(&mut numbers).for_each(|(to, from)| *to = *from);
+    Ok(())
 }
 
 /// Evaluates the stages of this rank in a graph; returns logits in the last group. Blocks.
@@ -62,8 +87,8 @@ fn outputs<T: Real>(
 const NUMBERS: usize = 9;
 
 /// Returns scores as numbers: whether there are any, and each score after whether it is defined.
-fn to_numbers(scores: Option<Scores>) -> [f64; NUMBERS] {
-    let Some(Scores { train, val, test, val_loss }) = scores else { return [0.0; NUMBERS] };
+fn to_numbers(found: Option<Found>) -> [f64; NUMBERS] {
+    let Some(Found { scores: [train, val, test], val_loss, .. }) = found else { return [0.0; NUMBERS] };
     let mut numbers = [1.0; NUMBERS];
     for (pair, score) in numbers[1..].chunks_exact_mut(2).zip([train, val, test, val_loss]) {
         pair.copy_from_slice(&[score.is_some() as u8 as f64, score.unwrap_or(0.0)]);
@@ -71,10 +96,9 @@ fn to_numbers(scores: Option<Scores>) -> [f64; NUMBERS] {
     numbers
 }
 
-fn from_numbers(numbers: &[f64]) -> Option<Scores> {
+fn from_numbers(numbers: &[f64]) -> Option<Found> {
     let score = |which: usize| (numbers[1 + 2 * which] > 0.0).then_some(numbers[2 + 2 * which]);
-    let [train, val, test, val_loss] = [0, 1, 2, 3].map(score);
-    (numbers[0] > 0.0).then_some(Scores { train, val, test, val_loss })
+    (numbers[0] > 0.0).then(|| Found { scores: [0, 1, 2].map(score), val_loss: score(3), counts: None })
 }
 
 #[cfg(test)]
@@ -83,8 +107,10 @@ mod tests {
 
     #[test]
     fn scores_are_read_as_they_were_sent() {
-        let scores = Scores { train: Some(0.5), val: None, test: Some(0.0), val_loss: Some(-1.5) };
-        assert_eq!(from_numbers(&to_numbers(Some(scores))), Some(scores));
-        assert_eq!(from_numbers(&to_numbers(None)), None);
+        let scores = [Some(0.5), None, Some(0.0)];
+        let sent = to_numbers(Some(Found { scores, val_loss: Some(-1.5), counts: None }));
+        let found = from_numbers(&sent).expect("there are scores");
+        assert_eq!((found.scores, found.val_loss), (scores, Some(-1.5)));
+        assert!(from_numbers(&to_numbers(None)).is_none());
     }
 }

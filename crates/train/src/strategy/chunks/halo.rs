@@ -8,8 +8,8 @@ use halograph_nn::{Input, Matrix};
 
 use super::order::StepOrder;
 use super::store::StageStore;
-use super::weights::GradientWeights;
 use crate::boundary::{FeatureTransfer, GradientTransfer, HaloSource, ReturnedGradients, Transfer};
+use crate::config::GradientWeighting;
 use crate::error::Result;
 
 /// The halo rows of one chunk in one step.
@@ -20,7 +20,7 @@ pub struct ChunkHalo<'c, T: Real> {
     pub first: usize,
     pub chunk: usize,
     pub order: &'c StepOrder,
-    pub weights: GradientWeights,
+    pub weights: GradientWeighting,
 }
 
 impl<T: Real> ChunkHalo<'_, T> {
@@ -28,13 +28,9 @@ impl<T: Real> ChunkHalo<'_, T> {
         self.stores[stage - self.first].as_mut()
     }
 
-    /// Returns the factor of gradients that chunks after this one have contributed. There are none after the last one.
+    /// Returns the factor of gradients that chunks after this one have contributed; 0 if there are none.
     fn scale(&self) -> T {
-        let (position, positions) = (self.order.position(self.chunk), self.order.count());
-        match position {
-            Some(at) if at + 1 < positions => T::of(self.weights.factor(at, positions)),
-            _ => T::zero(),
-        }
+        T::of(self.order.factor(self.chunk, self.weights))
     }
 }
 

@@ -36,7 +36,8 @@ pub fn load<'s, T: Real>(
     let numbers = grid.column.broadcast(Setup::Chunks.tag(), 0, own)?;
     let numbers = numbers.expect::<u32>(shard.owned())?.to_vec();
     let chunks = Some(RowChunks::new(shard, numbers, count, &grid.link.comm)?);
-    let loading = Loading { graphs, scaling, hops, chunks, has_features: grid.is_first() };
+    let preprocessing = scaling.into();
+    let loading = Loading { graphs, preprocessing, hops, chunks, has_features: grid.is_first() };
     ShardData::load_as(shard, &grid.link, loading)
 }
 

@@ -23,7 +23,12 @@ pub fn stage_costs(spec: &Spec, dataset: &Manifest) -> Vec<f64> {
     let cost = |(index, (size, messages)): (usize, (StageSize, StageMessages))| {
         // Forward and gradient of the weight; the gradient of the input is not needed in the first stage.
         let products = if index == 0 { 2.0 } else { 3.0 };
-        let dense = products * 2.0 * nodes * size.weights as f64 / FLOPS_PER_BYTE;
+        let product = match dataset.feature_values.filter(|_| index == 0) {
+            // A stored value reads a row of each weight.
+            Some(values) => values as f64 * (size.weights / inputs.max(1)) as f64 * NUMBER,
+            None => 2.0 * nodes * size.weights as f64 / FLOPS_PER_BYTE,
+        };
+        let dense = products * product;
         let directions =
             if messages.is_static { 0.0 } else { 1.0 + f64::from(u8::from(messages.has_gradient)) };
         let sparse = directions * edges * messages.width as f64 * NUMBER;
@@ -32,8 +37,7 @@ pub fn stage_costs(spec: &Spec, dataset: &Manifest) -> Vec<f64> {
     stages.map(cost).collect()
 }
 
-/// Splits stages into `groups` runs of at least one stage; the largest sum of costs of a run is the least possible. Of
-/// equally good splits, earlier groups have fewer stages.
+/// Splits stages into `groups` runs of at least one stage; the largest sum of costs of a run is the least possible.
 ///
 /// # Panics
 /// If there are fewer stages than groups.

@@ -1,16 +1,17 @@
 //! One optimiser step: the chunks of the step forward and, in reverse order, backward.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use halograph_comm::Purpose;
-use halograph_graph::block::Block;
 use halograph_kernels::Real;
 use halograph_nn::{Matrix, Model};
 
 use super::halo::ChunkHalo;
 use super::handover::{Handover, Tags};
-use super::{Chunked, GradientWeights, Step, StepOrder, StepOutcome};
+use super::{Chunked, Step, StepOrder, StepOutcome, bubble_at};
 use crate::boundary::{GradientSums, Peers};
+use crate::data::{Rows, StageChunks, View};
 use crate::error::Result;
 use crate::loss::loss;
 use crate::requests::Requests;
@@ -26,7 +27,46 @@ struct Forwarded<T: Real> {
     initial_rows: usize,
 }
 
+/// What the forward and the backward of a chunk work with.
+struct ChunkPass<'c, T: Real> {
+    handover: Handover<'c>,
+    peers: Peers<'c>,
+    view: &'c View<'c, T>,
+    /// Training rows of the chunk.
+    rows: Range<usize>,
+    /// Dataset ids of these rows.
+    ids: Option<&'c [u32]>,
+    labelled: &'c Rows,
+    /// The stages of this rank.
+    stages: &'c [Arc<StageChunks>],
+    halo: ChunkHalo<'c, T>,
+}
+
 impl<T: Real> Chunked<'_, T> {
+    /// Prepares a forward or backward of `chunk` through the stages from index `first`. Does not communicate.
+    fn pass<'c>(
+        &'c mut self,
+        first: usize,
+        step: &Step,
+        order: &'c StepOrder,
+        chunk: usize,
+    ) -> ChunkPass<'c, T> {
+        let grid = self.links.grid;
+        let (view, _) = self.data.train();
+        let rows = self.starts[chunk]..self.starts[chunk + 1];
+        let weights = self.config.gradient_weights;
+        ChunkPass {
+            handover: Handover { grid, layout: self.layout },
+            peers: Peers::training(&grid.link, step.epoch, step.step).of_chunk(chunk),
+            view,
+            ids: view.block.ids().map(|ids| &ids[rows.clone()]),
+            rows,
+            labelled: &self.rows[chunk].own,
+            stages: &self.stages,
+            halo: ChunkHalo { stores: &mut self.stores, first, chunk, order, weights },
+        }
+    }
+
     /// Runs forward, loss and backward of a step over the chunks of `order`. Collective; blocks.
     pub(super) fn run_step(
         &mut self,
@@ -37,10 +77,11 @@ impl<T: Real> Chunked<'_, T> {
     ) -> Result<StepOutcome> {
         let links = self.links;
         let _measured = self.meter.start(links.world, step.epoch, step.step)?;
-        let count = order.chunks.iter().map(|&chunk| self.rows[chunk].1).sum();
+        let count = order.chunks.iter().map(|&chunk| self.rows[chunk].count).sum();
+        let divisor = order.chunks.iter().map(|&chunk| self.rows[chunk].divisor).sum();
         let (mut own_loss, mut done) = (0.0, Vec::new());
         for &chunk in &order.chunks {
-            let (forwarded, loss) = self.forward(model, step, order, (chunk, count))?;
+            let (forwarded, loss) = self.forward(model, step, order, (chunk, divisor))?;
             own_loss += loss;
             done.push(forwarded);
         }
@@ -57,34 +98,38 @@ impl<T: Real> Chunked<'_, T> {
         Ok(StepOutcome { loss, rows: count, requests })
     }
 
-    /// Runs this rank's stages on a chunk. Returns the share of the chunk in the loss over `count` rows, too. Blocks for rows
-    /// of the group before and of other ways.
+    /// Runs this rank's stages on a chunk. Returns the share of the chunk in the loss of the step, which is divided by
+    /// `divisor`, too. Blocks for rows of the group before and of other ways.
     fn forward(
         &mut self,
         model: &mut Model<T>,
         step: &Step,
         order: &StepOrder,
-        (chunk, count): (usize, u64),
+        (chunk, divisor): (usize, f64),
     ) -> Result<(Forwarded<T>, f64)> {
-        let (links, data, own) = (self.links, self.data, model.indices());
-        let handover = Handover { grid: links.grid, layout: self.layout };
+        let (links, meter, own) = (self.links, self.meter, model.indices());
+        let weights = self.data.objective.weights();
+        let at = bubble_at((step.epoch, step.step)).chunk(chunk as u16);
         let tags = Tags::training(Purpose::Activations, (step.epoch, step.step), chunk);
-        let peers = Peers::training(&links.grid.link, step.epoch, step.step).of_chunk(chunk);
-        let rows = self.starts[chunk]..self.starts[chunk + 1];
-        let (view, _) = data.train();
-        let weights = GradientWeights::new(self.config.gradient_weights);
-        let mut halo = ChunkHalo { stores: &mut self.stores, first: own.start, chunk, order, weights };
-        let mut runner = StageRunner::new(Some(step.key), ids_of(&view.block, &rows), Some(peers), &mut halo);
+        let ChunkPass { handover, peers, view, rows, ids, labelled, stages, mut halo } =
+            self.pass(own.start, step, order, chunk);
+        let mut runner = StageRunner::new(Some(step.key), ids, Some(peers), &mut halo);
         peers.enter(own.start, "forward");
         let mut activations = match links.grid.is_first() {
             true => runner.input(model, view.input_run(model, rows)),
-            false => handover.receive_forward(tags, self.stages[0].sources(chunk), &runner, model)?,
+            false => {
+                let receive = || handover.receive_forward(tags, stages[0].sources(chunk), &runner, model);
+                match order.chunks.first() == Some(&chunk) {
+                    true => meter.bubble(links.world, ("the first chunk", at), receive)?,
+                    false => receive()?,
+                }
+            }
         };
         let mut tape = Tape::default();
-        for (index, stage) in own.zip(&self.stages) {
+        for (index, stage) in own.zip(stages) {
             runner.forward(model, index, &stage.blocks[chunk], &mut activations, &mut tape)?;
         }
-        let computed = self.stages[self.stages.len() - 1].destinations(chunk);
+        let computed = stages[stages.len() - 1].destinations(chunk);
         handover.send_forward(tags, computed, &activations)?;
         let initial_rows = activations.initial.as_ref().map_or(0, |initial| initial.rows());
         let mut forwarded = Forwarded { chunk, tape, grad: None, initial_rows };
@@ -92,7 +137,7 @@ impl<T: Real> Chunked<'_, T> {
             return Ok((forwarded, 0.0));
         }
         let logits = &activations.output;
-        let (loss, grad) = peers.timed("loss", || loss(logits, &self.rows[chunk].0, count.max(1)));
+        let (loss, grad) = peers.timed("loss", || loss(logits, labelled, weights, divisor));
         forwarded.grad = Some(grad);
         Ok((forwarded, loss))
     }
@@ -108,22 +153,25 @@ impl<T: Real> Chunked<'_, T> {
         mut sums: Option<&mut GradientSums<T>>,
     ) -> Result<()> {
         let Forwarded { chunk, mut tape, grad, initial_rows } = forwarded;
-        let (links, data, own) = (self.links, self.data, model.indices());
-        let handover = Handover { grid: links.grid, layout: self.layout };
+        let (links, meter, own) = (self.links, self.meter, model.indices());
+        let at = bubble_at((step.epoch, step.step)).chunk(chunk as u16);
         let tags = Tags::training(Purpose::ActivationGradients, (step.epoch, step.step), chunk);
-        let peers = Peers::training(&links.grid.link, step.epoch, step.step).of_chunk(chunk);
-        let rows = self.starts[chunk]..self.starts[chunk + 1];
-        let (view, _) = data.train();
-        let weights = GradientWeights::new(self.config.gradient_weights);
-        let mut halo = ChunkHalo { stores: &mut self.stores, first: own.start, chunk, order, weights };
-        let mut runner = StageRunner::new(Some(step.key), ids_of(&view.block, &rows), Some(peers), &mut halo);
+        let ChunkPass { handover, peers, ids, stages, mut halo, .. } =
+            self.pass(own.start, step, order, chunk);
+        let mut runner = StageRunner::new(Some(step.key), ids, Some(peers), &mut halo);
         peers.enter(own.end - 1, "backward");
-        let computed = self.stages[self.stages.len() - 1].destinations(chunk);
+        let computed = stages[stages.len() - 1].destinations(chunk);
         let mut grads = match grad {
             Some(grad) => Gradients::of_loss(grad),
-            None => handover.receive_backward(tags, computed, initial_rows)?,
+            None => {
+                let receive = || handover.receive_backward(tags, computed, initial_rows);
+                match order.chunks.last() == Some(&chunk) {
+                    true => meter.bubble(links.world, ("the first gradients", at), receive)?,
+                    false => receive()?,
+                }
+            }
         };
-        for (index, stage) in own.zip(&self.stages).rev() {
+        for (index, stage) in own.zip(stages).rev() {
             let goes_on = runner.backward(model, index, &stage.blocks[chunk], &mut tape, &mut grads)?;
             if let Some(sums) = &mut sums {
                 sums.start(index, model.stage(index));
@@ -137,9 +185,4 @@ impl<T: Real> Chunked<'_, T> {
             false => handover.send_backward(tags, &runner, model, grads),
         }
     }
-}
-
-/// Returns the dataset ids of a run of rows.
-fn ids_of<'b>(block: &'b Block, rows: &Range<usize>) -> Option<&'b [u32]> {
-    block.ids().map(|ids| &ids[rows.clone()])
 }

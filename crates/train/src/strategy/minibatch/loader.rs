@@ -11,6 +11,7 @@ use std::time::Instant;
 use halograph_comm::Track;
 use halograph_graph::sample::{Sample, Sampler};
 
+use super::super::batches::Shuffled;
 use super::{BatchSource, position};
 
 /// The scope that background tasks belong to: they end before it does.
@@ -42,7 +43,7 @@ pub(super) struct Loader<'a, 's> {
     /// Epoch and step of the batch to start next.
     start: (u64, u64),
     /// A shuffled epoch.
-    shuffled: (u64, Arc<Vec<u32>>),
+    shuffled: (u64, Arc<Shuffled>),
 }
 
 /// Memory for further batches.
@@ -136,7 +137,7 @@ impl Drop for Task {
 fn prepare<'s>(
     source: &'s BatchSource<'s>,
     spare: &Spare<'s>,
-    shuffled: &[u32],
+    shuffled: &Shuffled,
     (epoch, step): (u64, u64),
 ) -> Batch {
     let started = Instant::now();

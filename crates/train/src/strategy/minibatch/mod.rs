@@ -31,8 +31,7 @@ use crate::boundary::Fresh;
 use crate::config::Config;
 use crate::data::Data;
 use crate::error::Result;
-use crate::evaluation::{self, Keep};
-use crate::event::Scores;
+use crate::evaluation::{self, Detail, Evaluated, Keep};
 use crate::loss::loss;
 use crate::requests::Requests;
 use crate::stage::{StageBlock, StageRunner};
@@ -145,7 +144,8 @@ impl<'a, 's, T: Real> Minibatch<'a, 's, T> {
         runner = runner.recorded(&source.recorder, at("forward"));
         let (tape, logits) = runner.forward_model(model, &blocks, input)?;
         let span = source.span(Track::Compute, "loss", at("forward").layer(u16::MAX));
-        let (loss, grad) = loss(&logits, &seeds, seeds.count());
+        let weights = self.data.objective.weights();
+        let (loss, grad) = loss(&logits, &seeds, weights, seeds.divisor(weights));
         drop((logits, span));
         runner.backward_model(model, &blocks, tape, grad, |_, _| ())?;
         // While a kernel waits for another thread, this one may sample a batch.
@@ -180,12 +180,12 @@ impl<T: Real> Strategy<T> for Minibatch<'_, '_, T> {
         Ok(StepOutcome { requests: requests(), ..outcome })
     }
 
-    fn evaluate(&mut self, model: &Model<T>, epoch: u64) -> Result<Option<Scores>> {
+    fn evaluate(&mut self, model: &Model<T>, epoch: u64, detail: Detail) -> Result<Option<Evaluated>> {
         let at = position("evaluation", epoch, 0).layer(u16::MAX);
         let _span = self.source.span(Track::Compute, "evaluation", at);
         // A full-graph pass needs other sizes than batches.
         buffer::release();
-        let scores = evaluation::scores(model, self.data, Keep::Nothing);
+        let scores = evaluation::scores(model, self.data, Keep::Nothing, detail);
         buffer::release();
         scores
     }

@@ -21,7 +21,8 @@ use super::{Step, StepOutcome, Strategy};
 use crate::boundary::Deviation;
 use crate::config::TrainConfig;
 use crate::error::Result;
-use crate::event::{Scores, Staleness};
+use crate::evaluation::{Detail, Evaluated};
+use crate::event::Staleness;
 use crate::requests::Requests;
 use crate::tags::Control;
 
@@ -57,8 +58,8 @@ impl<T: Real> Strategy<T> for Pipelined<'_, T> {
         self.shard.step(model, step, &mut self.halo, requests)
     }
 
-    fn evaluate(&mut self, model: &Model<T>, epoch: u64) -> Result<Option<Scores>> {
-        self.shard.evaluate(model, epoch)
+    fn evaluate(&mut self, model: &Model<T>, epoch: u64, detail: Detail) -> Result<Option<Evaluated>> {
+        self.shard.evaluate(model, epoch, detail)
     }
 
     fn agree(&mut self, requests: Requests) -> Result<Requests> {

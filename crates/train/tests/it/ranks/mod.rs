@@ -7,5 +7,6 @@ mod partition;
 mod pipelined;
 mod sampled;
 mod sampled_faults;
+mod scores;
 pub mod support;
 mod weights;

@@ -66,7 +66,7 @@ fn weights_fit_the_numbers_of_metis() {
 fn any_graph_and_number_of_parts_is_partitioned() {
     let line = |nodes: i64| (0..nodes - 1).map(|v| [v, v + 1]).collect::<Vec<_>>();
     let star: Vec<[i64; 2]> = (1..40).flat_map(|v| [[0, v], [v, 0]]).collect();
-    let none = Kind { directed: true, multi_label: false, half: false, weighted: false };
+    let none = Kind { directed: true, multi_label: false, half: false, sparse: false, weighted: false };
     let odd = [
         Toy::new(0, &[]),
         Toy::new(1, &[[0, 0]]),
@@ -98,7 +98,7 @@ fn vertices_that_are_never_sampled_are_spread() {
     let clique = (0..40).flat_map(|v| (0..40).filter(move |&u| u != v).map(move |u| [v, u]));
     let ring = (40..400).map(|v| [v, if v == 399 { 40 } else { v + 1 }]);
     let split: Vec<u8> = (0..400).map(|v| u8::from(v < 40)).collect();
-    let kind = Kind { directed: false, multi_label: true, half: false, weighted: false };
+    let kind = Kind { directed: false, multi_label: true, half: false, sparse: false, weighted: false };
     let dataset = Toy::like(400, &clique.chain(ring).collect::<Vec<_>>(), &split, kind).dataset();
     let found = spec(4, presample(&[5, 5])).assign(&dataset, &Silent).unwrap();
     let size = |part: u32, of: &[u32]| of.iter().filter(|&&p| p == part).count();

@@ -23,6 +23,7 @@ use super::rows::FetchedRows;
 use super::source::RankSource;
 use crate::boundary::Exchange;
 use crate::error::{Error, Result};
+use crate::strategy::batches::Shuffled;
 use crate::trace::{FETCH, SAMPLE, SAMPLING};
 
 /// Macrobatches sampled for each one that is fetched, until enough are sampled ahead.
@@ -139,7 +140,7 @@ pub(super) struct Preparation<'s, T: Real> {
     /// Epoch and step of the first batch that is not sampled.
     next: (u64, u64),
     /// A shuffled epoch.
-    shuffled: (u64, Vec<u32>),
+    shuffled: (u64, Shuffled),
     sampled: VecDeque<Sampled>,
     spare: Spare,
 }
@@ -151,7 +152,7 @@ impl<'s, T: Real> Preparation<'s, T> {
         fetcher: Fetcher<'s, T>,
         plan: MacrobatchPlan,
     ) -> Self {
-        let (next, shuffled) = ((1, 0), (0, Vec::new()));
+        let (next, shuffled) = ((1, 0), (0, Shuffled::default()));
         let spare = Spare::default();
         Preparation { source, relay, fetcher, plan, next, shuffled, sampled: VecDeque::new(), spare }
     }

@@ -43,11 +43,10 @@ use crate::boundary::{Fresh, Peers, RankLink};
 use crate::config::{Config, TrainConfig};
 use crate::data::{ShardData, sampled_graph, training_rows};
 use crate::error::Result;
-use crate::evaluation;
-use crate::event::Scores;
+use crate::evaluation::{self, Detail, Evaluated};
 use crate::requests::Requests;
 use crate::stage::{ModelInput, StageRunner};
-use crate::strategy::ranked_step::RankedStep;
+use crate::strategy::ranked_step::{RankedStep, StepRows};
 use crate::strategy::{Step, StepOutcome, Strategy};
 use crate::summary::{BatchTotals, FetchTotals};
 use crate::traffic::{StepMeter, gather_batches};
@@ -146,7 +145,12 @@ impl<'scope, 'env, 's: 'scope, T: Real> RankBatches<'scope, 'env, 's, T> {
         let blocks = stage_blocks(model, &batch.sample, shape, |hop| batch.exchanges[hop].clone());
         let mut halo = Fresh;
         let mut runner = StageRunner::new(Some(step.key), Some(batch.sample.ids()), Some(peers), &mut halo);
-        let ranked = RankedStep { peers, blocks: &blocks, rows: &seeds, count: batch.seeds.of_all_ranks };
+        let BatchSeeds { of_all_ranks: count, weight, .. } = batch.seeds;
+        let objective = &self.data.objective;
+        let divisor =
+            weight.or_else(|| objective.divisor_of_count(count)).expect("weighted seeds have weights");
+        let rows = StepRows { own: &seeds, count, divisor };
+        let ranked = RankedStep { peers, blocks: &blocks, rows, weights: objective.weights() };
         let (started, exposed) = (Instant::now(), self.link.comm.waited());
         let mut gathered = Duration::ZERO;
         let outcome = ranked.run(&mut runner, model, input, requests, || {
@@ -207,10 +211,10 @@ impl<'scope, 's: 'scope, T: Real> Strategy<T> for RankBatches<'scope, '_, 's, T>
         Ok(outcome)
     }
 
-    fn evaluate(&mut self, model: &Model<T>, epoch: u64) -> Result<Option<Scores>> {
+    fn evaluate(&mut self, model: &Model<T>, epoch: u64, detail: Detail) -> Result<Option<Evaluated>> {
         // A full-graph pass needs other sizes than batches.
         buffer::release();
-        let scores = evaluation::scores_on_ranks(model, self.data, self.link, epoch);
+        let scores = evaluation::scores_on_ranks(model, self.data, self.link, epoch, detail);
         buffer::release();
         scores
     }

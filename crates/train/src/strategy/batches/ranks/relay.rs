@@ -41,6 +41,8 @@ pub struct BatchSeeds {
     pub rows: Vec<u32>,
     /// Number of seeds of all ranks.
     pub of_all_ranks: u64,
+    /// Sum of the class weights of all of these, if the loss is divided by it.
+    pub weight: Option<f64>,
 }
 
 impl Batches {

@@ -6,7 +6,7 @@ use bytemuck::Pod;
 use halograph_graph::block::{Block, InWeight};
 use halograph_kernels::Real;
 use halograph_kernels::rows::{self, Strided};
-use halograph_nn::{Input, Matrix, Model};
+use halograph_nn::{Input, Matrix, Model, Sparse};
 use rayon::prelude::*;
 
 use crate::data::ShardData;
@@ -87,6 +87,8 @@ impl<'s, T: Real> InputRows<'s, T> {
             None => 0,
             Some(Input::Full(x)) => x.cols() * size_of::<T>(),
             Some(Input::Half(x)) => x.cols() * size_of::<half::f16>(),
+            // Rows are sent with their zeros, so that all have one size.
+            Some(Input::Sparse(x)) => x.cols() * size_of::<T>(),
         };
         let aggregate = self.aggregate.as_ref().map_or(0, |m| m.cols() * size_of::<T>());
         let sum = self.graph.in_weights().map_or(0, |_| size_of::<InWeight>());
@@ -126,11 +128,16 @@ impl<'s, T: Real> InputRows<'s, T> {
                     m
                 }
             };
-            x.copy_from_slice(match &self.features {
-                None => &[],
-                Some(Input::Full(matrix)) => bytemuck::cast_slice(matrix.run(place..place + 1)),
-                Some(Input::Half(matrix)) => bytemuck::cast_slice(matrix.run(place..place + 1)),
-            });
+            match &self.features {
+                None => {}
+                Some(Input::Full(matrix)) => {
+                    x.copy_from_slice(bytemuck::cast_slice(matrix.run(place..place + 1)));
+                }
+                Some(Input::Half(matrix)) => {
+                    x.copy_from_slice(bytemuck::cast_slice(matrix.run(place..place + 1)));
+                }
+                Some(Input::Sparse(matrix)) => copy_sparse(matrix, place, x),
+            }
             if let Some(aggregate) = &self.aggregate {
                 m.copy_from_slice(bytemuck::cast_slice(aggregate.run(place..place + 1)));
             }
@@ -148,6 +155,7 @@ impl<'s, T: Real> InputRows<'s, T> {
             }
             Some(Input::Full(x)) => gathered(x, from(0), places).into(),
             Some(Input::Half(x)) => Input::Half(Arc::new(gathered(x, from(0), places))),
+            Some(Input::Sparse(x)) => Input::Sparse(Arc::new(gathered_sparse(x, from(0), places))),
         };
         ModelInput { features, aggregate }
     }
@@ -157,4 +165,42 @@ fn gathered<E: Pod + Send + Sync>(own: &Matrix<E>, fetched: Strided, places: &[u
     let mut out = Matrix::unspecified(places.len(), own.cols());
     rows::gather_from_two(own.data(), fetched, own.cols(), places, out.data_mut());
     out
+}
+
+/// Copies a row, zeros included, to bytes.
+fn copy_sparse<T: Real>(from: &Sparse<T>, row: usize, out: &mut [u8]) {
+    out.fill(0);
+    let (columns, values) = from.row(row);
+    for (&column, x) in columns.iter().zip(values) {
+        out[column as usize * size_of::<T>()..][..size_of::<T>()].copy_from_slice(bytemuck::bytes_of(x));
+    }
+}
+
+/// Gathers rows without their zeros: own ones, and fetched ones, which have theirs.
+fn gathered_sparse<T: Real>(own: &Sparse<T>, fetched: Strided, places: &[u32]) -> Sparse<T> {
+    let fetched_row = |at: usize| {
+        let bytes = &fetched.bytes[at * fetched.stride + fetched.offset..][..own.cols() * size_of::<T>()];
+        let numbers = bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned::<T>);
+        (0u32..).zip(numbers).filter(|(_, x)| *x != T::zero())
+    };
+    let length = |&place: &u32| match (place as usize).checked_sub(own.rows()) {
+        None => own.row(place as usize).0.len(),
+        Some(at) => fetched_row(at).count(),
+    };
+    let lengths: Vec<usize> = places.par_iter().with_min_len(64).map(length).collect();
+    let made = Sparse::build(own.cols(), lengths.into_iter(), |row, columns, values| {
+        match (places[row] as usize).checked_sub(own.rows()) {
+            None => {
+                let (from_columns, from_values) = own.row(places[row] as usize);
+                columns.copy_from_slice(from_columns);
+                values.copy_from_slice(from_values);
+            }
+            Some(at) => {
+                let to = columns.iter_mut().zip(values);
+                to.zip(fetched_row(at)).for_each(|(to, (column, x))| (*to.0, *to.1) = (column, x));
+            }
+        }
+        Ok::<(), std::convert::Infallible>(())
+    });
+    made.unwrap_or_else(|never| match never {})
 }

@@ -10,7 +10,7 @@ use halograph_graph::sample::{Neighbors, RankNumbers, SampleSpec};
 use halograph_kernels::Real;
 use halograph_nn::Model;
 
-use super::super::Seeds;
+use super::super::{Seeds, Shuffled};
 use super::relay::{BatchSeeds, Batches};
 use super::rows::InputRows;
 use crate::boundary::RankLink;
@@ -88,11 +88,18 @@ impl<'s> RankGraph<'s> {
     }
 
     /// Returns `count` batches of a shuffled epoch, from `first`.
-    pub fn batches(&self, shuffled: &[u32], epoch: u64, first: u64, count: u64) -> Batches {
+    pub(in crate::strategy) fn batches(
+        &self,
+        shuffled: &Shuffled,
+        epoch: u64,
+        first: u64,
+        count: u64,
+    ) -> Batches {
         let batch = |step: u64| {
             let (positions, rows) = self.seeds.batch(shuffled, step);
             let key = self.seeds.sample_key(epoch, step);
-            BatchSeeds { key, positions, rows, of_all_ranks: self.seeds.size(step) }
+            let weight = self.seeds.weight(shuffled, step);
+            BatchSeeds { key, positions, rows, of_all_ranks: self.seeds.size(step), weight }
         };
         Batches { epoch, first, batches: (first..first + count).map(batch).collect() }
     }
@@ -122,8 +129,12 @@ impl<'s, T: Real> RankSource<'s, T> {
         link: &RankLink,
     ) -> Result<Self> {
         let caches_aggregate = config.train.cache_input_aggregate;
+        let mut sampled = RankGraph::new(config, data.shard(), graph, data.training_rows(), &link.comm)?;
+        if let Some(weights) = data.rows[0].weights(data.objective.weights()) {
+            sampled.seeds.set_weights(&weights, &link.comm)?;
+        }
         Ok(RankSource {
-            graph: RankGraph::new(config, data.shard(), graph, data.training_rows(), &link.comm)?,
+            graph: sampled,
             rows: InputRows::new(model, data, graph, caches_aggregate),
             epochs: config.train.epochs,
             caches_aggregate,
