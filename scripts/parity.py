@@ -7,7 +7,7 @@
 One file per case, in float64. State of crates/nn reads floats only, so integers are stored as floats too:
 
     data.adjacency  nodes x nodes, row v marks the in-neighbours of v; the last node is alone
-    data.weights    nodes x nodes, weights of the edges (cases *_weighted)
+    data.edge_weights    nodes x nodes, weights of the edges (cases *_weighted)
     data.features   nodes x inputs
     data.labels     nodes (classes), or nodes x classes (0 or 1)
     data.rows       the rows the loss is over
@@ -46,6 +46,7 @@ from torch_geometric.utils import scatter
 NODES, INPUTS, HIDDEN, CLASSES, LAYERS = 20, 6, 8, 3, 3
 STEPS = 10
 SIZE = 200  # of the parameter in optimizer_f32
+FIRST_WEIGHTED = 19  # seed of the first case with edge weights
 FIXTURES = Path(__file__).resolve().parent.parent / "crates/train/tests/parity"
 
 
@@ -222,9 +223,16 @@ def prefixed(prefix, tensors):
     return {prefix + name: tensor.detach().clone() for name, tensor in tensors}
 
 
+def seed(name):
+    """Returns the seed of a case: cases with edge weights are counted on their own, from FIRST_WEIGHTED."""
+    is_weighted = name.endswith("_weighted")
+    alike = [case for case in CASES if case.endswith("_weighted") == is_weighted]
+    return (FIRST_WEIGHTED if is_weighted else 1) + alike.index(name)
+
+
 def record(name):
     """Returns the fixture of one case."""
-    torch.manual_seed(1 + list(CASES).index(name))
+    torch.manual_seed(seed(name))
     model = CASES[name]()
     scramble(model)
     directed = "_directed" in name
@@ -236,7 +244,7 @@ def record(name):
     edge_index = adjacency.T.nonzero().T  # (source, destination)
     inputs, out = (x, edge_index), {}
     if name.endswith("weighted"):
-        out["data.weights"] = weights = edge_weights(adjacency, directed)
+        out["data.edge_weights"] = weights = edge_weights(adjacency, directed)
         edge_weight = weights[edge_index[1], edge_index[0]]
         # The models of torch_geometric.nn.models take it by name.
         by_name = isinstance(model, (GCN, GraphSAGE, GIN))
@@ -247,13 +255,13 @@ def record(name):
     def loss():
         logits = model(*inputs)[rows]
         if multi:
-            return F.binary_cross_entropy_with_logits(logits, labels[rows].double(), pos_weight=weights)
-        return F.cross_entropy(logits, labels[rows], weight=weights)
+            return F.binary_cross_entropy_with_logits(logits, labels[rows].double(), pos_weight=class_weights)
+        return F.cross_entropy(logits, labels[rows], weight=class_weights)
 
     out |= prefixed("initial.", model.state_dict().items())
     out |= {"data.adjacency": adjacency, "data.features": x, "logits": evaluate(model, *inputs)}
     out |= {"data.labels": labels.double(), "data.rows": rows.double()}
-    out |= {"data.weights": weights} if weights is not None else {}
+    out |= {"data.weights": class_weights} if class_weights is not None else {}
     weight_decay = 0 if name.endswith("no_decay") else 5e-4
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=weight_decay)
     losses = []

@@ -63,7 +63,8 @@ impl Fixture {
         }
         let degrees = Block::whole(CsrView { indptr: &indptr, indices: &indices }).degrees().to_vec();
         let edges = (0..NODES * NODES).filter(|&at| adjacency[at] == 1);
-        let weights = self.state.0.contains_key("data.weights").then(|| self.reals::<f32>("data.weights"));
+        let name = "data.edge_weights";
+        let weights = self.state.0.contains_key(name).then(|| self.reals::<f32>(name));
         let weights = weights.map(|all| edges.map(|at| all[at]).collect::<Vec<f32>>());
         let block = Block::new(indptr, indices, 0..NODES, degrees, None);
         match weights {
