@@ -22,9 +22,10 @@ use crate::note::Note;
 /// The default model.
 pub const DEFAULT_KIND: Kind = Kind::Sage;
 /// Keys that may be unset: a configuration has none of them by default.
-pub const OPTIONAL: [&str; 3] = ["layers.stages", "layers.chunks", "train.macrobatch"];
-/// The key of a size, which may have a unit.
-const SIZE: &str = "train.batch_memory";
+pub const OPTIONAL: [&str; 4] =
+    ["layers.stages", "layers.chunks", "layers.activation_memory", "train.macrobatch"];
+/// The keys of sizes, which may have a unit.
+const SIZES: [&str; 2] = ["train.batch_memory", "layers.activation_memory"];
 /// Whole numbers that must not be 0.
 const POSITIVE: [&str; 13] = [
     "model.layers",
@@ -105,7 +106,8 @@ pub fn differences(one: &Config, other: &Config) -> Result<Vec<String>> {
 
 /// Formats the value of a dotted key as [`text`], but a size with its unit.
 pub fn text_of(key: &str, value: &Value) -> String {
-    let size = value.as_integer().filter(|_| key == SIZE).and_then(|bytes| u64::try_from(bytes).ok());
+    let size =
+        value.as_integer().filter(|_| SIZES.contains(&key)).and_then(|bytes| u64::try_from(bytes).ok());
     size.map_or_else(|| text(value), bytes::text)
 }
 
@@ -192,7 +194,7 @@ fn apply(table: &mut Table, setting: &Setting) -> Result<()> {
         None if OPTIONAL.contains(&name.as_str()) => inner.entry(last).or_insert(Value::Integer(0)),
         None => return Err(unknown()),
     };
-    *slot = match name == SIZE {
+    *slot = match SIZES.contains(&name.as_str()) {
         true => bytes::parse(&setting.value).ok_or_else(|| wrong_type(setting, bytes::FORMAT))?.into(),
         false => fit(setting, slot)?,
     };
