@@ -35,12 +35,11 @@ pub struct Listed {
     pub state: String,
 }
 
-/// Returns the runs in `folder`, by path, and the errors of those that cannot be read. Does not follow links.
+/// Returns the runs in `folder`, by path, and the errors of runs and folders in it that cannot be read. Does not follow links.
 pub fn find(folder: &Path) -> Result<(Vec<Listed>, Vec<Error>)> {
-    let mut paths = Vec::new();
-    search(folder, DEPTH, &mut paths)?;
+    let (mut paths, mut runs, mut unreadable) = (Vec::new(), Vec::new(), Vec::new());
+    search(folder, DEPTH, &mut paths, &mut unreadable)?;
     paths.sort();
-    let (mut runs, mut unreadable) = (Vec::new(), Vec::new());
     for path in paths {
         match listed(path) {
             Ok(run) => runs.push(run),
@@ -50,15 +49,16 @@ pub fn find(folder: &Path) -> Result<(Vec<Listed>, Vec<Error>)> {
     Ok((runs, unreadable))
 }
 
-fn search(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<()> {
+fn search(folder: &Path, depth: usize, found: &mut Vec<PathBuf>, unreadable: &mut Vec<Error>) -> Result<()> {
     if is_run(folder) {
         found.push(folder.to_path_buf());
         return Ok(());
     }
     for entry in fs::read_dir(folder).at(folder, "list")? {
         let entry = entry.at(folder, "list")?;
-        if depth > 0 && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            search(&entry.path(), depth - 1, found)?;
+        let is_searched = depth > 0 && entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if is_searched && let Err(error) = search(&entry.path(), depth - 1, found, unreadable) {
+            unreadable.push(error);
         }
     }
     Ok(())

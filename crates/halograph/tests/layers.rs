@@ -60,6 +60,9 @@ fn runs_of_stages_are_complete_and_described() {
     let model = format!("--model gcnii --layers 4 {QUICK}");
     let layers =
         summary(path, &format!("train g --strategy layers --ranks 2 {model} --out r --json --trace t.json"));
+    // One part: there is nothing to partition, nor to store beside the two parts.
+    let mut files = std::fs::read_dir(path.join("g")).unwrap().flatten();
+    assert!(files.all(|file| !file.file_name().to_string_lossy().ends_with("-1.npy")));
     let facts = &layers["pipeline"];
     assert_eq!((&facts["parts"], &facts["chunks"]), (&1.into(), &8.into()));
     let groups = facts["groups"].as_array().unwrap();
@@ -140,21 +143,23 @@ fn predicted_memory_matches_the_peak() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     ok(path, "data make small -o g -q");
-    for flags in [
+    let runs = [
         "sage --strategy layers --ranks 2",
         "gcnii --layers 8 --strategy layers --ranks 2 --chunks 1",
         "gcnii --layers 8 --strategy layers --ranks 2 --history-epochs 3",
         "gat --strategy layers --ranks 2 --chunks 4",
         "resgcn --layers 8 --strategy layers --ranks 2 --activation-memory 0",
         "resgcn --layers 6 --strategy hybrid --ranks 4 --stages 2",
-    ] {
+    ];
+    let ratio = |flags: &str| {
         let line = summary(
             path,
             &format!("train g --model {flags} --epochs 4 --threads 1 --json --overwrite --out r"),
         );
         let [predicted, real] =
             ["predicted_peak_bytes", "peak_rss_bytes"].map(|key| line[key].as_f64().unwrap());
-        let ratio = predicted / real;
-        assert!((0.85..2.5).contains(&ratio), "{flags}: {predicted} bytes predicted, {real} used: {ratio}");
-    }
+        predicted / real
+    };
+    let ratios = runs.map(|flags| (flags, ratio(flags)));
+    assert!(ratios.iter().all(|(_, ratio)| (0.9..1.6).contains(ratio)), "predicted / used: {ratios:?}");
 }

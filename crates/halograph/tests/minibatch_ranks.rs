@@ -62,7 +62,7 @@ fn too_little_memory_is_refused_with_key_and_remedy() {
         ),
     ];
     for (strategy, (flags, words)) in STRATEGIES.into_iter().flat_map(|s| cases.map(|case| (s, case))) {
-        let quick = quick(strategy);
+        let quick = format!("{} --cache-input-aggregate=false", quick(strategy));
         for ranks in [2, 3] {
             let message = refused(path, &format!("train g --ranks {ranks} {quick} {flags} --out r"));
             for word in words.into_iter().chain(["train.batch_memory", "give --batch-memory 1MiB or more"]) {

@@ -574,8 +574,12 @@ fn a_killed_or_stopped_rank_ends_the_job_and_the_run_resumes() {
     place.ok(&format!("train g {LONG} --ranks 3 {batches} --out batches"));
     let split = batches.replace("minibatch", "split");
     let split = split.as_str();
+    let layers = "--strategy layers --model gcnii --layers 3 --chunks 6 --history-epochs 2";
+    place.ok(&format!("train g {LONG} --ranks 3 {layers} --out layers"));
     place.ok(&format!("train g {LONG} --ranks 3 {split} --out split"));
     let cases = [
+        ("-KILL", 1, "exited without reporting", layers, "layers"),
+        ("-STOP", 2, "sent nothing for", layers, "layers"),
         ("-KILL", 1, "exited without reporting", split, "split"),
         ("-STOP", 2, "sent nothing for", split, "split"),
         ("-KILL", 2, "exited without reporting", batches, "batches"),

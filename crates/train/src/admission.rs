@@ -27,7 +27,7 @@ use halograph_graph::partition::shard::manifest::ShardManifest;
 use halograph_graph::partition::{PartitionInfo, Shard};
 use halograph_nn::model::{Kind, StageMessages};
 
-use self::bound::{WeightBytes, least_activations, number_bytes};
+use self::bound::{Least, number_bytes};
 use self::dry_run::{DryRuns, Phase};
 use self::shape::Shape;
 use self::stages::Stages;
@@ -52,6 +52,14 @@ pub struct Prediction {
     remedy: &'static str,
 }
 
+impl Prediction {
+    /// Returns the prediction of so many equal processes.
+    fn times(self, processes: u64) -> Self {
+        let [bytes, weights] = [self.bytes, self.weights].map(|bytes| bytes.saturating_mul(processes));
+        Prediction { bytes, weights, ..self }
+    }
+}
+
 /// Predicts the peak memory of training `config` on `dataset` in one process; `None` where the program does not count
 /// allocations. Blocks.
 pub fn predict(dataset: &Dataset, config: &Config) -> Result<Option<Prediction>> {
@@ -63,7 +71,8 @@ pub fn predict(dataset: &Dataset, config: &Config) -> Result<Option<Prediction>>
     if config.train.strategy.samples() {
         return batches::predict(dataset, &shape, config, before);
     }
-    predict_with(&shape, config, 1, Phase::Training, |runs| {
+    let least = Least::of_ranks(1, &shape, config);
+    predict_with(&shape, config, least, Phase::Training, |runs| {
         let edges = EDGE * shape.stored_edges;
         before
             + PROCESS
@@ -117,67 +126,107 @@ pub fn predict_parts(
         return rank_batches::predict(whole, parts, config, (before, threads(&config.train)));
     }
     let shape = Shape::of_part(whole, config.model.hops());
-    predict_with(&shape, config, parts.len() as u64, Phase::Training, |runs| {
-        let bytes = |part: &PartSize| match config.train.strategy.splits_model() {
-            true => {
-                Stages::new(part, whole, &shape, config).all_groups(runs, HaloBytes::of_row(whole, config))
-            }
-            false => part_bytes(runs, part, whole, &shape, config),
-        };
-        let all: u64 = parts.iter().map(bytes).sum();
-        before + PROCESS + FACTS * whole.dataset.nodes + all
+    let fixed = before + PROCESS + FACTS * whole.dataset.nodes;
+    if config.train.strategy.splits_model() {
+        let halo = HaloBytes::of_row(whole, config);
+        let stages: Vec<_> = parts.iter().map(|part| Stages::new(part, whole, &shape, config)).collect();
+        let least = stages.iter().map(Stages::least_of_all).fold(Least::default(), Least::plus);
+        return predict_with(&shape, config, least, Phase::Training, |runs| {
+            fixed + stages.iter().map(|stages| stages.all_groups(runs, halo)).sum::<u64>()
+        });
+    }
+    let least = Least::of_ranks(parts.len() as u64, &shape, config);
+    predict_with(&shape, config, least, Phase::Training, |runs| {
+        fixed + parts.iter().map(|part| part_bytes(runs, part, whole, &shape, config)).sum::<u64>()
     })
 }
 
-/// Predicts the peak memory of this process if it trains `config` on `shard`, which it has already, as one of several
-/// ranks, with `threads` threads. Blocks.
-pub fn predict_part(shard: &Shard, config: &Config, threads: usize) -> Result<Option<Prediction>> {
+/// The ranks of this host.
+#[derive(Debug, Clone, Copy)]
+pub struct HostRanks<'a> {
+    /// Their numbers, with that of this process.
+    pub ranks: &'a [usize],
+    /// Threads of each.
+    pub threads: usize,
+}
+
+/// Predicts the peak memory of all ranks of this host, each a process, if they train `config`. This process has `shard`
+/// already; the others are assumed to have parts of the same size. Blocks.
+pub fn predict_host(shard: &Shard, config: &Config, host: HostRanks) -> Result<Option<Prediction>> {
     if !is_counting() {
         return Ok(None);
     }
-    let before = rss().unwrap_or(0);
-    let whole = shard.partition();
-    if config.train.strategy.samples() {
-        return rank_batches::predict(whole, &[shard.into()], config, (before, threads));
-    }
-    let shape = Shape::of_part(whole, config.model.hops());
-    predict_with(&shape, config, 1, Phase::Training, |runs| {
-        let part = PartSize::from(shard);
-        let own = match config.train.strategy.splits_model() {
-            true => {
-                let stages = Stages::new(&part, whole, &shape, config);
-                stages.largest_group(runs, HaloBytes::of_row(whole, config))
-            }
-            false => part_bytes(runs, &part, whole, &shape, config),
-        };
-        before + PROCESS + own
-    })
+    let free = available().unwrap_or(u64::MAX);
+    predict_processes(shard, config, host, (rss().unwrap_or(0), free))
 }
 
-/// Predicts by the lower bound if that is more than is free, otherwise by dry runs. `ranks`: number of ranks in this
-/// process.
+/// Predicts the peak memory of processes that have `before` bytes each, where `free` bytes are free. Blocks.
+fn predict_processes(
+    shard: &Shard,
+    config: &Config,
+    host: HostRanks,
+    (before, free): (u64, u64),
+) -> Result<Option<Prediction>> {
+    let (whole, part, count) = (shard.partition(), PartSize::from(shard), host.ranks.len() as u64);
+    if config.train.strategy.samples() {
+        let one = rank_batches::predict(whole, &[part], config, (before, host.threads))?;
+        return Ok(one.map(|one| one.times(count)));
+    }
+    let shape = Shape::of_part(whole, config.model.hops());
+    if config.train.strategy.splits_model() {
+        let fixed = count * (before + PROCESS);
+        let stages = Stages::new(&part, whole, &shape, config);
+        let groups = || host.ranks.iter().map(|rank| rank / config.parts());
+        let least = stages.least(groups());
+        let halo = HaloBytes::of_row(whole, config);
+        let peak =
+            |runs: &DryRuns| fixed + groups().map(|group| stages.group(group, runs, halo)).sum::<u64>();
+        // All processes make their dry runs at the same time.
+        let each = free / count.max(1);
+        return predict_within((free, each), &shape, config, least, Phase::Training, peak);
+    }
+    let least = Least::of_ranks(1, &shape, config);
+    let peak = |runs: &DryRuns| before + PROCESS + part_bytes(runs, &part, whole, &shape, config);
+    let one = predict_within((free, free), &shape, config, least, Phase::Training, peak)?;
+    Ok(one.map(|one| one.times(count)))
+}
+
+/// Predicts by the lower bound if that is more than is free, otherwise by dry runs.
 fn predict_with(
     shape: &Shape,
     config: &Config,
-    ranks: u64,
+    least: Least,
     phase: Phase,
     peak: impl FnOnce(&DryRuns) -> u64,
 ) -> Result<Option<Prediction>> {
-    let weights = WeightBytes::of(shape, config);
-    let all_weights = weights.training().saturating_mul(ranks);
     let free = available().unwrap_or(u64::MAX);
+    predict_within((free, free), shape, config, least, phase, peak)
+}
+
+/// The same where `free` bytes are free, and `for_dry_runs` for dry runs.
+fn predict_within(
+    (free, for_dry_runs): (u64, u64),
+    shape: &Shape,
+    config: &Config,
+    least: Least,
+    phase: Phase,
+    peak: impl FnOnce(&DryRuns) -> u64,
+) -> Result<Option<Prediction>> {
+    let Least { weights, bytes: least } = least;
     let remedy = remedy(config.train.strategy);
-    let bound = |bytes: u64| Prediction { bytes, weights: all_weights, is_bound: true, remedy };
-    let activations = least_activations(shape, config).max(weights.saving());
-    let least = weights.training().saturating_add(activations).saturating_mul(ranks);
+    let bound = |bytes: u64| Prediction { bytes, weights, is_bound: true, remedy };
     if least > free {
         return Ok(Some(bound(least)));
     }
-    let Some(nodes) = dry_run::nodes(shape, config, free) else {
-        return Ok(Some(bound(bound::dry_run(shape, config, dry_run::FEWEST_NODES))));
+    let Some(nodes) = dry_run::nodes(shape, config, for_dry_runs) else {
+        // Dry runs are of the whole model; ranks that have some of its stages may need less.
+        return Ok(Some(bound(match config.train.strategy.splits_model() {
+            true => least,
+            false => bound::dry_run(shape, config, dry_run::FEWEST_NODES),
+        })));
     };
     let runs = DryRuns::new(shape, config, nodes, phase)?;
-    Ok(Some(Prediction { bytes: peak(&runs), weights: all_weights, is_bound: false, remedy }))
+    Ok(Some(Prediction { bytes: peak(&runs), weights, is_bound: false, remedy }))
 }
 
 /// Returns the bytes of an input row if sampled batches of a run on ranks may need more than `train.batch_memory`.
@@ -186,12 +235,11 @@ pub(crate) fn may_exceed_batch_memory(whole: &PartitionInfo, config: &Config) ->
     is_sampled.then(|| rank_batches::may_exceed_memory(whole, config)).flatten()
 }
 
-/// Refuses a run that needs more memory than is free, unless forced. `copies`: number of such processes on this host.
-pub fn admit(prediction: &Prediction, copies: u64, force: bool) -> Result<()> {
+/// Refuses a run that needs more memory than is free, unless forced.
+pub fn admit(prediction: &Prediction, force: bool) -> Result<()> {
     let free = available().map(|bytes| bytes.saturating_add(rss().unwrap_or(0)));
-    let bytes = prediction.bytes.saturating_mul(copies);
     match free {
-        Some(free) if bytes > free && !force => Err(refusal(prediction, bytes, free, copies).into()),
+        Some(free) if prediction.bytes > free && !force => Err(refusal(prediction, free).into()),
         _ => Ok(()),
     }
 }
@@ -201,10 +249,10 @@ pub fn check_weights(dataset: &Manifest, config: &Config) -> Result<()> {
     setup::check_weights(dataset.features, dataset.classes, config)
 }
 
-fn refusal(prediction: &Prediction, bytes: u64, free: u64, copies: u64) -> InputError {
+fn refusal(prediction: &Prediction, free: u64) -> InputError {
+    let &Prediction { bytes, weights, .. } = prediction;
     let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
     let about = if prediction.is_bound { "at least" } else { "about" };
-    let weights = prediction.weights.saturating_mul(copies);
     let problem = format!(
         "training needs {about} {} and {} are free: {} for weights, gradients and optimiser state, {} for activations \
          and data",
@@ -339,15 +387,59 @@ mod tests {
     use super::*;
     use crate::config::Smooth;
 
+    fn ring(nodes: usize) -> Dataset {
+        let edges: Vec<(u32, u32)> = (0..nodes as u32).map(|v| (v, (v + 1) % nodes as u32)).collect();
+        let graph = GraphArrays::from_edges(nodes, &edges, EdgeOptions::default()).unwrap();
+        let features = FeatureArray::f32(16, vec![0.0; nodes * 16]);
+        let labels = Labels::Single((0..nodes as i64).map(|v| v % 3).collect());
+        Dataset::from_arrays(DatasetArrays::new("ring", graph, features, labels, vec![1; nodes])).unwrap()
+    }
+
+    /// One rank per host, and all four on one.
+    #[test]
+    fn ranks_need_memory_for_their_own_stages() {
+        let dataset = ring(64);
+        let assignment = |parts: u32| Assignment::new(parts, (0..64).map(|v| v % parts).collect()).unwrap();
+        for (strategy, stages, parts) in [(StrategyKind::Layers, 4, 1), (StrategyKind::Hybrid, 2, 2)] {
+            let mut config = Config::new(Kind::Sage);
+            (config.model.hidden, config.model.layers) = (256, 12);
+            (config.train.strategy, config.train.ranks) = (strategy, 4);
+            (config.train.threads, config.layers.stages) = (1, Some(stages));
+            let assignment = assignment(parts);
+            let shard = Layout::of(&dataset, &assignment).unwrap().cut(0).unwrap();
+            let at = |ranks: &[usize], free: u64| {
+                let host = HostRanks { ranks, threads: 1 };
+                predict_processes(&shard, &config, host, (0, free)).unwrap().unwrap()
+            };
+            let shape = Shape::of_part(shard.partition(), 12);
+            let whole = Least::of_ranks(1, &shape, &config).bytes;
+            let groups = Stages::new(&PartSize::from(&shard), shard.partition(), &shape, &config);
+            for rank in 0..4 {
+                let least = groups.least([rank / parts as usize].into_iter()).bytes;
+                assert!(least < whole * 11 / 16, "{strategy:?}, rank {rank}: {least} of {whole}");
+                let refused = at(&[rank], least - 1);
+                assert!(refused.is_bound && refused.bytes == least, "{refused:?}");
+                // Dry runs of the whole model may need more: then the bound admits the run.
+                let found = at(&[rank], least);
+                assert!(stages == 2 || found.is_bound && found.bytes == least, "{found:?}");
+                let free = whole * 7 / 8;
+                let found = at(&[rank], free);
+                assert!(
+                    !found.is_bound && found.bytes <= free,
+                    "{strategy:?}, rank {rank}: {found:?} of {free}"
+                );
+            }
+            let all = at(&[0, 1, 2, 3], u64::MAX);
+            let each: Vec<u64> = (0..4).map(|rank| at(&[rank], u64::MAX).bytes).collect();
+            assert!(!all.is_bound);
+            assert_eq!(all.bytes, each.iter().sum::<u64>());
+            assert!(parts > 1 || each.iter().any(|&one| one != each[0]), "{each:?}");
+        }
+    }
+
     #[test]
     fn stale_rows_add_to_the_memory_of_steps_and_of_checkpoints() {
-        let edges: Vec<(u32, u32)> = (0..8).map(|v| (v, (v + 1) % 8)).collect();
-        let graph = GraphArrays::from_edges(8, &edges, EdgeOptions::default()).unwrap();
-        let features = FeatureArray::f32(16, vec![0.0; 8 * 16]);
-        let labels = Labels::Single((0..8).map(|v| v % 3).collect());
-        let dataset = Dataset::from_arrays(DatasetArrays::new("ring", graph, features, labels, vec![1; 8]));
-        let (dataset, assignment) =
-            (dataset.unwrap(), Assignment::new(2, vec![0, 0, 0, 0, 1, 1, 1, 1]).unwrap());
+        let (dataset, assignment) = (ring(8), Assignment::new(2, vec![0, 0, 0, 0, 1, 1, 1, 1]).unwrap());
         let whole = Layout::of(&dataset, &assignment).unwrap().partition;
         let bytes = |strategy, smooth| {
             let mut config = Config::new(Kind::Sage);

@@ -125,11 +125,11 @@ fn an_absurd_model_is_refused_before_it_is_allocated() {
         (config.model.hidden, config.model.layers) = (400_000, 1000);
         let found = predict(&dataset, &config).unwrap().expect("this program counts");
         assert!(found.is_bound && found.weights < found.bytes, "{}: {found:?}", kind.name());
-        let refused = admit(&found, 1, false).unwrap_err().to_string();
+        let refused = admit(&found, false).unwrap_err().to_string();
         for words in ["at least", "are free", "optimiser state", "activations", "model.hidden", "--force"] {
             assert!(refused.contains(words), "{refused}");
         }
-        admit(&found, 1, true).unwrap();
+        admit(&found, true).unwrap();
     }
     let found = predict(&dataset, &Config::new(Kind::Sage)).unwrap().expect("this program counts");
     assert!(!found.is_bound && found.weights < found.bytes, "{found:?}");

@@ -272,6 +272,10 @@ pub fn read_manifest(path: &Path) -> Result<Manifest> {
         let error = Error::input(path.display(), format!("no {MANIFEST}: this is not a dataset directory"));
         return Err(error.help(hint::for_folder(path)));
     }
+    if !path.exists() {
+        let help = "check the path; `halograph data make` and `halograph data import` write datasets";
+        return Err(Error::input(path.display(), "does not exist").help(help));
+    }
     let text = fs::read_to_string(&file).at(&file, "read")?;
     Manifest::parse(&file, &text)
 }

@@ -299,7 +299,7 @@ fn empty_subsets(split: &[u8]) -> Option<String> {
     let parts = [(Subset::Train, "training"), (Subset::Val, "validation"), (Subset::Test, "test")];
     let missing: Vec<&str> =
         parts.iter().filter(|(part, _)| !split.contains(&(*part as u8))).map(|(_, name)| *name).collect();
-    (!missing.is_empty()).then(|| format!("the split has no {} nodes", missing.join(", no ")))
+    (!missing.is_empty()).then(|| format!("the split has no {} nodes", missing.join(" and no ")))
 }
 
 /// Returns a note about classes without nodes, which cost memory and time in the last layer.

@@ -37,10 +37,6 @@ pub fn assignment_for(
     spec: &PartitionSpec,
     progress: &dyn Progress,
 ) -> Result<Assignment> {
-    // Computing it is faster than reading it.
-    if spec.method == Method::Random {
-        return spec.assign(dataset, progress);
-    }
     if let Some(kept) = load(dataset, spec) {
         return Ok(kept);
     }
@@ -49,9 +45,15 @@ pub fn assignment_for(
     Ok(made)
 }
 
-/// Writes an assignment beside `dataset` if possible. Random assignments and those of datasets in memory are not stored.
+/// Returns whether an assignment is worth storing: if not, computing it is faster than reading it.
+fn is_stored(spec: &PartitionSpec) -> bool {
+    spec.method != Method::Random && spec.parts > 1
+}
+
+/// Writes an assignment beside `dataset` if possible. Random assignments, those of one part and those of datasets in memory
+/// are not stored.
 pub fn store(dataset: &Dataset, spec: &PartitionSpec, assignment: &Assignment) {
-    if let (Some(folder), true) = (dataset.path(), spec.method != Method::Random) {
+    if let (Some(folder), true) = (dataset.path(), is_stored(spec)) {
         // A failure only makes the next run slower.
         let _ = save(folder, dataset, spec, assignment);
     }
@@ -88,7 +90,7 @@ fn digest(origin: &Origin) -> String {
 
 /// Returns the assignment stored beside `dataset` for exactly this spec, if there is one.
 pub fn load(dataset: &Dataset, spec: &PartitionSpec) -> Option<Assignment> {
-    let folder = dataset.path()?;
+    let folder = dataset.path().filter(|_| is_stored(spec))?;
     let path = |kind: &str| folder.join(format!("{}.{kind}", stem(spec)));
     let found: Note = serde_json::from_str(&fs::read_to_string(path("json")).ok()?).ok()?;
     let digest = blake3::hash(&npy::map(&path("npy")).ok()?).to_hex();
@@ -167,6 +169,19 @@ mod tests {
         // The dataset remains valid.
         assert!(check(folder, &Silent).unwrap().1.is_empty());
         assert!(may_write(folder, true).is_ok());
+    }
+
+    #[test]
+    fn one_part_is_not_stored() {
+        let (_folder, dataset) = communities(600, 6000);
+        for method in [Method::Metis(Objective::Volume), Method::Stream, Method::Random] {
+            let one = PartitionSpec { parts: 1, method, ..spec(0) };
+            assert_eq!(one.peak_bytes(&dataset), 4 * 600, "the assignment alone");
+            assert_eq!(get(&dataset, &one), Assignment::new(1, vec![0; 600]).unwrap());
+            store(&dataset, &one, &get(&dataset, &one));
+        }
+        let files = fs::read_dir(dataset.path().unwrap()).unwrap().flatten();
+        assert!(files.map(|file| file.file_name()).all(|name| !is_ours(name.to_str().unwrap())));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Ctrl-C and SIGTERM: the first signal requests to stop; a second one ends training at once.
 
+use std::io::{ErrorKind, Read};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -37,6 +38,23 @@ pub const EXIT_CODE: u8 = 130;
 pub fn install() {
     // Fails only if this handler is installed already.
     let _ = ctrlc::set_handler(handle);
+}
+
+/// Also handles every byte on standard input, and its end, as a signal: so a process that starts this one requests it to
+/// stop, and its death is noticed. Returns at once.
+pub fn listen_to_parent() {
+    install();
+    std::thread::spawn(|| {
+        let mut input = std::io::stdin().lock();
+        let mut byte = [0];
+        loop {
+            match input.read(&mut byte) {
+                Ok(1..) => handle(),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Ok(0) | Err(_) => return handle(),
+            }
+        }
+    });
 }
 
 fn handle() {

@@ -213,9 +213,17 @@ fn fit(setting: &Setting, old: &Value) -> Result<Value> {
         (Value::Array(_), given) => {
             whole_numbers(given).ok_or_else(|| wrong_type(setting, expected(setting, old)))
         }
+        (Value::Integer(_), Value::String(digits)) if is_number(digits) => {
+            Err(wrong_type(setting, &format!("at most {}", i64::MAX)))
+        }
         (Value::String(_), _) => check_choice(setting, &setting.name()).map(|()| value.clone()),
         _ => Err(wrong_type(setting, expected(setting, old))),
     }
+}
+
+/// Returns whether text consists of digits: a number that is too large.
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Returns a list of whole numbers: an array, one number, or text such as `15,10,5`.

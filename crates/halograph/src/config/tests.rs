@@ -58,6 +58,10 @@ fn unknown_keys_suggest_the_most_similar_one() {
 fn wrong_types_name_key_value_and_expected_type() {
     for (word, message) in [
         ("model.hidden=wide", "--set: model.hidden: \"wide\": must be a whole number, at least 1"),
+        (
+            "train.seed=9223372036854775808",
+            "--set: train.seed: \"9223372036854775808\": must be at most 9223372036854775807",
+        ),
         ("model.hidden=-3", "--set: model.hidden: -3: must be a whole number, at least 1"),
         ("model.hidden=1.5", "--set: model.hidden: 1.5: must be a whole number, at least 1"),
         ("model.output_heads=-3", "--set: model.output_heads: -3: must be a whole number, 0 or more"),

@@ -9,9 +9,12 @@ use halograph_graph::dataset::{Manifest, Subset};
 use halograph_graph::error::{Error, Result};
 use halograph_graph::partition::shard::manifest::ShardManifest;
 use halograph_graph::partition::{PartitionInfo, Shard, folder, shard};
-use halograph_train::data;
 use halograph_train::launch::DataSource;
 use halograph_train::run::DataRef;
+use halograph_train::{Config, data};
+
+use super::start;
+use crate::config::Setting;
 
 /// Opened data.
 #[derive(Clone)]
@@ -74,6 +77,12 @@ impl JobData {
             JobData::Dataset(_) => None,
             JobData::Shards { whole, .. } => Some(whole.parts),
         }
+    }
+
+    /// Resolves the settings of a new run on these data: shards imply a strategy and a number of ranks. Refuses settings that
+    /// contradict the data.
+    pub fn resolve(&self, settings: &[Setting]) -> Result<Config> {
+        start::resolve(settings, self)
     }
 
     /// Returns the view that training and evaluation take.

@@ -10,7 +10,7 @@ use halograph_graph::error::{IoContext, Result};
 /// Parent folder of runs without a given directory.
 pub const RUNS: &str = "runs";
 
-/// The directory of a new run. Folders that did not exist are removed on drop if they are still empty.
+/// The directory of a new run, or of several. Folders that did not exist are removed on drop if they are still empty.
 pub struct NewDirectory {
     /// The run directory.
     pub path: PathBuf,
@@ -36,11 +36,6 @@ impl NewDirectory {
         missing.insert(0, path.clone());
         Ok(NewDirectory { path, missing })
     }
-}
-
-/// Returns a free path under [`RUNS`], named after the time, the dataset and `what`.
-pub fn vacant_path(dataset: &str, what: &str) -> Result<PathBuf> {
-    NewDirectory::create(dataset, what).map(|directory| directory.path.clone())
 }
 
 impl Drop for NewDirectory {

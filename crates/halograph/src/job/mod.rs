@@ -44,8 +44,7 @@ use halograph_train::{Config, Result, Summary, TrainedModel};
 
 pub use self::data::{JobData, is_shards};
 pub use self::demo::open_dataset;
-use self::directory::NewDirectory;
-pub use self::directory::vacant_path;
+pub use self::directory::NewDirectory;
 pub use self::prepare::{Admission, check_one_process};
 pub use self::shards::{AssignmentOption, ShardOptions, write_shards};
 pub use self::split::{ComparedPartition, SplitComparison, compare_splits};

@@ -38,7 +38,7 @@ pub(super) fn admit(
 ) -> Result<Admission> {
     stage(progress, "predicting memory")?;
     let (predicted, layout) = predict(data, assignment, config)?;
-    predicted.map_or(Ok(()), |predicted| admission::admit(&predicted, 1, force))?;
+    predicted.map_or(Ok(()), |predicted| admission::admit(&predicted, force))?;
     admission::check_weights(data.manifest(), config)?;
     Ok(Admission { predicted: predicted.map(|predicted| predicted.bytes), layout })
 }

@@ -108,7 +108,8 @@ pub(super) fn resume(
 
 /// Returns the configuration of a resumed run; refuses `settings` that completed epochs depend on.
 fn continued(before: &Config, settings: &[Setting]) -> InputResult<Config> {
-    let after = config::overlay(before, settings)?;
+    let after = config::overlay(before, settings)
+        .map_err(|error| refuse_changed(before, settings).err().unwrap_or(error))?;
     let changed = config::differences(before, &after)?;
     // A cosine schedule, and synchronous epochs at the end, depend on the number of epochs.
     let counted = before.train.schedule == ScheduleKind::Cosine || before.train.cooldown_epochs > 0;
@@ -127,9 +128,30 @@ fn continued(before: &Config, settings: &[Setting]) -> InputResult<Config> {
         "with a cosine schedule or --cooldown-epochs, earlier epochs depend on their number: start a new run"
             .to_string()
     } else {
-        format!("a resumed run may change {}; for anything else start a new run", CHANGEABLE.join(", "))
+        only_changeable()
     };
     Err(InputError::input(place, problem).help(help))
+}
+
+/// Refuses a setting that completed epochs depend on, if it has another value than before. To be called when the settings
+/// contradict those of the run: then the contradiction is not what the user should resolve.
+fn refuse_changed(before: &Config, settings: &[Setting]) -> InputResult<()> {
+    let flat = config::flatten(before)?;
+    for setting in settings.iter().filter(|s| !CHANGEABLE.contains(&s.name().as_str())) {
+        let same_key = flat.iter().find(|(key, _)| *key == setting.name());
+        let Some((key, value)) = same_key.filter(|(_, value)| value.same_type(&setting.value)) else {
+            continue;
+        };
+        if *value != setting.value {
+            let problem = format!("{key} = {}, but the run was started with {value}", setting.value);
+            return Err(InputError::input(&setting.place, problem).help(only_changeable()));
+        }
+    }
+    Ok(())
+}
+
+fn only_changeable() -> String {
+    format!("a resumed run may change {}; for anything else start a new run", CHANGEABLE.join(", "))
 }
 
 fn check_same_data(data: &JobData, header: &Header, run: &Path) -> InputResult<()> {
@@ -167,6 +189,9 @@ mod tests {
         assert!(message.contains("model.kind = \"gat\", but the run was started with \"gcn\""), "{message}");
         let message = continue_with(&["train.weight_decay_for.convs=1"]).unwrap_err().to_string();
         assert!(message.contains("started with no value"), "{message}");
+        // Even if the new value contradicts other settings of the run.
+        let message = continue_with(&["train.strategy=layers"]).unwrap_err().to_string();
+        assert!(message.contains("\"layers\", but the run was started with \"single\""), "{message}");
         let cosine = Config::new(Kind::Gcn);
         let cosine =
             Config { train: TrainConfig { schedule: ScheduleKind::Cosine, ..cosine.train }, ..cosine };

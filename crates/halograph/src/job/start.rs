@@ -78,9 +78,7 @@ pub(super) fn open_data(option: &DataOption, part: u32) -> InputResult<Option<Jo
 fn plan_new(options: &JobOptions, settings: &[Setting], progress: &dyn Progress) -> Result<Plan> {
     stage(progress, "opening data")?;
     let data = open_data(&options.data, 0)?.expect("data are given");
-    check_settings_of_shards(settings, &data)?;
-    let config = config::resolve(&with_ranks_of_shards(settings, &data))?;
-    check_ranks(&config, &data)?;
+    let config = data.resolve(settings)?;
     let reference = data.reference()?;
     if let Some(out) = options.out.path() {
         // Early: the checks below may take long.
@@ -140,6 +138,14 @@ pub(super) fn new_directory(
         OutOption::Default => NewDirectory::create(dataset, config.model.kind.name()).map(Some),
         OutOption::Memory => Ok(None),
     }
+}
+
+/// Resolves the settings of a new run on `data`; refuses those that contradict shards.
+pub(super) fn resolve(settings: &[Setting], data: &JobData) -> InputResult<Config> {
+    check_settings_of_shards(settings, data)?;
+    let config = config::resolve(&with_ranks_of_shards(settings, data))?;
+    check_ranks(&config, data)?;
+    Ok(config)
 }
 
 /// Adds the strategy and the number of ranks that shards imply; `settings` take precedence.

@@ -8,6 +8,8 @@ use super::Point;
 /// A run that has ended.
 #[derive(Debug, Clone)]
 pub struct Finished {
+    /// Its place in the sweep.
+    pub index: usize,
     /// Its settings.
     pub point: Point,
     /// Its summary.

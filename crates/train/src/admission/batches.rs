@@ -9,7 +9,7 @@ use halograph_graph::dataset::Subset;
 use halograph_graph::sample::{Neighbors, Sample, SampleSpec, Sampler};
 use halograph_kernels::keyed::Key;
 
-use super::bound;
+use super::bound::{self, Least};
 use super::dry_run::{self, DryRuns, Phase};
 use super::shape::Shape;
 use super::{EDGE, HaloBytes, PROCESS, Prediction, THREAD, predict_with, remedy};
@@ -51,7 +51,8 @@ pub(super) fn predict(
     // Batches ahead and the current one, with its transposes.
     let sampling = (threads + 1) * sampler + (threads + 2) * batch.bytes + batch.transposes;
     let fixed = before + PROCESS + threads * THREAD + edges + sampling + aggregate;
-    let mut predicted = predict_with(&batch.shape, &step, 1, Phase::Training, |runs| {
+    let least = Least::of_ranks(1, &batch.shape, &step);
+    let mut predicted = predict_with(&batch.shape, &step, least, Phase::Training, |runs| {
         fixed + features + runs.at(batch.shape.nodes, HaloBytes::default())
     })?;
     let free = available().unwrap_or(u64::MAX);

@@ -17,9 +17,18 @@ pub(super) struct WeightBytes {
 
 impl WeightBytes {
     pub fn of(shape: &Shape, config: &Config) -> Self {
-        let numbers = config.model.parameters(shape.features, shape.classes);
+        WeightBytes::of_parameters(config.model.parameters(shape.features, shape.classes), config)
+    }
+
+    /// Returns the bytes of so many parameters.
+    pub fn of_parameters(numbers: u128, config: &Config) -> Self {
         let one = numbers.saturating_mul(number_bytes(config).into()).try_into().unwrap_or(u64::MAX);
         WeightBytes { one, moments: if config.train.optimizer == OptimizerKind::Sgd { 1 } else { 2 } }
+    }
+
+    /// Weights and gradients of a new model.
+    pub fn built(self) -> u64 {
+        self.one.saturating_mul(2)
     }
 
     /// Weights, gradients, moments and the best weights so far.
@@ -41,9 +50,42 @@ pub(super) fn number_bytes(config: &Config) -> u32 {
     }
 }
 
+/// A lower bound of memory.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Least {
+    /// Weights, gradients, optimiser state and best weights.
+    pub weights: u64,
+    /// All of it.
+    pub bytes: u64,
+}
+
+impl Least {
+    /// Returns the bound of `ranks` ranks that have the whole model.
+    pub fn of_ranks(ranks: u64, shape: &Shape, config: &Config) -> Self {
+        Least::new(WeightBytes::of(shape, config), least_activations(shape, config)).times(ranks)
+    }
+
+    /// Returns the bound of one rank with these weights, whose steps keep so many bytes.
+    pub fn new(weights: WeightBytes, activations: u64) -> Self {
+        let (weights, besides) = (weights.training(), activations.max(weights.saving()));
+        Least { weights, bytes: weights.saturating_add(besides) }
+    }
+
+    /// Returns the bound of `ranks` equal ranks.
+    pub fn times(self, ranks: u64) -> Self {
+        Least { weights: self.weights.saturating_mul(ranks), bytes: self.bytes.saturating_mul(ranks) }
+    }
+
+    /// Returns the bound of both.
+    pub fn plus(self, other: Least) -> Self {
+        let weights = self.weights.saturating_add(other.weights);
+        Least { weights, bytes: self.bytes.saturating_add(other.bytes) }
+    }
+}
+
 /// Returns the bytes of activations that a step keeps at least: one matrix of every hidden layer, of the rows that the loss
 /// needs.
-pub(super) fn least_activations(shape: &Shape, config: &Config) -> u64 {
+fn least_activations(shape: &Shape, config: &Config) -> u64 {
     let Spec { layers, hidden, linear_layers, .. } = config.model;
     let row = hidden as u64 * u64::from(number_bytes(config));
     let rows = |layer: usize| {

@@ -7,6 +7,7 @@ use halograph_graph::partition::PartitionInfo;
 use halograph_graph::sample::Fanout;
 
 use super::batches::{SAMPLE_ROW, SAMPLER_NODE, TRANSPOSE_ROW};
+use super::bound::Least;
 use super::dry_run::{self, DryRuns, Phase};
 use super::shape::Shape;
 use super::{
@@ -50,7 +51,8 @@ pub(super) fn predict(
     let mut step = config.clone();
     (step.train.strategy, step.data.inductive) = (StrategyKind::Single, false);
     step.train.fanout = Vec::new();
-    let mut predicted = predict_with(&batch.shape, &step, parts.len() as u64, Phase::Training, |runs| {
+    let least = Least::of_ranks(parts.len() as u64, &batch.shape, &step);
+    let mut predicted = predict_with(&batch.shape, &step, least, Phase::Training, |runs| {
         let halo = HaloBytes::of_batch_row(whole, config).times(batch.halo);
         let one = runs.at(batch.shape.nodes, halo) + batch.transposes;
         fixed + features + parts.len() as u64 * one

@@ -9,7 +9,7 @@ use halograph_graph::partition::PartitionInfo;
 use halograph_graph::partition::assign::chunks_peak_bytes;
 use halograph_nn::model::{Kind, StageMessages, StageSize};
 
-use super::bound::number_bytes;
+use super::bound::{Least, WeightBytes, number_bytes};
 use super::dry_run::DryRuns;
 use super::shape::Shape;
 use super::{EDGE, HaloBytes, OWNED, PartSize, ROW, THREAD};
@@ -60,25 +60,59 @@ impl<'a> Stages<'a> {
         let dropped: u64 = self.groups.iter().map(|group| self.dropped(group)).sum();
         let steps = steps.saturating_sub(dropped);
         let structure = groups * (self.structure() + threads(&self.config.train) as u64 * THREAD);
-        let setup = structure + self.chunking();
+        let built = groups * self.weights(&(0..self.sizes.len())).built();
+        let setup = structure + self.chunking() + built;
         (steps + structure + self.groups.iter().map(own).sum::<u64>()).max(setup)
     }
 
-    /// Returns the peak bytes of the rank of the group that needs most.
-    pub fn largest_group(&self, runs: &DryRuns, halo: HaloBytes) -> u64 {
+    /// Returns the peak bytes of the rank of a group, in a process of its own.
+    pub fn group(&self, group: usize, runs: &DryRuns, halo: HaloBytes) -> u64 {
+        let group = &self.groups[group];
         let features = self.part.owned * self.shape.feature_bytes(self.number);
         let steps = runs.at(self.part.owned, halo.times(self.part.halo));
         let columns = |stages: &[StageSize]| stages.iter().map(|size| size.outputs as u64).sum::<u64>();
-        let all = columns(&self.sizes).max(1) as f64;
-        let bytes = |group: &Range<usize>| {
-            let share = columns(&self.sizes[group.clone()]) as f64 / all;
-            let first = if group.start == 0 { features + self.chunked_features() } else { 0 };
-            let stages = (steps.saturating_sub(features) as f64 * share) as u64;
-            first + stages.saturating_sub(self.dropped(group)) + self.stores(group) + self.handed_over(group)
-        };
+        let share = columns(&self.sizes[group.clone()]) as f64 / columns(&self.sizes).max(1) as f64;
+        let whole = self.weights(&(0..self.sizes.len()));
+        let activations = steps.saturating_sub(features + whole.training()) as f64 * share;
+        let first = if group.start == 0 { features + self.chunked_features() } else { 0 };
+        let own =
+            self.weights(group).training() + (activations as u64).saturating_sub(self.dropped(group)) + first;
         let structure = self.structure() + threads(&self.config.train) as u64 * THREAD;
-        let setup = structure + self.chunking();
-        (structure + self.groups.iter().map(bytes).max().unwrap_or(0)).max(setup)
+        structure + (own + self.stores(group) + self.handed_over(group)).max(self.chunking() + whole.built())
+    }
+
+    /// Returns what ranks of these groups need at least: their weights and activations. Before training, each builds the whole
+    /// model.
+    pub fn least(&self, groups: impl Iterator<Item = usize>) -> Least {
+        let built = self.weights(&(0..self.sizes.len())).built();
+        let add = |(own, all): (Least, u64), group: usize| {
+            let group = &self.groups[group];
+            let one = Least::new(self.weights(group), self.least_activations(group));
+            (own.plus(one), all.saturating_add(built))
+        };
+        let (own, built) = groups.fold(Default::default(), add);
+        Least { bytes: own.bytes.max(built), ..own }
+    }
+
+    /// Returns what the ranks of all groups need at least.
+    pub fn least_of_all(&self) -> Least {
+        self.least(0..self.groups.len())
+    }
+
+    fn weights(&self, stages: &Range<usize>) -> WeightBytes {
+        let parameters = self.sizes[stages.clone()].iter().map(|size| size.parameters as u128).sum();
+        WeightBytes::of_parameters(parameters, self.config)
+    }
+
+    /// One matrix of every hidden layer of these stages, of the rows that the loss needs.
+    fn least_activations(&self, stages: &Range<usize>) -> u64 {
+        let row = self.config.model.hidden as u64 * self.number;
+        let hops =
+            |stage: usize| self.messages[stage + 1..].iter().filter(|messages| messages.width > 0).count();
+        let rows =
+            |stage: usize| self.shape.nodes_within(if self.config.data.inductive { 0 } else { hops(stage) });
+        let hidden = stages.start..stages.end.min(self.sizes.len() - 1);
+        hidden.map(|stage| row.saturating_mul(rows(stage))).fold(0, u64::saturating_add)
     }
 
     /// Cutting the part into chunks.

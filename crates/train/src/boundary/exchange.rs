@@ -63,11 +63,12 @@ impl Exchange {
     }
 
     /// Splits the exchange by runs of owned rows: `own` has the start of each run and the end, and `halo` for each run the
-    /// halo rows of every rank in the corresponding run there. Owned rows are numbered anew from the start of their run.
+    /// halo rows of every rank in the corresponding run there. Every rank must read the rows of one run after those of the run
+    /// before. Owned rows are numbered anew from the start of their run.
     pub fn by_run(&self, own: &[usize], halo: &[Vec<Range<usize>>]) -> Vec<Exchange> {
         let within = |rows: &[u32], run: &[usize]| -> Vec<u32> {
-            let rows = rows.iter().filter(|&&row| (run[0]..run[1]).contains(&(row as usize)));
-            rows.map(|&row| row - run[0] as u32).collect()
+            let [start, end] = [run[0], run[1]].map(|end| rows.partition_point(|&row| (row as usize) < end));
+            rows[start..end].iter().map(|&row| row - run[0] as u32).collect()
         };
         let exchange = |(run, halo): (&[usize], &Vec<Range<usize>>)| {
             let send_rows = self.send_rows.iter().map(|rows| within(rows, run)).collect();

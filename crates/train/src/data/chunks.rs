@@ -64,6 +64,16 @@ impl RowChunks {
     pub fn count(&self) -> usize {
         self.count
     }
+
+    /// Returns a digest of the chunks of all rows, of 63 bits.
+    pub fn digest(&self) -> u64 {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&(self.count as u64).to_le_bytes());
+        hasher.update(bytemuck::cast_slice(&self.of));
+        let bytes = hasher.finalize();
+        let (first, _) = bytes.as_bytes().split_first_chunk().expect("a digest has 32 bytes");
+        u64::from_le_bytes(*first) >> 1
+    }
 }
 
 /// The rows that a stage computes and reads: by their distance from training rows, at most so far; `None`: all.

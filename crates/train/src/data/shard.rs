@@ -126,7 +126,7 @@ impl<'s, T: Real> ShardData<'s, T> {
     }
 
     /// Returns the chunks that the shard was loaded with.
-    pub(super) fn chunks(&self) -> &RowChunks {
+    pub fn chunks(&self) -> &RowChunks {
         self.chunks.as_ref().expect("loaded with chunks")
     }
 

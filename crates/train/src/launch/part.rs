@@ -5,7 +5,7 @@ use halograph_graph::partition::{Assignment, Layout, Shard};
 use halograph_graph::{Dataset, Error as InputError};
 
 use super::{DataSource, assignment_of};
-use crate::admission;
+use crate::admission::{self, HostRanks};
 use crate::config::{Config, StrategyKind};
 use crate::error::Result;
 use crate::pool::{in_pool, threads_among};
@@ -32,8 +32,8 @@ impl RankPart {
         force: bool,
     ) -> Result<RankPart> {
         let here = &comm.hosts()[comm.rank()];
-        let ranks_here = comm.hosts().iter().filter(|host| *host == here).count();
-        let threads = threads_among(&config.train, ranks_here);
+        let ranks_here: Vec<usize> = (0..comm.size()).filter(|&rank| comm.hosts()[rank] == *here).collect();
+        let threads = threads_among(&config.train, ranks_here.len());
         in_pool(threads, || {
             let part = config.part_of(comm.rank());
             check_same_kind(comm, source)?;
@@ -45,7 +45,7 @@ impl RankPart {
                 }
             };
             check_equal(comm, config, &shard)?;
-            let admitted = admit(&shard, config, (ranks_here, threads), force);
+            let admitted = admit(&shard, config, HostRanks { ranks: &ranks_here, threads }, force);
             all_succeed(comm, Control::Admission, admitted)?;
             all_succeed(comm, Control::BatchMemory, check_batch_memory(&shard, config, comm))?;
             Ok(RankPart { shard, threads })
@@ -70,11 +70,11 @@ fn check_same_kind(comm: &Comm, source: DataSource) -> Result<()> {
     Ok(handshake(comm, &facts)?)
 }
 
-/// Refuses a part that needs more memory than is free, unless `force`. The other ranks of this host are assumed to need as
-/// much.
-fn admit(shard: &Shard, config: &Config, (ranks_here, threads): (usize, usize), force: bool) -> Result<()> {
-    if let Some(predicted) = admission::predict_part(shard, config, threads)? {
-        admission::admit(&predicted, ranks_here as u64, force)?;
+/// Refuses ranks of this host that need more memory than is free, unless `force`. Parts of the other ranks are assumed to be as
+/// large as `shard`.
+fn admit(shard: &Shard, config: &Config, host: HostRanks, force: bool) -> Result<()> {
+    if let Some(predicted) = admission::predict_host(shard, config, host)? {
+        admission::admit(&predicted, force)?;
     }
     admission::check_weights(&shard.partition().dataset, config)
 }
@@ -117,11 +117,11 @@ pub fn all_succeed<T>(comm: &Comm, tag: Control, result: Result<T>) -> Result<T>
 /// Compares version, configuration and data of all ranks; fails if they differ. Collective; blocks.
 pub(super) fn check_equal(comm: &Comm, config: &Config, shard: &Shard) -> Result<()> {
     let (own, parts) = (config.part_of(comm.rank()), config.parts());
-    let config = serde_json::to_string(config).expect("numbers and names always serialise");
+    let text = serde_json::to_string(config).expect("numbers and names always serialise");
     let whole = shard.partition();
     let facts = [
         ("version", env!("CARGO_PKG_VERSION").to_string()),
-        ("configuration", blake3::hash(config.as_bytes()).to_hex()[..16].to_string()),
+        ("configuration", blake3::hash(text.as_bytes()).to_hex()[..16].to_string()),
         ("dataset", whole.dataset.fingerprint.clone()),
         ("layout of parts", whole.layout.clone()),
         ("number of parts", whole.parts.to_string()),
@@ -130,11 +130,22 @@ pub(super) fn check_equal(comm: &Comm, config: &Config, shard: &Shard) -> Result
     let (part, rank) = (shard.part(), comm.rank());
     if part != own || whole.parts as usize != parts {
         let problem = format!("part {part} of {} on rank {rank} of {}", whole.parts, comm.size());
-        return Err(InputError::input("shard", problem)
-            .help("start as many ranks as there are parts, and give each rank the shard of its number")
-            .into());
+        return Err(InputError::input("shard", problem).help(ranks_of_parts(config)).into());
     }
     Ok(())
+}
+
+/// Returns how many ranks a number of parts needs, as a remedy.
+fn ranks_of_parts(config: &Config) -> String {
+    match config.train.strategy.splits_model() {
+        true => format!(
+            "partition the dataset into {} parts, or start {} ranks per part, one for each group of stages; rank r needs \
+             part r modulo the number of parts",
+            config.parts(),
+            config.stage_groups(),
+        ),
+        false => "start as many ranks as there are parts, and give each rank the shard of its number".into(),
+    }
 }
 
 /// Returns the assignment of rank 0 on all ranks. Collective; blocks.

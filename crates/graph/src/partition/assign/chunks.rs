@@ -12,6 +12,10 @@ use crate::progress::Silent;
 /// Work of a row besides that of its edges, in edges.
 const ROW_WORK: u64 = 50;
 
+/// What helps if METIS cannot cut a part into chunks.
+const REMEDY: &str = "one chunk per part needs no METIS: give --chunks the number of parts (1 for layers); or cut smaller \
+                      parts with --strategy hybrid on more ranks per group of stages";
+
 /// Returns the chunk of each owned row of `shard`, from 0 to `count` - 1. Chunks are cut by METIS along few edges of
 /// `subgraph` and are even in work: edges, and a constant per row. Rows outside of `subgraph` are in chunk 0. Chunks may be
 /// empty, and there may be more of them than rows. Blocks. Equal shards give equal chunks, for the same `rand` of the C
@@ -23,7 +27,7 @@ pub fn chunk_rows(shard: &Shard, subgraph: Subgraph, count: u32) -> Result<Vec<u
     if count <= 1 {
         return Ok(chunk_of);
     }
-    let found = assign(shard, &rows, count)?;
+    let found = assign(shard, &rows, count).map_err(|error| error.help(REMEDY))?;
     rows.iter().zip(found).for_each(|(&row, chunk)| chunk_of[row as usize] = chunk);
     Ok(chunk_of)
 }

@@ -35,9 +35,6 @@ pub(super) fn assign(
     if parts >= nodes {
         return Ok(one_each(nodes));
     }
-    if parts == 1 {
-        return Ok(vec![0; nodes]);
-    }
     let (starts, ids) = symmetrised(dataset, progress)?;
     if ids.is_empty() || nodes < LEAST * parts {
         return stream::assign(dataset, spec, progress);

@@ -108,6 +108,9 @@ impl PartitionSpec {
     pub fn assign(&self, dataset: &Dataset, progress: &dyn Progress) -> Result<Assignment> {
         check_parts(self.parts)?;
         dataset.check_edges()?;
+        if self.parts == 1 {
+            return Ok(Assignment { parts: 1, of: vec![0; dataset.graph().nodes()] });
+        }
         let of = match &self.method {
             Method::Random => self.random(dataset.graph().nodes()),
             Method::Stream => stream::assign(dataset, self, progress)?,
@@ -124,6 +127,9 @@ impl PartitionSpec {
 
     /// Returns the peak memory of [`PartitionSpec::assign`] in bytes, without the mapped dataset.
     pub fn peak_bytes(&self, dataset: &Dataset) -> u64 {
+        if self.parts == 1 {
+            return 4 * dataset.manifest.nodes;
+        }
         let weights = weights::Weights::count(self.balance) as u64;
         match &self.method {
             Method::Presampled(presample) => presampled::peak_bytes(&dataset.manifest, presample),

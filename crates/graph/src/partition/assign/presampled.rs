@@ -39,9 +39,6 @@ pub(super) fn assign(
     if parts >= nodes {
         return Ok(one_each(nodes));
     }
-    if parts == 1 {
-        return Ok(vec![0; nodes]);
-    }
     let batches = Batches::new(dataset, presample, spec.seed);
     let counts = Counts::of(&batches, presample, progress)?;
     let degrees = batches.graph().degrees();

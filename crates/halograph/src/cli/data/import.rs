@@ -167,7 +167,7 @@ fn summary(report: &ImportReport) -> Vec<String> {
     let [read, loops, stored] =
         [report.edges.read, report.edges.self_loops, report.edges.stored].map(HumanCount);
     let mut lines = vec![
-        format!("edges: {read} read, {loops} of them self-loops; {stored} stored, repeats once"),
+        format!("edges: {read} read, {loops} of them self-loops; {stored} stored, duplicates removed"),
         format!("split: {}", report.split),
     ];
     if report.nodes_dropped > 0 {

@@ -1,5 +1,6 @@
 //! `halograph sweep [DATA] --grid KEY=VALUE,VALUE -o DIR`, and `halograph train --seeds N`
 
+mod process;
 mod runner;
 mod table;
 
@@ -9,13 +10,16 @@ use std::process::ExitCode;
 use clap::value_parser;
 use halograph::comm::launched;
 use halograph::config::Setting;
+use halograph::job::{JobData, NewDirectory, is_shards, open_dataset};
 use halograph::sweep::{Axis, Sweep, cases};
+use halograph::train::run::is_run;
+use halograph_graph::dataset::MANIFEST;
 use halograph_graph::error::{Error, IoContext, Result};
 
 use super::train::flags::{OUTPUT, Settings, key_of_flag};
 use super::{interrupt, print, program, quoted, say};
 use halograph::words::count;
-use runner::Runner;
+use runner::{Outcome, Runner};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,7 +55,7 @@ pub struct Args {
     /// Print the table as one line of JSON, and no progress
     #[arg(long, help_heading = OUTPUT)]
     json: bool,
-    /// Print only errors
+    /// Print only notes and errors
     #[arg(short, long, help_heading = OUTPUT)]
     quiet: bool,
 }
@@ -67,7 +71,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         json: args.json,
         quiet: args.quiet,
     };
-    train_all(Sweep::new(settings, &axes, args.seeds)?, &args.out, &options)
+    train_all(settings, &axes, args.seeds, &NewDirectory::given(&args.out), &options)
 }
 
 /// What `sweep` and `train --seeds` have in common, besides the runs and their folder.
@@ -79,32 +83,30 @@ pub struct Options<'a> {
     pub quiet: bool,
 }
 
-/// Trains `seeds` seeds into `folder` and prints mean and deviation of the scores.
-pub fn train_seeds(
+/// Trains all combinations of `axes` and `seeds` seeds that have not ended, each in a directory in `folder`; prints mean and
+/// deviation of the scores.
+pub fn train_all(
     settings: Vec<Setting>,
+    axes: &[Axis],
     seeds: u64,
-    folder: &Path,
+    folder: &NewDirectory,
     options: &Options,
 ) -> anyhow::Result<ExitCode> {
-    train_all(Sweep::new(settings, &[], seeds)?, folder, options)
-}
-
-/// Trains all runs that have not ended, then prints the table.
-fn train_all(sweep: Sweep, folder: &Path, options: &Options) -> anyhow::Result<ExitCode> {
     if launched() {
         let problem = "several runs cannot start under a launcher";
         return Err(Error::input("mpirun or srun", problem)
             .help("start one `train` per run, or use --ranks")
             .into());
     }
-    if let Some(data) = options.data.filter(|data| !data.exists()) {
-        return Err(Error::input(data.display(), "does not exist")
-            .help("give a dataset directory or a folder of shards")
-            .into());
-    }
+    check_folder(&folder.path)?;
+    let data = open(options.data)?;
+    let sweep = Sweep::new(settings, axes, seeds, |settings| data.resolve(settings))?;
+    let folder = folder.path.as_path();
     std::fs::create_dir_all(folder).at(folder, "create")?;
     interrupt::install();
-    let runner = Runner::new(&sweep, folder, options)?;
+    interrupt::end_on_second_signal();
+    interrupt::set_training();
+    let runner = Runner { sweep: &sweep, fingerprint: &data.manifest().fingerprint, folder, options };
     let outcome = runner.run();
     if !outcome.finished.is_empty() {
         let cases = cases(&outcome.finished);
@@ -114,18 +116,40 @@ fn train_all(sweep: Sweep, folder: &Path, options: &Options) -> anyhow::Result<E
             false => {}
         }
     }
+    Ok(ending(&sweep, folder, &outcome))
+}
+
+/// Refuses to train runs inside a run, a dataset or shards.
+fn check_folder(folder: &Path) -> Result<()> {
+    let kind = match folder {
+        folder if is_run(folder) => "a run",
+        folder if folder.join(MANIFEST).exists() => "a dataset",
+        folder if is_shards(folder, 0) => "a folder of shards",
+        folder if folder.exists() && !folder.is_dir() => "a file",
+        _ => return Ok(()),
+    };
+    Err(Error::input(folder.display(), format!("is {kind}"))
+        .help("give --out a folder for the runs, which need not exist"))
+}
+
+/// Opens the data, or the built-in graph.
+fn open(data: Option<&Path>) -> Result<JobData> {
+    match data {
+        Some(path) => JobData::open(path, 0),
+        None => open_dataset(None).map(JobData::from),
+    }
+}
+
+/// Reports runs that failed or are left; returns the exit code.
+fn ending(sweep: &Sweep, folder: &Path, outcome: &Outcome) -> ExitCode {
+    let left = sweep.points.len() - outcome.finished.len() - outcome.failed.len();
+    if left > 0 {
+        let (left, program, folder) = (count(left, "run"), program(), quoted(folder));
+        say(&format!("interrupted with {left} left; the same {program} command with -o {folder} continues"));
+    }
     if !outcome.failed.is_empty() {
         say(&format!("{} failed: {}", count(outcome.failed.len(), "run"), outcome.failed.join(", ")));
-        return Ok(ExitCode::from(outcome.code));
+        return ExitCode::from(outcome.code);
     }
-    if outcome.finished.len() < sweep.points.len() {
-        let left = count(sweep.points.len() - outcome.finished.len(), "run");
-        let folder = quoted(folder);
-        say(&format!(
-            "interrupted with {left} left; the same {} command with -o {folder} continues",
-            program()
-        ));
-        return Ok(ExitCode::from(interrupt::EXIT_CODE));
-    }
-    Ok(ExitCode::SUCCESS)
+    if left > 0 { ExitCode::from(interrupt::EXIT_CODE) } else { ExitCode::SUCCESS }
 }

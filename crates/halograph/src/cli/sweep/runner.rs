@@ -1,43 +1,39 @@
 //! Trains the runs of a sweep, each in a process of its own: a run that fails or needs too much memory does not end the others.
 
-use std::fs::{self, File};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::collections::HashSet;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use halograph::config::{self, Setting};
 use halograph::sweep::{Finished, Point, Sweep};
 use halograph::train::run::{is_run, read_header, read_summary};
 use halograph::words::seconds;
-use halograph_graph::error::{IoContext, Result};
-use rustix::process::{Pid, Signal, kill_process};
+use halograph_graph::error::{Error, Result};
 use serde_json::Value;
 
 use super::Options;
+use super::process::{Ended, Process};
 use crate::cli::{cores, interrupt, say};
 
-/// Time between two looks at a running process.
-const POLL: Duration = Duration::from_millis(20);
 /// The key of the threads of a rank. A run that differs only in it is the same.
 const THREADS: &str = "train.threads";
 
 pub struct Runner<'a> {
-    sweep: &'a Sweep,
-    folder: &'a Path,
-    options: &'a Options<'a>,
-    program: PathBuf,
-    next: AtomicUsize,
-    outcome: Mutex<Outcome>,
+    pub sweep: &'a Sweep,
+    /// Fingerprint of the dataset.
+    pub fingerprint: &'a str,
+    /// The folder of the runs.
+    pub folder: &'a Path,
+    pub options: &'a Options<'a>,
 }
 
 /// What has become of the runs.
 #[derive(Default)]
 pub struct Outcome {
-    /// Runs that ended, in the order of the sweep once all have.
+    /// Runs that ended, in the order of the sweep.
     pub finished: Vec<Finished>,
     /// Names of runs that failed.
     pub failed: Vec<String>,
@@ -45,48 +41,61 @@ pub struct Outcome {
     pub code: u8,
 }
 
-impl<'a> Runner<'a> {
-    pub fn new(sweep: &'a Sweep, folder: &'a Path, options: &'a Options) -> Result<Self> {
-        let program = std::env::current_exe().at(Path::new("this program"), "find")?;
-        let (next, outcome) = (AtomicUsize::new(0), Mutex::default());
-        Ok(Runner { sweep, folder, options, program, next, outcome })
-    }
+/// What concurrent runs share.
+#[derive(Default)]
+struct Progress {
+    /// The next run to train.
+    next: AtomicUsize,
+    outcome: Mutex<Outcome>,
+    /// Notes that were printed.
+    notes: Mutex<HashSet<String>>,
+}
 
+impl Runner<'_> {
     /// Trains all runs that have not ended. Blocks; stops after a signal, when the runs in progress have saved their state.
     pub fn run(&self) -> Outcome {
+        let progress = Progress::default();
         thread::scope(|scope| {
-            for _ in 0..self.options.jobs.min(self.sweep.points.len()) {
-                scope.spawn(|| self.work());
+            for _ in 0..self.jobs() {
+                scope.spawn(|| self.work(&progress));
             }
         });
-        let mut outcome = std::mem::take(&mut *self.outcome.lock().unwrap_or_else(|e| e.into_inner()));
-        outcome.finished.sort_by_key(|run| self.sweep.points.iter().position(|point| *point == run.point));
+        let mut outcome = progress.outcome.into_inner().unwrap_or_else(|e| e.into_inner());
+        outcome.finished.sort_by_key(|run| run.index);
         outcome
     }
 
-    fn work(&self) {
+    /// Returns the number of concurrent runs.
+    fn jobs(&self) -> usize {
+        self.options.jobs.min(self.sweep.points.len())
+    }
+
+    fn work(&self, progress: &Progress) {
         while !interrupt::requested() {
-            let k = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(point) = self.sweep.points.get(k) else { return };
-            self.train(k, point);
+            let index = progress.next.fetch_add(1, Ordering::Relaxed);
+            let Some(point) = self.sweep.points.get(index) else { return };
+            self.train(index, point, progress);
         }
     }
 
     /// Trains a run, unless it has ended already, and records its outcome.
-    fn train(&self, k: usize, point: &Point) {
+    fn train(&self, index: usize, point: &Point, progress: &Progress) {
         let start = Instant::now();
         let ended = match self.ended(point) {
-            Some(summary) => Ok((summary, "already trained".into())),
-            None => self.start(point).map(|summary| (summary, seconds(start.elapsed().as_secs_f64()))),
+            Ok(Some(summary)) => Ok((summary, "already trained".into())),
+            Ok(None) => {
+                self.start(point, progress).map(|summary| (summary, seconds(start.elapsed().as_secs_f64())))
+            }
+            Err(error) => Err(Failure::of(2, &error)),
         };
-        let mut outcome = self.outcome.lock().unwrap_or_else(|e| e.into_inner());
-        let head = format!("{}/{} {}", k + 1, self.sweep.points.len(), point.name());
+        let mut outcome = progress.outcome.lock().unwrap_or_else(|e| e.into_inner());
+        let head = format!("{}/{} {}", index + 1, self.sweep.points.len(), point.name());
         match ended {
             Ok((summary, how)) => {
                 if !self.options.json && !self.options.quiet {
                     say(&format!("{head}: {}{}", scores(&summary), how));
                 }
-                outcome.finished.push(Finished { point: point.clone(), summary });
+                outcome.finished.push(Finished { index, point: point.clone(), summary });
             }
             Err(Failure::Interrupted) => {}
             Err(Failure::Failed { code, problem }) => {
@@ -97,57 +106,74 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Returns the summary of a run that has ended with these settings.
-    fn ended(&self, point: &Point) -> Option<Value> {
+    /// Returns the summary of a run that has ended with these settings; refuses a run on another dataset.
+    fn ended(&self, point: &Point) -> Result<Option<Value>> {
         let directory = point.directory(self.folder);
-        let summary = is_run(&directory).then(|| read_summary(&directory).ok().flatten()).flatten()?;
-        let config = read_header(&directory).ok()?.config;
-        let differences = config::differences(&config, &self.sweep.config(point).ok()?).ok()?;
+        if !is_run(&directory) {
+            return Ok(None);
+        }
+        let header = read_header(&directory)?;
+        if header.data.fingerprint != self.fingerprint {
+            let problem = format!("was trained on another dataset ({})", header.data.name);
+            return Err(Error::input(directory.display(), problem)
+                .help("give that dataset, or another folder with --out"));
+        }
+        let differences = config::differences(&header.config, &point.config)?;
         let is_same = differences.iter().all(|key| key == THREADS);
-        (is_same && summary["ending"] != "interrupted").then_some(summary)
+        let summary = read_summary(&directory)?.filter(|summary| summary["ending"] != "interrupted");
+        Ok(summary.filter(|_| is_same))
     }
 
     /// Runs `train` and waits for its end.
-    fn start(&self, point: &Point) -> std::result::Result<Value, Failure> {
+    fn start(&self, point: &Point, progress: &Progress) -> std::result::Result<Value, Failure> {
         let directory = point.directory(self.folder);
-        let log = self.folder.join(format!("{}.log", point.name()));
-        let other = |e: halograph_graph::Error| Failure::Failed { code: 1, problem: format!("error: {e}") };
-        let status = self
-            .spawn(point, &directory, &log)
-            .and_then(|child| wait(child).at(&log, "wait for"))
-            .map_err(other)?;
-        match status.code() {
-            Some(0) => {
-                let _ = fs::remove_file(&log);
-                read_summary(&directory).map_err(other)?.ok_or(Failure::Interrupted)
-            }
+        let other = |error: Error| Failure::of(1, &error);
+        let process = Process::start(&self.arguments(point, &directory), self.folder).map_err(other)?;
+        let ended = process.wait().map_err(other)?;
+        say_notes(&ended.messages, progress);
+        match ended.status.code() {
+            Some(0) => read_summary(&directory).map_err(other)?.ok_or(Failure::Interrupted),
             Some(code) if code == i32::from(interrupt::EXIT_CODE) => Err(Failure::Interrupted),
+            // Killed, perhaps by the signal that was sent to this process too.
+            None if interrupt::requested() => Err(Failure::Interrupted),
             code => Err(Failure::Failed {
-                code: code.map_or(1, |code| code as u8),
-                problem: problem(&log, status),
+                code: code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1),
+                problem: self.problem(point, &ended),
             }),
         }
     }
 
-    fn spawn(&self, point: &Point, directory: &Path, log: &Path) -> Result<Child> {
-        let errors = File::create(log).at(log, "create")?;
-        let mut command = Command::new(&self.program);
-        command.arg("train").args(self.options.data).arg("-o").arg(directory).args(["--resume", "--quiet"]);
-        command.args(self.options.force.then_some("--force"));
+    /// Returns the arguments of the process that trains a run.
+    fn arguments(&self, point: &Point, directory: &Path) -> Vec<std::ffi::OsString> {
+        let mut words = vec!["train".into()];
+        words.extend(self.options.data.map(Into::into));
+        words.extend(["--quiet".into(), "--stop-by-stdin".into(), "-o".into(), directory.into()]);
+        // Without data, only an existing run can be resumed.
+        words.extend(is_run(directory).then(|| "--resume".into()));
+        words.extend(self.options.force.then(|| "--force".into()));
         for setting in self.sweep.settings(point).iter().chain(&self.threads(point)) {
-            command.arg("--set").arg(assignment(setting));
+            words.extend(["--set".into(), assignment(setting).into()]);
         }
-        // A group of its own: a signal of the terminal reaches it through this process, once.
-        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
-        command.spawn().at(&self.program, "start")
+        words
     }
 
     /// Returns the share of the cores that a rank of one of several concurrent runs has, unless the user chose it.
     fn threads(&self, point: &Point) -> Option<Setting> {
-        let train = self.sweep.config(point).ok()?.train;
-        let share = cores() / self.options.jobs / train.ranks.max(1);
-        let wanted = self.options.jobs > 1 && train.threads == 0;
+        let train = &point.config.train;
+        let share = cores() / self.jobs() / train.ranks.max(1);
+        let wanted = self.jobs() > 1 && train.threads == 0;
         wanted.then(|| Setting::new("--jobs", THREADS, &share.max(1).to_string()))
+    }
+
+    /// Returns the error that a failed run printed. If it printed none, its messages are kept in a file.
+    fn problem(&self, point: &Point, ended: &Ended) -> String {
+        if let Some(error) = ended.error() {
+            return error.to_string();
+        }
+        let log = self.folder.join(format!("{}.log", point.name()));
+        let is_kept = !ended.messages.is_empty() && std::fs::write(&log, &ended.messages).is_ok();
+        let more = if is_kept { format!("; see {}", log.display()) } else { String::new() };
+        format!("error: the process ended with {}{more}{}", ended.status, ended.help())
     }
 }
 
@@ -161,28 +187,19 @@ enum Failure {
     },
 }
 
-/// Waits for a process; forwards one signal to it.
-fn wait(mut child: Child) -> std::io::Result<ExitStatus> {
-    let mut forwarded = false;
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(status);
-        }
-        if interrupt::requested() && !forwarded {
-            forwarded = true;
-            // It may have ended meanwhile.
-            let _ = kill_process(Pid::from_child(&child), Signal::INT);
-        }
-        thread::sleep(POLL);
+impl Failure {
+    fn of(code: u8, error: &Error) -> Self {
+        Failure::Failed { code, problem: format!("error: {error}") }
     }
 }
 
-/// Returns what a failed run printed.
-fn problem(log: &Path, status: ExitStatus) -> String {
-    let text = fs::read_to_string(log).unwrap_or_default();
-    match text.find("error: ") {
-        Some(at) => text[at..].trim_end().to_string(),
-        None => format!("error: {status}; see {}", log.display()),
+/// Prints the notes among the messages of a run. Most concern all runs, and are printed once.
+fn say_notes(messages: &str, progress: &Progress) {
+    let mut printed = progress.notes.lock().unwrap_or_else(|e| e.into_inner());
+    for note in messages.lines().filter(|line| line.starts_with("note: ")) {
+        if printed.insert(note.to_string()) {
+            say(note);
+        }
     }
 }
 

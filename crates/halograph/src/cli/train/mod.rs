@@ -12,7 +12,7 @@ use std::time::Duration;
 use clap::{ArgAction, value_parser};
 use halograph::comm::launched;
 use halograph::config;
-use halograph::job::{DataOption, Job, JobOptions, OutOption, World, vacant_path};
+use halograph::job::{DataOption, Job, JobOptions, NewDirectory, OutOption, World};
 use halograph::train::Summary;
 use halograph::train::event::Ending;
 use halograph::train::run::TENSORBOARD;
@@ -81,6 +81,9 @@ pub struct Args {
     /// Print only notes and errors
     #[arg(short, long, help_heading = OUTPUT, action = ArgAction::SetTrue)]
     quiet: bool,
+    /// Stop, as after Ctrl-C, at a byte on standard input or at its end, for `sweep`
+    #[arg(long, hide = true)]
+    stop_by_stdin: bool,
     /// Delay every message between ranks by this much, for benchmarks
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0, hide = true)]
     send_delay: u32,
@@ -109,6 +112,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(seeds) = args.seeds {
         return train_seeds(args, seeds);
     }
+    if args.stop_by_stdin {
+        interrupt::listen_to_parent();
+    }
     let options = args.options()?;
     let world = join(&options)?;
     let is_rank = world.comm().is_some();
@@ -135,18 +141,19 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn train_seeds(args: &Args, seeds: u64) -> anyhow::Result<ExitCode> {
     let settings = args.settings.read()?;
     let folder = match &args.out {
-        Some(out) => out.clone(),
+        Some(out) => NewDirectory::given(out),
         None => {
             let data = args
                 .data
                 .as_deref()
                 .and_then(Path::file_name)
                 .map_or("demo".into(), |name| name.to_string_lossy());
-            vacant_path(&data, &format!("{}-seeds", config::resolve(&settings)?.model.kind.name()))?
+            NewDirectory::create(&data, &format!("{}-seeds", config::resolve(&settings)?.model.kind.name()))?
         }
     };
     let (data, force, json, quiet) = (args.data.as_deref(), args.force, args.json, args.quiet);
-    sweep::train_seeds(settings, seeds, &folder, &sweep::Options { data, jobs: 1, force, json, quiet })
+    let options = sweep::Options { data, jobs: 1, force, json, quiet };
+    sweep::train_all(settings, &[], seeds, &folder, &options)
 }
 
 /// Joins the ranks that a launcher started. Until all have joined, a signal ends the process.

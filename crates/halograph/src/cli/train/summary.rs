@@ -224,8 +224,8 @@ fn fetching(totals: &BatchTotals, fetches: &FetchTotals) -> String {
         _ => String::new(),
     };
     format!(
-        "{head}; {} all-to-alls and {} remote rows per epoch{kept}; {} per epoch in the background",
-        mean(fetches.relays),
+        "{head}; {} and {} remote rows per epoch{kept}; {} per epoch in the background",
+        count(mean(fetches.relays).0, "all-to-all"),
         mean(fetches.remote_rows),
         seconds((totals.sampling_seconds + fetches.fetching_seconds) / epochs),
     )
@@ -233,7 +233,8 @@ fn fetching(totals: &BatchTotals, fetches: &FetchTotals) -> String {
 
 fn traffic(summary: &Summary) -> String {
     let once = ["evaluation", "setup"];
-    let of = |(purpose, bytes): (&String, &u64)| format!("{purpose} {}", HumanBytes(*bytes));
+    let of =
+        |(purpose, bytes): (&String, &u64)| format!("{} {}", purpose.replace('_', " "), HumanBytes(*bytes));
     let tags =
         summary.bytes_by_tag.iter().filter(|(tag, bytes)| !once.contains(&tag.as_str()) && **bytes > 0);
     let tags: Vec<String> = tags.map(of).collect();

@@ -30,13 +30,9 @@ impl<T: Real> ChunkHalo<'_, T> {
         self.stores[stage - self.first].as_mut()
     }
 
-    /// Returns the factor of gradients that chunks after this one have contributed. There are none after the last one.
+    /// Returns the factor of gradients that chunks after this one have contributed; 0 if there are none.
     fn scale(&self) -> T {
-        let (position, positions) = (self.order.position(self.chunk), self.order.count());
-        match position {
-            Some(at) if at + 1 < positions => T::of(self.weights.factor(at, positions)),
-            _ => T::zero(),
-        }
+        T::of(self.order.factor(self.chunk, self.weights))
     }
 }
 

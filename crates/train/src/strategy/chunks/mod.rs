@@ -38,9 +38,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use halograph_comm::{Message, Position};
+use halograph_graph::error::Error as InputError;
 use halograph_kernels::Real;
 use halograph_nn::model::Stage;
-use halograph_nn::state::State;
+use halograph_nn::state::{State, Tensor};
 use halograph_nn::{Layer, Model};
 
 pub use grid::{Grid, StageLayout};
@@ -214,6 +215,9 @@ impl<T: Real> Strategy<T> for Chunked<'_, T> {
 
     fn save(&mut self) -> Result<State> {
         let mut state = State::default();
+        if self.chunks() > 1 {
+            state.0.insert(CHUNKS.into(), Tensor::count(self.data.chunks().digest()));
+        }
         for (index, store) in self.stores.iter().enumerate() {
             if let Some(store) = store {
                 store.save(&format!("{index}."), &mut state);
@@ -223,6 +227,9 @@ impl<T: Real> Strategy<T> for Chunked<'_, T> {
     }
 
     fn load(&mut self, place: &str, state: &State) -> Result<()> {
+        if self.chunks() > 1 {
+            check_chunks(place, state, self.data.chunks().digest())?;
+        }
         for (index, store) in self.stores.iter_mut().enumerate() {
             if let Some(store) = store {
                 store.load(place, &format!("{index}."), state)?;
@@ -231,4 +238,19 @@ impl<T: Real> Strategy<T> for Chunked<'_, T> {
         self.has_history = true;
         Ok(())
     }
+}
+
+/// Name of the digest of the chunks in a checkpoint: stored rows are in the order of chunks.
+const CHUNKS: &str = "chunks";
+
+/// Refuses a checkpoint of other chunks than those with digest `own`: they are cut again at every start.
+fn check_chunks(place: &str, state: &State, own: u64) -> Result<()> {
+    const HELP: &str = "METIS cuts the same chunks only with the same version of this program and of the C library: resume \
+                        where the run was started, or start a new run";
+    let saved = state.count(place, CHUNKS).map_err(|error| error.help(HELP))?;
+    if saved == own {
+        return Ok(());
+    }
+    let problem = format!("rows of other chunks of the graph: digest {saved:016x}, but {own:016x} now");
+    Err(InputError::input(place, problem).help(HELP).into())
 }

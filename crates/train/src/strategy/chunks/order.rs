@@ -2,15 +2,18 @@
 
 use halograph_kernels::keyed::Key;
 
-use crate::config::{ChunkOrder, LayersConfig};
+use super::weights::Predictions;
+use crate::config::{ChunkOrder, GradientWeighting, LayersConfig};
 
 /// The chunk numbers of one step, in the order of the forward. The same on all ranks.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct StepOrder {
     /// Chunk numbers in order.
     pub chunks: Vec<usize>,
     /// Position of every chunk number in `chunks`, if it is there.
     positions: Vec<Option<usize>>,
+    /// Factors of gradients by position.
+    predictions: Predictions,
 }
 
 impl StepOrder {
@@ -38,17 +41,16 @@ impl StepOrder {
     pub fn of(chunks: Vec<usize>, count: usize) -> Self {
         let mut positions = vec![None; count];
         chunks.iter().enumerate().for_each(|(at, &chunk)| positions[chunk] = Some(at));
-        StepOrder { chunks, positions }
+        let predictions = Predictions::new(chunks.len());
+        StepOrder { chunks, positions, predictions }
     }
 
-    /// Returns the number of chunk numbers of the step.
-    pub fn count(&self) -> usize {
-        self.chunks.len()
-    }
-
-    /// Returns the position of a chunk in the forward of this step.
-    pub fn position(&self, chunk: usize) -> Option<usize> {
-        self.positions[chunk]
+    /// Returns the factor of the gradients that a chunk collects from chunks after it; 0 if there are none.
+    pub fn factor(&self, chunk: usize, weights: GradientWeighting) -> f64 {
+        match self.positions[chunk] {
+            Some(at) if at + 1 < self.chunks.len() => weights.factor(at, self.predictions),
+            _ => 0.0,
+        }
     }
 
     /// Returns whether chunk `reader` reads rows of `chunk` that this step has computed; if not, it reads older ones.

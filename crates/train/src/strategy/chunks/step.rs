@@ -77,13 +77,13 @@ impl<T: Real> Chunked<'_, T> {
             true => runner.input(model, view.input_run(model, rows)),
             false => {
                 let receive = || handover.receive_forward(tags, stages[0].sources(chunk), &runner, model);
-                match order.position(chunk) {
-                    Some(0) => meter.bubble(links.world, ("the first chunk", at), receive)?,
-                    _ => receive()?,
+                match order.chunks.first() == Some(&chunk) {
+                    true => meter.bubble(links.world, ("the first chunk", at), receive)?,
+                    false => receive()?,
                 }
             }
         };
-        let is_next = order.position(chunk) == Some(order.count() - 1);
+        let is_next = order.chunks.last() == Some(&chunk);
         let measured = budget.measure(is_next, &activations, links.grid.is_first());
         let mut tape = Tape::default();
         for (index, stage) in own.zip(stages) {
@@ -130,11 +130,9 @@ impl<T: Real> Chunked<'_, T> {
             Some(grad) => Gradients::of_loss(grad),
             None => {
                 let receive = || handover.receive_backward(tags, computed, initial_rows);
-                match order.position(chunk) {
-                    Some(last) if last + 1 == order.count() => {
-                        meter.bubble(links.world, ("the first gradients", at), receive)?
-                    }
-                    _ => receive()?,
+                match order.chunks.last() == Some(&chunk) {
+                    true => meter.bubble(links.world, ("the first gradients", at), receive)?,
+                    false => receive()?,
                 }
             }
         };

@@ -14,25 +14,39 @@ use crate::config::GradientWeighting;
 const CORRELATION: f64 = 0.25;
 
 impl GradientWeighting {
-    /// Returns the factor of the gradients that the chunk at `position` of `chunks` (from 0) collects from later chunks in
-    /// the backward of an aggregation; gradients within a chunk are not scaled. Takes time linear in `chunks`.
+    /// Returns the factor of the gradients that the chunk at `position` (from 0) of a step collects from later chunks in
+    /// the backward of an aggregation; gradients within a chunk are not scaled.
     ///
     /// - `doubled`: 2, because a given other chunk is later with probability 1/2.
     /// - `position`: w(n) / m, the least-squares prediction w(n) of the contributions of all K − 1 other chunks from those of n,
     ///   divided by its mean m, so that one aggregation is unbiased. If contributions of chunks correlate by ρ,
     ///   w(n) = (1 + (K − 2) ρ) / (1 + (n − 1) ρ); here ρ = 1/4. m = Σₙ n w(n) / (K (K − 1)) is the probability-weighted sum over
     ///   the positions. ρ = 0 gives doubling, ρ = 1 weights by the inverse probability. With two chunks, all of these are doubling.
-    pub fn factor(self, position: usize, chunks: usize) -> f64 {
+    pub fn factor(self, position: usize, step: Predictions) -> f64 {
+        let Predictions { chunks, mean } = step;
         debug_assert!(position < chunks);
         match self {
             GradientWeighting::Unscaled => 1.0,
             GradientWeighting::Doubled => 2.0,
             // Without other chunks, or without later ones, nothing is collected.
             GradientWeighting::Position if position + 1 == chunks => 1.0,
-            GradientWeighting::Position => {
-                prediction(chunks - 1 - position, chunks) / mean_prediction(chunks)
-            }
+            GradientWeighting::Position => prediction(chunks - 1 - position, chunks) / mean,
         }
+    }
+}
+
+/// The least-squares factors of a step, before they are made unbiased.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Predictions {
+    chunks: usize,
+    /// The expected weight of an edge between two chunks.
+    mean: f64,
+}
+
+impl Predictions {
+    /// Returns the factors of a step of so many chunks. Takes time linear in `chunks`.
+    pub fn new(chunks: usize) -> Self {
+        Predictions { chunks, mean: mean_prediction(chunks) }
     }
 }
 
@@ -43,6 +57,9 @@ fn prediction(later: usize, chunks: usize) -> f64 {
 
 /// Returns the expected weight of an edge between two chunks with the factors of [`prediction`].
 fn mean_prediction(chunks: usize) -> f64 {
+    if chunks < 2 {
+        return 1.0;
+    }
     let sum: f64 = (1..chunks).map(|later| later as f64 * prediction(later, chunks)).sum();
     sum / (chunks * (chunks - 1)) as f64
 }
@@ -144,8 +161,9 @@ mod tests {
         }
 
         fn estimate(&self, weights: GradientWeighting, position: &[usize]) -> Rows {
+            let step = Predictions::new(position.len());
             self.gradient(|src, dst| match position[src].cmp(&position[dst]) {
-                std::cmp::Ordering::Less => weights.factor(position[src], position.len()),
+                std::cmp::Ordering::Less => weights.factor(position[src], step),
                 std::cmp::Ordering::Equal => 1.0,
                 std::cmp::Ordering::Greater => 0.0,
             })
@@ -231,7 +249,7 @@ mod tests {
     /// With two chunks, an unbiased factor has to be 2: the last chunk collects nothing.
     #[test]
     fn two_chunks_are_doubled() {
-        assert!((POSITION.factor(0, 2) - 2.0).abs() < 1e-12);
+        assert!((POSITION.factor(0, Predictions::new(2)) - 2.0).abs() < 1e-12);
     }
 
     #[test]
@@ -300,10 +318,10 @@ mod tests {
     fn later_positions_have_larger_factors() {
         for chunks in [3, 8, 64] {
             let factors: Vec<f64> =
-                (0..chunks - 1).map(|position| POSITION.factor(position, chunks)).collect();
+                (0..chunks - 1).map(|position| POSITION.factor(position, Predictions::new(chunks))).collect();
             assert!(factors.is_sorted_by(|a, b| a < b), "{factors:?}");
             assert!(factors[0] > 1.0, "{factors:?}");
         }
-        assert_eq!(POSITION.factor(0, 1), 1.0);
+        assert_eq!(POSITION.factor(0, Predictions::new(1)), 1.0);
     }
 }

@@ -1,9 +1,12 @@
 //! `layers` and `hybrid`: with one chunk per part exact; with several the same bits whenever they are run.
 
+use halograph_graph::dataset::Metric;
+use halograph_graph::dataset::write::FeatureType;
 use halograph_graph::generate::Spec;
+use halograph_kernels::keyed::Key;
 use halograph_nn::model::{Kind, NormKind};
 use halograph_train::config::{
-    ChunkOrder, GradientWeighting, HistoryInit, Normalize, Overlap, PartitionKind, Precision,
+    ChunkOrder, GradientWeighting, HistoryInit, Normalize, Overlap, PartitionKind, Precision, TrainConfig,
 };
 use halograph_train::cost::{Boundary, NumberBytes, RowBytes, StepBytes, boundary_bytes};
 use halograph_train::event::EpochRecord;
@@ -11,8 +14,8 @@ use halograph_train::{Config, Summary};
 use tempfile::TempDir;
 
 use super::support::{
-    Watch, assert_ends_as, assert_follows, assert_resumes, assert_survives, config, create, dataset,
-    from_edges, hybrid, layers, on_ranks, run,
+    Watch, assert_ends_as, assert_follows, assert_resumes, assert_same_weights, assert_survives, config,
+    create, dataset, from_edges, hybrid, layers, make, on_ranks, run,
 };
 use crate::train_run;
 
@@ -49,7 +52,7 @@ fn one_chunk_follows_one_process() {
                 assert_follows(&together.epochs, &alone.epochs, 1e-9, &what);
                 assert_eq!(scores(&together.epochs), scores(&alone.epochs), "{what}");
                 assert_eq!(summary.parts.len(), 1);
-                assert_eq!(own.len(), weights.len(), "{what}: complete weights");
+                assert_same_weights(&own, &weights, 1e-9, &what);
             }
         }
     }
@@ -61,11 +64,68 @@ fn one_chunk_per_part_follows_one_process() {
     let data = dataset(temp.path(), |spec| spec);
     for kind in Kind::ALL {
         for config in with_batch_norm(kind) {
-            let (_, alone, _) = run(&data, &config);
+            let (_, alone, weights) = run(&data, &config);
             let what = format!("{} with norm {:?}", kind.name(), config.model.norm);
-            let (_, together, _) = run(&data, &hybrid(&config, (2, 2), 2));
+            let (_, together, own) = run(&data, &hybrid(&config, (2, 2), 2));
             assert_follows(&together.epochs, &alone.epochs, 1e-9, &what);
+            assert_same_weights(&own, &weights, 1e-9, &what);
             assert_eq!(scores(&together.epochs), scores(&alone.epochs), "{what}");
+        }
+    }
+}
+
+/// Depth of gcnii for which the first of so many groups is the initial stage alone.
+fn initial_alone(stages: usize) -> Config {
+    let mut config = deep(Kind::Gcnii);
+    config.model.layers = stages - 1;
+    config
+}
+
+/// The boundary right after the initial stage of gcnii, where rows and gradients have a form of their own.
+#[test]
+fn a_group_of_the_initial_stage_alone_follows_one_process() {
+    let temp = TempDir::new().unwrap();
+    let data = dataset(temp.path(), |spec| spec);
+    for (stages, ways) in [(3, 1), (4, 1), (3, 2)] {
+        let config = initial_alone(stages);
+        let (_, alone, weights) = run(&data, &config);
+        let (summary, together, own) = run(&data, &hybrid(&config, (stages, ways), ways as u64));
+        let what = format!("{stages} groups of {ways} ways");
+        assert_eq!(stage_groups(&summary)[0], [0, 1], "{what}");
+        assert_follows(&together.epochs, &alone.epochs, 1e-9, &what);
+        assert_eq!(scores(&together.epochs), scores(&alone.epochs), "{what}");
+        assert_same_weights(&own, &weights, 1e-9, &what);
+    }
+}
+
+/// Several chunks, current and stale history, with or without several steps per epoch.
+fn approximate(config: &Config) -> Vec<Config> {
+    let mut stale = config.clone();
+    (stale.layers.history_epochs, stale.layers.steps_per_epoch) = (2, 2);
+    [config.clone(), stale]
+        .map(|config| Config { train: TrainConfig { epochs: 8, ..config.train }, ..config })
+        .into()
+}
+
+/// Splitting the model changes no number: the same parts are cut into the same chunks.
+#[test]
+fn more_groups_of_stages_follow_fewer() {
+    let temp = TempDir::new().unwrap();
+    let data = dataset(temp.path(), |spec| spec);
+    let splits = [((1, 2), (2, 2)), ((2, 1), (4, 1))];
+    let models = Kind::ALL.map(|kind| splits.map(|split| (deep(kind), split)));
+    // The last ones have a group of the initial stage alone.
+    let initial = [(initial_alone(4), ((2, 1), (4, 1))), (initial_alone(3), ((1, 2), (3, 2)))];
+    for (config, (few, many)) in models.into_iter().flatten().chain(initial) {
+        for config in approximate(&config) {
+            let (_, one, weights) = run(&data, &hybrid(&config, few, 8));
+            let (summary, split, own) = run(&data, &hybrid(&config, many, 8));
+            let Config { model, layers, .. } = &config;
+            let what =
+                format!("{} of {} layers on {many:?} ranks, {layers:?}", model.kind.name(), model.layers);
+            assert!(model.layers == 4 || stage_groups(&summary)[0] == [0, 1], "{what}");
+            assert_follows(&split.epochs, &one.epochs, 1e-9, &what);
+            assert_same_weights(&own, &weights, 1e-9, &what);
         }
     }
 }
@@ -92,6 +152,49 @@ fn few_training_nodes_fixed_sums_inductive_graphs_and_clipping_follow_too() {
                 let (_, together, _) = run(&data, &split);
                 let what = format!("{} with {name}, {}", kind.name(), split.train.strategy.name());
                 assert_follows(&together.epochs, &alone.epochs, 1e-9, &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn directed_graphs_halves_several_labels_and_single_precision_follow_too() {
+    let temp = TempDir::new().unwrap();
+    let key = Key::new(2, "edges");
+    let edges: Vec<(u32, u32)> =
+        (0..600).map(|i| (key.below(2 * i, 90) as u32, key.below(2 * i + 1, 90) as u32)).collect();
+    let directed = make(&temp.path().join("directed"), 90, &edges, true, FeatureType::F32, Metric::Auc);
+    let halves = make(&temp.path().join("halves"), 90, &edges, false, FeatureType::F16, Metric::Accuracy);
+    let several = dataset(&temp.path().join("several"), |spec| Spec { multi_label: true, ..spec });
+    for (data, precision, tolerance) in [
+        (&directed, Precision::F64, 1e-9),
+        (&halves, Precision::F64, 1e-9),
+        (&halves, Precision::F32, 1e-4),
+        (&several, Precision::F64, 1e-9),
+        (&several, Precision::F32, 1e-4),
+    ] {
+        for kind in Kind::ALL {
+            let mut config = deep(kind);
+            (config.train.precision, config.train.epochs) = (precision, 10);
+            let mut frozen = frozen(&config);
+            frozen.train.epochs = 2;
+            let runs = [
+                (&config, layers(&config, 3, 1)),
+                (&config, hybrid(&config, (2, 2), 2)),
+                // Several chunks, with features of each.
+                (&frozen, layers(&frozen, 2, 6)),
+                (&frozen, hybrid(&frozen, (2, 2), 8)),
+            ];
+            for (config, split) in runs {
+                let (_, alone, _) = run(data, config);
+                let (_, together, _) = run(data, &split);
+                let what = format!(
+                    "{} on {}, {} in {precision:?}",
+                    kind.name(),
+                    data.location(),
+                    split.train.strategy.name()
+                );
+                assert_follows(&together.epochs, &alone.epochs, tolerance, &what);
             }
         }
     }
@@ -194,16 +297,22 @@ fn every_option_changes_what_is_computed() {
     }
 }
 
+/// Without dropout, at a learning rate below the precision of any weight: a current history is exact.
+fn frozen(config: &Config) -> Config {
+    let mut config = config.clone();
+    (config.model.dropout, config.model.input_dropout, config.model.attention_dropout) = (0.0, 0.0, 0.0);
+    (config.train.lr, config.train.weight_decay) = (1e-30, 0.0);
+    config
+}
+
 /// While weights do not change, every epoch computes one more layer from current rows.
 #[test]
 fn history_becomes_current_while_weights_are_frozen() {
     let temp = TempDir::new().unwrap();
     let data = dataset(temp.path(), |spec| spec);
     for kind in Kind::ALL {
-        let mut config = deep(kind);
-        (config.model.dropout, config.model.input_dropout, config.model.attention_dropout) = (0.0, 0.0, 0.0);
-        // Below the precision of any weight.
-        (config.train.lr, config.train.weight_decay, config.train.epochs) = (1e-30, 0.0, 16);
+        let mut config = frozen(&deep(kind));
+        config.train.epochs = 16;
         let exact = run(&data, &config).0.loss_history[0];
         let first_exact = |history_init, history_epochs, split: Config| {
             let mut config = split;
@@ -229,9 +338,13 @@ fn history_becomes_current_while_weights_are_frozen() {
 fn an_interrupted_run_ends_as_if_it_had_not_been() {
     let temp = TempDir::new().unwrap();
     let data = dataset(temp.path(), |spec| spec);
+    let mut initial = layers(&stale(Kind::Gcnii), 3, 8);
+    initial.model.layers = 2;
+    assert_eq!(stage_groups(&run(&data, &initial).0)[0], [0, 1]);
     let mut recomputed = layers(&stale(Kind::Resgcn), 3, 8);
     (recomputed.layers.history_epochs, recomputed.layers.activation_memory) = (1, Some(0));
-    for config in [layers(&stale(Kind::Gat), 3, 8), hybrid(&stale(Kind::Gcnii), (2, 2), 8), recomputed] {
+    let hybrid = hybrid(&stale(Kind::Gcnii), (2, 2), 8);
+    for config in [layers(&stale(Kind::Gat), 3, 8), hybrid, initial, recomputed] {
         for epoch in [4, 6] {
             assert_resumes(&data, &config, epoch);
         }
@@ -239,7 +352,7 @@ fn an_interrupted_run_ends_as_if_it_had_not_been() {
         let mut config = config;
         config.layers.steps_per_epoch = 4;
         let (whole, _, weights) = run(&data, &config);
-        let path = temp.path().join(config.model.kind.name());
+        let path = temp.path().join(format!("{}-{}", config.train.strategy.name(), config.model.kind.name()));
         let mut first = create(&path, &data, &config);
         let mut watch = Watch { stop_after_steps: Some(17), ..Watch::default() };
         let half = train_run(&data, &mut first, None, &mut watch).unwrap();
@@ -259,10 +372,13 @@ fn empty_chunks_and_more_chunks_than_nodes_train() {
     for kind in Kind::ALL {
         let mut config = deep(kind);
         config.train.epochs = 5;
+        let frozen = frozen(&config);
+        let (_, alone, _) = run(&data, &frozen);
         for chunks in [4, 26, 64] {
-            for split in [layers(&config, 2, chunks), hybrid(&config, (2, 2), chunks)] {
-                let (summary, ..) = run(&data, &split);
-                assert!(summary.loss.unwrap().is_finite(), "{} with {chunks} chunks", kind.name());
+            for split in [layers(&frozen, 2, chunks), hybrid(&frozen, (2, 2), chunks)] {
+                let (_, together, _) = run(&data, &split);
+                let what = format!("{} with {chunks} chunks", kind.name());
+                assert_follows(&together.epochs, &alone.epochs, 1e-9, &what);
             }
         }
         // More ranks than nodes in some parts, exact.
@@ -285,7 +401,10 @@ fn every_byte_of_an_epoch_is_explained() {
     let training = data.split().iter().filter(|&&part| part == 1).count() as u64;
     let (nodes, hidden, classes) = (data.graph().nodes() as u64, 8, 3);
     for kind in Kind::ALL {
-        for (stages, ways, chunks) in [(3, 1, 1), (3, 1, 6), (2, 1, 3), (2, 2, 4), (2, 3, 3), (1, 2, 6)] {
+        let splits = [(3, 1, 1), (3, 1, 6), (2, 1, 3), (2, 2, 4), (2, 3, 3), (1, 2, 6)];
+        // The first group of gcnii is then its initial stage.
+        let initial = (kind == Kind::Gcnii).then_some([(5, 1, 5), (5, 1, 1)]);
+        for (stages, ways, chunks) in splits.into_iter().chain(initial.into_iter().flatten()) {
             let mut config = deep(kind);
             config.train.epochs = 2;
             config.model.norm = if kind == Kind::Resgcn { NormKind::Layer } else { NormKind::None };
@@ -304,6 +423,7 @@ fn every_byte_of_an_epoch_is_explained() {
                 Boundary { rows: rows(group[1]), width: sizes[last].outputs as u64 + besides }
             };
             let groups = stage_groups(&summary);
+            assert!(stages < 5 || groups[0] == [0, 1], "{what}: {groups:?}");
             let boundaries: Vec<Boundary> = groups[..groups.len() - 1].iter().map(boundary).collect();
             let expected = boundary_bytes(&boundaries, 8);
             assert_eq!(tag("activations"), expected, "{what}");
@@ -337,7 +457,9 @@ fn every_byte_of_an_epoch_is_explained() {
 fn a_rank_that_panics_or_falls_silent_ends_all_and_loses_nothing() {
     let temp = TempDir::new().unwrap();
     let data = dataset(temp.path(), |spec| spec);
-    let mut config = layers(&config(Kind::Sage), 3, 6);
-    config.layers.history_epochs = 4;
-    assert_survives(&data, &config);
+    let sage = config(Kind::Sage);
+    for mut config in [layers(&sage, 3, 6), hybrid(&sage, (2, 2), 8)] {
+        config.layers.history_epochs = 4;
+        assert_survives(&data, &config);
+    }
 }

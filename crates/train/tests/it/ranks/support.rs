@@ -12,6 +12,7 @@ use halograph_graph::generate::{self, Spec, presets};
 use halograph_graph::progress::Silent;
 use halograph_kernels::keyed::Key;
 use halograph_nn::model::Kind;
+use halograph_nn::state::State;
 use halograph_train::config::{Smooth, StrategyKind};
 use halograph_train::event::{Ending, EpochRecord};
 use halograph_train::launch::{Extras, Fault, Follower, Leader, train, train_as_follower};
@@ -239,6 +240,23 @@ pub fn assert_follows(ranks: &[EpochRecord], alone: &[EpochRecord], tolerance: f
             b.loss
         );
     }
+}
+
+/// Weights of both files, of the same names: by the norm of their difference, relative to that of the second.
+#[track_caller]
+pub fn assert_same_weights(one: &[u8], other: &[u8], tolerance: f64, what: &str) {
+    let [one, other] = [one, other].map(|bytes| State::from_bytes("weights", bytes).unwrap());
+    assert!(one.0.keys().eq(other.0.keys()), "{what}: complete weights");
+    let (mut apart, mut norm) = (0.0, 0.0);
+    for (own, tensor) in one.0.values().zip(other.0.values()) {
+        assert_eq!(own.shape, tensor.shape, "{what}");
+        // Without counts of batches.
+        let Some(numbers) = tensor.to_real::<f64>() else { continue };
+        let pairs = own.to_real::<f64>().unwrap().into_iter().zip(numbers);
+        pairs.for_each(|(a, b)| (apart, norm) = (apart + (a - b) * (a - b), norm + b * b));
+    }
+    let apart: f64 = (apart / norm).sqrt();
+    assert!(norm > 0.0 && apart <= tolerance, "{what}: weights differ by {apart}");
 }
 
 /// A run of these settings that somebody stops after an epoch, and then takes up again: it must end as if that had not
