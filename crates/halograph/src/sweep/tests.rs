@@ -83,7 +83,9 @@ fn runs_that_would_share_a_directory_are_refused() {
 
 #[test]
 fn splits_are_one_case() {
-    let sweep = Sweep::new(Vec::new(), &[axis("data.split_index=0,1"), axis("lr=0.1,0.2")], 1, config::resolve).unwrap();
+    let sweep =
+        Sweep::new(Vec::new(), &[axis("data.split_index=0,1"), axis("lr=0.1,0.2")], 1, config::resolve)
+            .unwrap();
     assert_eq!(sweep.points[2].name(), "split_index=1_lr=0.1_seed=0");
     let finished =
         |point: &Point| Finished { index: 0, point: point.clone(), summary: serde_json::json!({"val": 0.5}) };
