@@ -83,7 +83,7 @@ fn wrong_types_name_key_value_and_expected_type() {
 fn positive_keys_refuse_zero() {
     for key in POSITIVE {
         let message = refused(&format!("{key}=0"));
-        assert!(message.ends_with(&format!("{key}: 0: must be at least 1")), "{message}");
+        assert!(message.contains(&format!("{key}: 0: must be at least 1")), "{message}");
     }
 }
 
