@@ -111,6 +111,34 @@ fn runs_of_stages_are_complete_and_described() {
 }
 
 #[test]
+fn activations_beyond_the_budget_are_computed_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    ok(path, "data make --nodes 300 --edges 2400 --features 12 --classes 3 -o g -q");
+    let train = |flags: &str| {
+        let line = format!(
+            "train g --strategy layers --ranks 2 --chunks 4 {QUICK} --json --overwrite --out r --trace t.json {flags}"
+        );
+        let losses = summary(path, &line)["loss_history"].clone();
+        let trace = std::fs::read_to_string(path.join("t.json")).unwrap();
+        (losses, trace.matches("\"name\":\"recompute\"").count())
+    };
+    let (losses, none) = train("");
+    assert_eq!(none, 0);
+    // Each of two ranks, in each of four epochs, for all chunks but the last.
+    assert_eq!(train("--activation-memory 0"), (losses.clone(), 2 * 4 * 3));
+    assert_eq!(train("--activation-memory 1GiB"), (losses.clone(), 0));
+    let (same, some) = train("--activation-memory 12KiB");
+    assert!(same == losses && (1..24).contains(&some), "{some} forwards were run again");
+    // The budget does not change what is resumed.
+    ok(path, "train --resume --out r --epochs 6 --activation-memory 0 -q");
+    let message = refused(path, "train g --strategy layers --ranks 2 --activation-memory much --out new");
+    assert!(message.contains("layers.activation_memory: \"much\": must be a number of bytes"), "{message}");
+    let message = refused(path, "train g --ranks 2 --activation-memory 1MiB --out new");
+    assert!(message.contains("layers.activation_memory: strategy partition does not split"), "{message}");
+}
+
+#[test]
 fn predicted_memory_matches_the_peak() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
@@ -120,6 +148,7 @@ fn predicted_memory_matches_the_peak() {
         "gcnii --layers 8 --strategy layers --ranks 2 --chunks 1",
         "gcnii --layers 8 --strategy layers --ranks 2 --history-epochs 3",
         "gat --strategy layers --ranks 2 --chunks 4",
+        "resgcn --layers 8 --strategy layers --ranks 2 --activation-memory 0",
         "resgcn --layers 6 --strategy hybrid --ranks 4 --stages 2",
     ];
     let ratio = |flags: &str| {

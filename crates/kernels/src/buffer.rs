@@ -7,6 +7,7 @@
 
 pub mod trace;
 
+use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -91,6 +92,22 @@ fn trim() {
     }
 }
 
+thread_local! {
+    /// Bytes of buffers that this thread allocated, less those of buffers that it dropped.
+    static HELD: Cell<i64> = const { Cell::new(0) };
+}
+
+/// Returns the bytes of buffers that this thread has allocated, less those of buffers that it has dropped: the difference of
+/// two calls is what is still held of what was allocated in between.
+pub fn held_by_thread() -> i64 {
+    HELD.get()
+}
+
+fn count_held(lines: i64) {
+    // Fails only while the thread ends.
+    let _ = HELD.try_with(|held| held.set(held.get() + lines * LINE as i64));
+}
+
 /// An array of numbers of fixed length, in pooled memory.
 pub struct Buffer<T> {
     lines: Vec<Line>,
@@ -105,6 +122,7 @@ impl<T: Pod> Buffer<T> {
         let lines = take(count).unwrap_or_else(|| allocate(count));
         if count > 0 {
             trace::allocated(lines.as_ptr() as usize, count);
+            count_held(count as i64);
         }
         let mut buffer = Buffer { lines, len, numbers: PhantomData };
         if cfg!(debug_assertions) {
@@ -188,6 +206,7 @@ impl<T> Drop for Buffer<T> {
     fn drop(&mut self) {
         if !self.lines.is_empty() {
             trace::dropped(self.lines.as_ptr() as usize);
+            count_held(-(self.lines.len() as i64));
         }
         if self.lines.len() >= MIN_POOLED && !trace::is_recording() {
             pool().free.push(std::mem::take(&mut self.lines));
@@ -246,6 +265,16 @@ impl<T: Pod + fmt::Debug> fmt::Debug for Buffer<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn buffers_that_a_thread_holds_are_counted() {
+        let before = held_by_thread();
+        let kept = Buffer::<f32>::zeros(1000);
+        drop(Buffer::<f64>::zeros(100_000));
+        assert_eq!(held_by_thread() - before, 4032);
+        drop(kept);
+        assert_eq!(held_by_thread(), before);
+    }
 
     #[test]
     fn buffers_hold_their_numbers_and_are_aligned_to_cache_lines() {

@@ -730,7 +730,7 @@ impl Config {
                 train.strategy.splits_model() && self.chunks() > self.parts(),
                 "strategy layers or hybrid with several chunks per part",
             ),
-            "layers.gradient_weights" => (
+            "layers.gradient_weights" | "layers.activation_memory" => (
                 train.strategy.splits_model() && self.chunks_per_step() > 1,
                 "strategy layers or hybrid with several chunks per part and optimiser step",
             ),

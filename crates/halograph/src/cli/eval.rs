@@ -54,9 +54,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         print(&format!("{subset:<12} {score}"))?;
     }
     print(&format!("{:<12} {metric}", "metric"))?;
-    match classes.as_ref().and_then(class_table::text) {
-        Some(table) => print(&format!("\n{table}"))?,
-        None => (),
+    if let Some(table) = classes.as_ref().and_then(class_table::text) {
+        print(&format!("\n{table}"))?;
     }
     Ok(ExitCode::SUCCESS)
 }

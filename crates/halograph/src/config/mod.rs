@@ -22,12 +22,18 @@ use crate::note::Note;
 /// The default model.
 pub const DEFAULT_KIND: Kind = Kind::Sage;
 /// Keys that may be unset: a configuration has none of them by default.
-pub const OPTIONAL: [&str; 5] =
-    ["layers.stages", "layers.chunks", "train.macrobatch", "train.metric", CLASS_WEIGHTS];
+pub const OPTIONAL: [&str; 6] = [
+    "layers.stages",
+    "layers.chunks",
+    "layers.activation_memory",
+    "train.macrobatch",
+    "train.metric",
+    CLASS_WEIGHTS,
+];
 /// The key of class weights: text, or a list of numbers.
 const CLASS_WEIGHTS: &str = "train.class_weights";
-/// The key of a size, which may have a unit.
-const SIZE: &str = "train.batch_memory";
+/// The keys of sizes, which may have a unit.
+const SIZES: [&str; 2] = ["train.batch_memory", "layers.activation_memory"];
 /// Whole numbers that must not be 0.
 const POSITIVE: [&str; 13] = [
     "model.layers",
@@ -114,7 +120,8 @@ pub fn differences(one: &Config, other: &Config) -> Result<Vec<String>> {
 
 /// Formats the value of a dotted key as [`text`], but a size with its unit.
 pub fn text_of(key: &str, value: &Value) -> String {
-    let size = value.as_integer().filter(|_| key == SIZE).and_then(|bytes| u64::try_from(bytes).ok());
+    let size =
+        value.as_integer().filter(|_| SIZES.contains(&key)).and_then(|bytes| u64::try_from(bytes).ok());
     size.map_or_else(|| text(value), bytes::text)
 }
 
@@ -202,7 +209,9 @@ fn apply(table: &mut Table, setting: &Setting) -> Result<()> {
         None => return Err(unknown()),
     };
     *slot = match name.as_str() {
-        SIZE => bytes::parse(&setting.value).ok_or_else(|| wrong_type(setting, bytes::FORMAT))?.into(),
+        size if SIZES.contains(&size) => {
+            bytes::parse(&setting.value).ok_or_else(|| wrong_type(setting, bytes::FORMAT))?.into()
+        }
         CLASS_WEIGHTS => class_weights(setting)?,
         _ => fit(setting, slot)?,
     };

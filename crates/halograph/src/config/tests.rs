@@ -83,7 +83,7 @@ fn wrong_types_name_key_value_and_expected_type() {
 fn positive_keys_refuse_zero() {
     for key in POSITIVE {
         let message = refused(&format!("{key}=0"));
-        assert!(message.ends_with(&format!("{key}: 0: must be at least 1")), "{message}");
+        assert!(message.contains(&format!("{key}: 0: must be at least 1")), "{message}");
     }
 }
 
@@ -112,7 +112,7 @@ fn a_size_has_a_unit_or_none() {
     assert_eq!(from_file("\"2GiB\""), (2 << 30, Some(4)));
     assert_eq!(from_file("65536"), (65536, Some(4)));
     let bytes =
-        |text: &str| resolve(&[Setting::new("--batch-memory", SIZE, text)]).unwrap().train.batch_memory;
+        |text: &str| resolve(&[Setting::new("--batch-memory", SIZES[0], text)]).unwrap().train.batch_memory;
     assert_eq!([bytes("64MB"), bytes("1g"), bytes("4096")], [64_000_000, 1 << 30, 4096]);
     assert_eq!(
         refused("train.batch_memory=12XB"),
@@ -122,7 +122,7 @@ fn a_size_has_a_unit_or_none() {
         assert!(refused(word).contains("must be a number of bytes"), "{word}");
     }
     assert_eq!(refused("train.batch_memory=0MiB"), "--set: train.batch_memory: 0: must be at least 1 byte");
-    assert_eq!(text_of(SIZE, &Value::Integer(512 << 20)), "512MiB");
+    assert_eq!(text_of(SIZES[0], &Value::Integer(512 << 20)), "512MiB");
     assert_eq!(text_of("train.batch_size", &Value::Integer(1024)), "1024");
 }
 

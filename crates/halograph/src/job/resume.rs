@@ -22,7 +22,7 @@ use super::{DataOption, JobData, JobOptions, Note};
 use crate::config::{self, Setting};
 
 /// Settings that a resumed run may change: completed epochs do not depend on them.
-const CHANGEABLE: [&str; 9] = [
+const CHANGEABLE: [&str; 10] = [
     "train.epochs",
     "train.patience",
     "train.threads",
@@ -32,6 +32,7 @@ const CHANGEABLE: [&str; 9] = [
     "train.batch_memory",
     "train.row_cache",
     "train.row_encoding",
+    "layers.activation_memory",
 ];
 
 /// Resolves the run in `out` and its data. Locks the run; changes no file.

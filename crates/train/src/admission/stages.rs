@@ -21,6 +21,9 @@ use crate::strategy::chunks::{split, stage_costs};
 /// Bytes of a halo row of a chunk: id, degree, stored row, number, row start of the transpose.
 const CHUNK_HALO: u64 = 24;
 
+/// Matrices of the size of its output that a stage keeps for the backward, at least.
+const KEPT_MATRICES: u64 = 1;
+
 /// The stages of a model and the rows of a part.
 pub(super) struct Stages<'a> {
     config: &'a Config,
@@ -57,6 +60,8 @@ impl<'a> Stages<'a> {
         let groups = self.groups.len() as u64;
         let steps = runs.at(self.part.owned, halo.times(self.part.halo)) + self.chunked_features();
         let own = |group: &Range<usize>| self.stores(group) + self.handed_over(group);
+        let dropped: u64 = self.groups.iter().map(|group| self.dropped(group)).sum();
+        let steps = steps.saturating_sub(dropped);
         let structure = groups * (self.structure() + threads(&self.config.train) as u64 * THREAD);
         let built = groups * self.weights(&(0..self.sizes.len())).built();
         let setup = structure + self.chunking() + built;
@@ -73,7 +78,8 @@ impl<'a> Stages<'a> {
         let whole = self.weights(&(0..self.sizes.len()));
         let activations = steps.saturating_sub(features + whole.training()) as f64 * share;
         let first = if group.start == 0 { features + self.chunked_features() } else { 0 };
-        let own = self.weights(group).training() + activations as u64 + first;
+        let own =
+            self.weights(group).training() + (activations as u64).saturating_sub(self.dropped(group)) + first;
         let structure = self.structure() + threads(&self.config.train) as u64 * THREAD;
         structure + (own + self.stores(group) + self.handed_over(group)).max(self.chunking() + whole.built())
     }
@@ -131,7 +137,8 @@ impl<'a> Stages<'a> {
         if self.chunks == 1 {
             return 0;
         }
-        let versions = if self.config.layers.history_epochs > 1 { 2 } else { 1 };
+        let has_two = self.config.layers.history_epochs > 1 || self.config.recomputes();
+        let versions = if has_two { 2 } else { 1 };
         let rows = self.part.owned + self.part.halo;
         let stored = |messages: &StageMessages| match messages {
             StageMessages { width: 0, .. } | StageMessages { is_static: true, .. } => 0,
@@ -149,6 +156,19 @@ impl<'a> Stages<'a> {
             _ => 2 * rows * widest,
         };
         self.number * (messages.iter().map(stored).sum::<u64>() + halo)
+    }
+
+    /// Activations of the stages of a group that are computed again, at least: beyond the budget and one chunk.
+    fn dropped(&self, group: &Range<usize>) -> u64 {
+        let Some(budget) = self.config.layers.activation_memory.filter(|_| self.config.recomputes()) else {
+            return 0;
+        };
+        let per_step = self.config.chunks_per_step() as u64;
+        let columns: u64 = self.sizes[group.clone()].iter().map(|size| size.outputs as u64).sum();
+        let computed = (self.shape.train * self.part.owned as f64) as u64;
+        // Of a chunk of the step, the activations of the others; METIS makes chunks of about one size.
+        let chunk = KEPT_MATRICES * computed * columns * self.number / self.chunks;
+        (chunk * (per_step - 1)).saturating_sub(budget)
     }
 
     /// Halo rows of all chunks, at most.

@@ -77,6 +77,12 @@ impl Exchange {
         own.windows(2).zip(halo).map(exchange).collect()
     }
 
+    /// Returns an exchange of no rows with the same ranks.
+    pub fn of_no_rows(&self) -> Self {
+        let ranks = self.halo_counts.len();
+        Exchange::new(vec![Vec::new(); ranks], vec![0; ranks])
+    }
+
     /// Returns the number of halo rows.
     pub fn halo_rows(&self) -> usize {
         self.halo_counts.iter().sum()

@@ -31,6 +31,10 @@ pub struct LayersConfig {
     pub gradient_weights: GradientWeighting,
     /// Optimiser steps per epoch, each on an equal share of the chunks.
     pub steps_per_epoch: u64,
+    /// Bytes per rank for activations of a step; those of further chunks are computed again before their backward. `None`: all
+    /// are kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub activation_memory: Option<u64>,
 }
 
 impl Default for LayersConfig {
@@ -43,6 +47,7 @@ impl Default for LayersConfig {
             chunk_order: ChunkOrder::Alternating,
             gradient_weights: GradientWeighting::Position,
             steps_per_epoch: 1,
+            activation_memory: None,
         }
     }
 }
@@ -114,6 +119,12 @@ impl Config {
         self.chunks() / self.parts() / (self.layers.steps_per_epoch as usize).max(1)
     }
 
+    /// Returns whether activations of some chunks may be computed again.
+    pub(crate) fn recomputes(&self) -> bool {
+        let splits_model = self.train.strategy.splits_model();
+        splits_model && self.layers.activation_memory.is_some() && self.chunks_per_step() > 1
+    }
+
     /// Fills in numbers of stages and chunks of a run that does not set them.
     pub fn resolve_layers(&mut self) {
         if self.train.strategy.splits_model() {
@@ -165,6 +176,7 @@ impl Config {
             ("chunk_order", own.chunk_order == default.chunk_order),
             ("gradient_weights", own.gradient_weights == default.gradient_weights),
             ("steps_per_epoch", own.steps_per_epoch == default.steps_per_epoch),
+            ("activation_memory", own.activation_memory == default.activation_memory),
         ] {
             if !is_default {
                 return refuse(key, format!("strategy {name} does not split the model"), help);

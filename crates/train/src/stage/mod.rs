@@ -44,6 +44,12 @@ impl<'b> StageBlock<'b> {
         StageBlock { block, exchange: None }
     }
 
+    /// Returns the block for a forward that exchanges no rows: its halo source has them.
+    pub fn without_exchange(&self) -> Self {
+        let exchange = self.exchange.as_ref().map(|exchange| Arc::new(exchange.of_no_rows()));
+        StageBlock { block: self.block.clone(), exchange }
+    }
+
     /// Creates the block of the first `destinations` of `sources` rows, for a stage that reads no edges.
     pub fn without_edges(destinations: usize, sources: usize) -> Self {
         let block = Block::new(vec![0; destinations + 1], vec![], 0..destinations, vec![0; sources], None);

@@ -32,6 +32,7 @@ pub struct StageRunner<'a, T: Real> {
 }
 
 /// Rows between two stages of a forward.
+#[derive(Clone)]
 pub struct Activations<T: Real> {
     /// Input of the next stage, with its dropout applied.
     pub input: Input<T>,
@@ -47,6 +48,12 @@ impl<T: Real> Activations<T> {
     /// Continues a forward with rows of the stage before, which another rank has computed.
     pub fn received(input: Input<T>, initial: Option<Arc<Matrix<T>>>) -> Self {
         Activations { input, output: Arc::default(), initial, aggregate: None }
+    }
+
+    /// Returns the bytes of the input of the next stage, and of the initial output.
+    pub fn bytes(&self) -> usize {
+        let initial = self.initial.as_ref().map_or(0, |rows| rows.rows() * rows.cols());
+        size_of::<T>() * (self.input.rows() * self.input.cols() + initial)
     }
 }
 

@@ -322,6 +322,14 @@ const FLAGS: [(&str, &[Flag]); 8] = [
                 "Optimiser steps per epoch, each on an equal share of the chunks",
                 "",
             ),
+            flag(
+                "activation-memory",
+                "layers.activation_memory",
+                "BYTES",
+                "Memory per rank for activations of a step [default: all are kept]",
+                "Activations of further chunks are computed again before their backward, at the cost of a second forward. 0: of \
+                 all chunks but the last. Results are the same. Units as for --batch-memory.",
+            ),
         ],
     ),
     (

@@ -21,6 +21,8 @@ pub struct ChunkHalo<'c, T: Real> {
     pub chunk: usize,
     pub order: &'c StepOrder,
     pub weights: GradientWeighting,
+    /// Whether the chunk reads what it has read before: nothing is received and written.
+    pub is_repeated: bool,
 }
 
 impl<T: Real> ChunkHalo<'_, T> {
@@ -46,9 +48,11 @@ impl<T: Real> HaloSource<T> for ChunkHalo<'_, T> {
         started: FeatureTransfer<T>,
     ) -> Result<(Input<T>, Duration)> {
         let (received, hidden) = started.finish()?;
-        let (chunk, order) = (self.chunk, self.order);
+        let (chunk, order, is_repeated) = (self.chunk, self.order, self.is_repeated);
         let Some(store) = self.store(stage) else { return Ok((received, hidden)) };
-        store.write(chunk, &own.full(), &received.full());
+        if !is_repeated {
+            store.write(chunk, &own.full(), &received.full());
+        }
         Ok((store.read(chunk, order).into(), hidden))
     }
 

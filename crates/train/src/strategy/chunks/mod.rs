@@ -24,7 +24,9 @@ mod halo;
 mod handover;
 mod history;
 mod order;
+mod pass;
 mod plan;
+mod recompute;
 mod split;
 mod step;
 mod store;
@@ -123,12 +125,13 @@ impl<'s, T: Real> Chunked<'s, T> {
         let own_totals = rows.iter().flat_map(|rows| [rows.count() as f64, rows.divisor(weights)]);
         let mut totals: Vec<f64> = own_totals.collect();
         link.comm.all_reduce(Setup::ChunkCounts.tag(), &mut totals)?;
-        let is_frozen = config.layers.history_epochs > 1;
+        let (is_frozen, recomputes) = (config.layers.history_epochs > 1, config.recomputes());
         let store = |((index, stage), chunks_of): ((usize, &Stage<T>), &Arc<StageChunks>)| {
             let is_static = index == 0 && stage.has_static_aggregate();
             let reads_chunks = chunks > 1 && stage.reads_edges() && !is_static;
             let width = Layer::message_width(&stage.layer);
-            reads_chunks.then(|| StageStore::new(chunks_of.clone(), width, is_frozen))
+            let store = || StageStore::new(chunks_of.clone(), width, is_frozen);
+            reads_chunks.then(|| if recomputes { store().with_copy() } else { store() })
         };
         let stores = model.indices().zip(&model.stages).zip(&stages).map(store).collect();
         let rows = rows.into_iter().zip(totals.chunks_exact(2));
@@ -155,9 +158,11 @@ impl<'s, T: Real> Chunked<'s, T> {
         self.starts.len() - 1
     }
 
-    /// Makes the newest rows those of history, if that is due after `epoch`.
-    fn refresh(&mut self, epoch: u64) {
-        if epoch.is_multiple_of(self.config.history_epochs) {
+    /// Makes the newest rows those of history, if that is due after a step.
+    fn refresh(&mut self, step: &Step) {
+        let ends_epoch = step.step + 1 == self.config.steps_per_epoch;
+        let every = self.config.history_epochs;
+        if every == 1 || (ends_epoch && step.epoch.is_multiple_of(every)) {
             self.stores.iter_mut().flatten().for_each(StageStore::refresh);
         }
     }
@@ -182,9 +187,7 @@ impl<T: Real> Strategy<T> for Chunked<'_, T> {
         let order = StepOrder::new(&self.config, self.seed, self.chunks(), at);
         self.last_step = at;
         let outcome = self.run_step(model, step, &order, requests)?;
-        if step.step + 1 == self.config.steps_per_epoch {
-            self.refresh(step.epoch);
-        }
+        self.refresh(step);
         Ok(outcome)
     }
 

@@ -1,17 +1,14 @@
 //! One optimiser step: the chunks of the step forward and, in reverse order, backward.
 
-use std::ops::Range;
-use std::sync::Arc;
-
 use halograph_comm::Purpose;
 use halograph_kernels::Real;
 use halograph_nn::{Matrix, Model};
 
-use super::halo::ChunkHalo;
-use super::handover::{Handover, Tags};
+use super::handover::Tags;
+use super::pass::ChunkPass;
+use super::recompute::{ActivationBudget, Kept};
 use super::{Chunked, Step, StepOrder, StepOutcome, bubble_at};
 use crate::boundary::{GradientSums, Peers};
-use crate::data::{Rows, StageChunks, View};
 use crate::error::Result;
 use crate::loss::loss;
 use crate::requests::Requests;
@@ -20,53 +17,14 @@ use crate::stage::{Gradients, StageRunner, Tape};
 /// What a chunk keeps of its forward.
 struct Forwarded<T: Real> {
     chunk: usize,
-    tape: Tape<T>,
+    kept: Kept<T>,
     /// Gradient of the loss, in the last group.
     grad: Option<Matrix<T>>,
     /// Rows of the initial stage that this rank has.
     initial_rows: usize,
 }
 
-/// What the forward and the backward of a chunk work with.
-struct ChunkPass<'c, T: Real> {
-    handover: Handover<'c>,
-    peers: Peers<'c>,
-    view: &'c View<'c, T>,
-    /// Training rows of the chunk.
-    rows: Range<usize>,
-    /// Dataset ids of these rows.
-    ids: Option<&'c [u32]>,
-    labelled: &'c Rows,
-    /// The stages of this rank.
-    stages: &'c [Arc<StageChunks>],
-    halo: ChunkHalo<'c, T>,
-}
-
 impl<T: Real> Chunked<'_, T> {
-    /// Prepares a forward or backward of `chunk` through the stages from index `first`. Does not communicate.
-    fn pass<'c>(
-        &'c mut self,
-        first: usize,
-        step: &Step,
-        order: &'c StepOrder,
-        chunk: usize,
-    ) -> ChunkPass<'c, T> {
-        let grid = self.links.grid;
-        let (view, _) = self.data.train();
-        let rows = self.starts[chunk]..self.starts[chunk + 1];
-        let weights = self.config.gradient_weights;
-        ChunkPass {
-            handover: Handover { grid, layout: self.layout },
-            peers: Peers::training(&grid.link, step.epoch, step.step).of_chunk(chunk),
-            view,
-            ids: view.block.ids().map(|ids| &ids[rows.clone()]),
-            rows,
-            labelled: &self.rows[chunk].own,
-            stages: &self.stages,
-            halo: ChunkHalo { stores: &mut self.stores, first, chunk, order, weights },
-        }
-    }
-
     /// Runs forward, loss and backward of a step over the chunks of `order`. Collective; blocks.
     pub(super) fn run_step(
         &mut self,
@@ -79,9 +37,10 @@ impl<T: Real> Chunked<'_, T> {
         let _measured = self.meter.start(links.world, step.epoch, step.step)?;
         let count = order.chunks.iter().map(|&chunk| self.rows[chunk].count).sum();
         let divisor = order.chunks.iter().map(|&chunk| self.rows[chunk].divisor).sum();
+        let mut budget = ActivationBudget::new(self.config.activation_memory);
         let (mut own_loss, mut done) = (0.0, Vec::new());
         for &chunk in &order.chunks {
-            let (forwarded, loss) = self.forward(model, step, order, (chunk, divisor))?;
+            let (forwarded, loss) = self.forward(model, step, order, (chunk, divisor), &mut budget)?;
             own_loss += loss;
             done.push(forwarded);
         }
@@ -106,6 +65,7 @@ impl<T: Real> Chunked<'_, T> {
         step: &Step,
         order: &StepOrder,
         (chunk, divisor): (usize, f64),
+        budget: &mut ActivationBudget,
     ) -> Result<(Forwarded<T>, f64)> {
         let (links, meter, own) = (self.links, self.meter, model.indices());
         let weights = self.data.objective.weights();
@@ -125,14 +85,17 @@ impl<T: Real> Chunked<'_, T> {
                 }
             }
         };
+        let is_next = order.chunks.last() == Some(&chunk);
+        let measured = budget.measure(is_next, &activations, links.grid.is_first());
         let mut tape = Tape::default();
         for (index, stage) in own.zip(stages) {
             runner.forward(model, index, &stage.blocks[chunk], &mut activations, &mut tape)?;
         }
+        let kept = budget.keep(tape, measured);
         let computed = stages[stages.len() - 1].destinations(chunk);
         handover.send_forward(tags, computed, &activations)?;
         let initial_rows = activations.initial.as_ref().map_or(0, |initial| initial.rows());
-        let mut forwarded = Forwarded { chunk, tape, grad: None, initial_rows };
+        let mut forwarded = Forwarded { chunk, kept, grad: None, initial_rows };
         if !links.grid.is_last() {
             return Ok((forwarded, 0.0));
         }
@@ -152,7 +115,11 @@ impl<T: Real> Chunked<'_, T> {
         forwarded: Forwarded<T>,
         mut sums: Option<&mut GradientSums<T>>,
     ) -> Result<()> {
-        let Forwarded { chunk, mut tape, grad, initial_rows } = forwarded;
+        let Forwarded { chunk, kept, grad, initial_rows } = forwarded;
+        let mut tape = match kept {
+            Kept::Tape(tape) => tape,
+            Kept::Input(input) => self.recompute(model, step, order, (chunk, input))?,
+        };
         let (links, meter, own) = (self.links, self.meter, model.indices());
         let at = bubble_at((step.epoch, step.step)).chunk(chunk as u16);
         let tags = Tags::training(Purpose::ActivationGradients, (step.epoch, step.step), chunk);

@@ -19,6 +19,8 @@ pub struct StageStore<T: Real> {
     current: Matrix<T>,
     /// The version that chunks read of rows which the step has not computed; `None`: the newest.
     history: Option<Matrix<T>>,
+    /// Whether history is a copy of the newest rows before the step.
+    is_copy: bool,
     /// Gradients of rows, by chunks computed after them, until their own backward. Empty before the first backward.
     grads: Matrix<T>,
 }
@@ -28,7 +30,16 @@ impl<T: Real> StageStore<T> {
     pub fn new(layout: Arc<StageChunks>, width: usize, is_frozen: bool) -> Self {
         let zeros = || Matrix::zeros(layout.rows, width);
         let (current, history) = (zeros(), is_frozen.then(zeros));
-        StageStore { layout, current, history, grads: Matrix::default() }
+        StageStore { layout, current, history, is_copy: false, grads: Matrix::default() }
+    }
+
+    /// Keeps the newest rows before a step until it ends, so that its reads can be repeated. [`StageStore::refresh`] must
+    /// follow every step.
+    #[must_use]
+    pub fn with_copy(mut self) -> Self {
+        self.is_copy = self.history.is_none();
+        self.history.get_or_insert_with(|| Matrix::zeros(self.current.rows(), self.current.cols()));
+        self
     }
 
     /// Replaces all rows, also those of history.
@@ -121,7 +132,8 @@ impl<T: Real> StageStore<T> {
     /// Adds the rows to `state`, by names that begin with `prefix`.
     pub fn save(&self, prefix: &str, state: &mut State) {
         let shape = [self.current.rows(), self.current.cols()];
-        let versions = [("rows", Some(&self.current)), ("history", self.history.as_ref())];
+        let history = self.history.as_ref().filter(|_| !self.is_copy);
+        let versions = [("rows", Some(&self.current)), ("history", history)];
         for (name, rows) in versions.into_iter().filter_map(|(name, rows)| Some((name, rows?))) {
             state.0.insert(format!("{prefix}{name}"), Tensor::real(&shape, rows.data()));
         }
@@ -130,10 +142,14 @@ impl<T: Real> StageStore<T> {
     /// Restores what [`StageStore::save`] added; `place` names the checkpoint in errors.
     pub fn load(&mut self, place: &str, prefix: &str, state: &State) -> InputResult<()> {
         let shape = [self.current.rows(), self.current.cols()];
-        for (name, rows) in [("rows", Some(&mut self.current)), ("history", self.history.as_mut())] {
+        let history = self.history.as_mut().filter(|_| !self.is_copy);
+        for (name, rows) in [("rows", Some(&mut self.current)), ("history", history)] {
             let Some(rows) = rows else { continue };
             let read = state.real::<T>(place, &format!("{prefix}{name}"), &shape)?;
             rows.data_mut().copy_from_slice(&read);
+        }
+        if self.is_copy {
+            self.refresh();
         }
         Ok(())
     }

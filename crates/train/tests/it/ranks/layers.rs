@@ -248,6 +248,32 @@ fn several_chunks_give_the_same_bits_with_any_overlap_and_threads() {
 }
 
 #[test]
+fn recomputed_activations_change_no_bit_and_send_nothing() {
+    let temp = TempDir::new().unwrap();
+    let data = dataset(temp.path(), |spec| spec);
+    for kind in Kind::ALL {
+        for history_epochs in [1, 3] {
+            let mut config = stale(kind);
+            (config.train.epochs, config.layers.history_epochs) = (4, history_epochs);
+            for config in [layers(&config, 3, 8), hybrid(&config, (2, 2), 8)] {
+                let (kept, _, weights) = run(&data, &config);
+                // None of the activations, and those of some chunks.
+                for bytes in [0, 30_000] {
+                    let mut config = config.clone();
+                    config.layers.activation_memory = Some(bytes);
+                    let (summary, _, own) = run(&data, &config);
+                    let what = format!("{} with {bytes} bytes, {history_epochs}", kind.name());
+                    assert_eq!(summary.loss_history, kept.loss_history, "{what}");
+                    assert!(own == weights, "{what}: other weights");
+                    assert_eq!(summary.bytes_by_tag, kept.bytes_by_tag, "{what}");
+                    assert_eq!(summary.messages_per_epoch, kept.messages_per_epoch, "{what}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn every_option_changes_what_is_computed() {
     let temp = TempDir::new().unwrap();
     let data = dataset(temp.path(), |spec| spec);
@@ -315,7 +341,10 @@ fn an_interrupted_run_ends_as_if_it_had_not_been() {
     let mut initial = layers(&stale(Kind::Gcnii), 3, 8);
     initial.model.layers = 2;
     assert_eq!(stage_groups(&run(&data, &initial).0)[0], [0, 1]);
-    for config in [layers(&stale(Kind::Gat), 3, 8), hybrid(&stale(Kind::Gcnii), (2, 2), 8), initial] {
+    let mut recomputed = layers(&stale(Kind::Resgcn), 3, 8);
+    (recomputed.layers.history_epochs, recomputed.layers.activation_memory) = (1, Some(0));
+    let hybrid = hybrid(&stale(Kind::Gcnii), (2, 2), 8);
+    for config in [layers(&stale(Kind::Gat), 3, 8), hybrid, initial, recomputed] {
         for epoch in [4, 6] {
             assert_resumes(&data, &config, epoch);
         }
