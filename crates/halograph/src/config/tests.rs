@@ -94,7 +94,7 @@ fn an_optional_key_is_set_and_replaced() {
     assert_eq!(macrobatch(&["train.macrobatch=8"]), Some(8));
     assert_eq!(macrobatch(&["train.macrobatch=8", "train.macrobatch=9"]), Some(9));
     assert!(refused("train.macrobatches=8").ends_with("did you mean train.macrobatch?"));
-    assert!(refused("zzzzzzzz=1").contains("train.macrobatch, train.weight_decay_for"));
+    assert!(refused("zzzzzzzz=1").contains("train.macrobatch, train.metric"));
     let base = resolve(&set(&["train.macrobatch=8"])).unwrap();
     assert_eq!(overlay(&base, &set(&["train.macrobatch=2"])).unwrap().train.macrobatch, Some(2));
     assert_eq!(differences(&Config::new(DEFAULT_KIND), &base).unwrap(), ["train.macrobatch"]);
