@@ -64,11 +64,17 @@ fn train_without_arguments_runs_on_the_built_in_graph() {
     assert_eq!(losses(&moved).len(), 1);
 }
 
+/// Returns whether messages are only that a model of few epochs is no better than the majority class.
+fn has_only_score_notes(stderr: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(stderr);
+    text.lines().all(|line| line.starts_with("note: test accuracy ") && line.contains("no better than"))
+}
+
 #[test]
 fn json_has_all_fields() {
     let folder = small();
     let out = halograph(folder.path(), &format!("train g --out r --json {QUICK}"));
-    assert!(out.status.success() && out.stderr.is_empty(), "{}", String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success() && has_only_score_notes(&out.stderr));
     let line = json(std::str::from_utf8(&out.stdout).unwrap());
     let fields = "strategy transport ranks threads model epochs metric loss loss_history train val test best_epoch \
         epoch_seconds_median epoch_seconds compute_seconds wait_seconds bytes_per_epoch bytes_by_tag \
@@ -404,7 +410,7 @@ fn resume_refuses_other_settings_and_data() {
 fn quiet_prints_nothing_and_logs_are_short() {
     let folder = small();
     let quiet = halograph(folder.path(), &format!("train g --out r --quiet {QUICK}"));
-    assert!(quiet.status.success() && quiet.stdout.is_empty() && quiet.stderr.is_empty());
+    assert!(quiet.status.success() && quiet.stdout.is_empty() && has_only_score_notes(&quiet.stderr));
     let long = halograph(folder.path(), "train g --out long --hidden 4 --layers 1 --epochs 300 --threads 1");
     let lines = String::from_utf8_lossy(&long.stderr).lines().count();
     assert!((5..=20).contains(&lines), "{lines} lines");
