@@ -77,7 +77,8 @@ def main():
         single("all wrong", 2, [0, 0, 1], [1, 1, 0]),
         single("one row", 3, [2], [1]),
     ]
-    cases += [multi(f"multi-label, {k} classes", draw(2, (25, k)), draw(2, (25, k))) for k in (1, 4)]
+    # scikit-learn takes a single column for two classes.
+    cases += [multi("multi-label, 4 classes", draw(2, (25, 4)), draw(2, (25, 4)))]
     truth, predicted = draw(2, (25, 4)), draw(2, (25, 4))
     truth[:, 1], predicted[:, 2] = 0, 0
     cases += [multi("multi-label, without support and never predicted", truth, predicted)]

@@ -60,10 +60,10 @@ fn assert_equal(data: &Dataset, together: &Config, (alone, epochs): (&Summary, &
 
 #[test]
 fn weighted_losses_and_class_scores_follow_one_process() {
-    let temp = TempDir::new().unwrap();
     for (multi_label, metric) in
         [(false, Metric::BalancedAccuracy), (false, Metric::MacroF1), (true, Metric::MacroF1)]
     {
+        let temp = TempDir::new().unwrap();
         let data = data(&temp, multi_label);
         let given = ClassWeights::Given(vec![0.25, 7.0, 1.5]);
         let weights = if metric == Metric::BalancedAccuracy { ClassWeights::Balanced } else { given };
