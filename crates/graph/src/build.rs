@@ -19,6 +19,9 @@ pub(crate) mod weighted;
 /// Vertex ids are 32 bits wide.
 pub const MAX_NODES: usize = u32::MAX as usize - 1;
 
+/// Takes edges and their weights, in batches.
+pub type WeightedSink<'s> = dyn FnMut(&[[i64; 2]], &[f32]) -> Result<()> + 's;
+
 /// Edges `[source, destination]` that can be read several times, always in the same order.
 pub trait EdgeSource {
     /// Passes all edges to `sink`, in batches. Ids need not be valid: the builder checks them.
@@ -32,7 +35,7 @@ pub trait EdgeSource {
         false
     }
     /// As [`EdgeSource::visit`], with the weight of each edge, which the source has checked; 1 without weights.
-    fn visit_weighted(&self, sink: &mut dyn FnMut(&[[i64; 2]], &[f32]) -> Result<()>) -> Result<()> {
+    fn visit_weighted(&self, sink: &mut WeightedSink<'_>) -> Result<()> {
         let mut ones = Vec::new();
         self.visit(&mut |batch| {
             ones.resize(batch.len(), 1.0);
@@ -299,7 +302,7 @@ impl EdgeSource for CsrEdges {
         self.csr.weights.is_some()
     }
 
-    fn visit_weighted(&self, sink: &mut dyn FnMut(&[[i64; 2]], &[f32]) -> Result<()>) -> Result<()> {
+    fn visit_weighted(&self, sink: &mut WeightedSink<'_>) -> Result<()> {
         let (all, mut at) = (self.csr.weights.as_deref().unwrap_or_default(), 0);
         self.visit(&mut |batch| {
             at += batch.len();
@@ -357,7 +360,7 @@ fn build_weighted(
 }
 
 /// Passes all edges and, if they have any, their weights to a sink.
-type Visit<'v> = &'v dyn Fn(&mut dyn FnMut(&[[i64; 2]], &[f32]) -> Result<()>) -> Result<()>;
+type Visit<'v> = &'v dyn Fn(&mut WeightedSink<'_>) -> Result<()>;
 
 /// Calls `entry(row, column, is_reverse)` for each entry that edge `[u, v]` is stored as.
 #[inline]
@@ -517,7 +520,7 @@ impl EdgeSource for WeightedSlice<'_> {
         true
     }
 
-    fn visit_weighted(&self, sink: &mut dyn FnMut(&[[i64; 2]], &[f32]) -> Result<()>) -> Result<()> {
+    fn visit_weighted(&self, sink: &mut WeightedSink<'_>) -> Result<()> {
         let mut at = 0;
         self.visit(&mut |batch| {
             at += batch.len();

@@ -34,6 +34,7 @@ pub const READERS: [&str; 16] = [
 ];
 
 /// The code under test.
+#[expect(clippy::large_enum_variant, reason = "there is one per reader")]
 pub enum Target {
     Import(ImportFormat),
     /// Both shards and the assignment of a partition into two parts.

@@ -1,7 +1,7 @@
 //! Edges, features, labels and splits from [`Array`]s, for all array-based formats.
 
 use crate::build::weighted::read_weights;
-use crate::build::{self, EdgeSource};
+use crate::build::{self, EdgeSource, WeightedSink};
 use crate::dataset::Subset;
 use crate::dataset::manifest::MAX_SPLITS;
 use crate::dataset::write::{FeatureSource, Labels};
@@ -96,7 +96,7 @@ impl EdgeSource for WeightedEdges {
         true
     }
 
-    fn visit_weighted(&self, sink: &mut dyn FnMut(&[[i64; 2]], &[f32]) -> Result<()>) -> Result<()> {
+    fn visit_weighted(&self, sink: &mut WeightedSink<'_>) -> Result<()> {
         let mut at = 0;
         self.visit(&mut |batch| {
             at += batch.len();

@@ -24,7 +24,7 @@ impl NewDirectory {
         NewDirectory { path: path.to_path_buf(), missing: missing(path) }
     }
 
-    /// Creates an empty folder under [`RUNS`], named after the time, the dataset and the model.
+    /// Creates an empty folder under `runs`, named after the time, the dataset and the model.
     pub fn create(dataset: &str, model: &str) -> Result<Self> {
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };

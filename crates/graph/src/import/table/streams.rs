@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::columns::EdgeColumns;
 use super::ids::Ids;
 use super::{Cell, RowCursor, Table};
-use crate::build::EdgeSource;
+use crate::build::{EdgeSource, WeightedSink};
 use crate::dataset::write::FeatureSource;
 use crate::dataset::{is_weight, wrong_weight};
 use crate::error::{Error, Result};
@@ -93,7 +93,7 @@ impl EdgeSource for TableEdges {
         self.columns.len() > WEIGHT
     }
 
-    fn visit_weighted(&self, sink: &mut dyn FnMut(&[[i64; 2]], &[f32]) -> Result<()>) -> Result<()> {
+    fn visit_weighted(&self, sink: &mut WeightedSink<'_>) -> Result<()> {
         let mut rows = self.table.open(&self.columns)?;
         let (mut pairs, mut weights) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
         while rows.advance()? {
