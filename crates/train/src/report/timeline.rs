@@ -180,6 +180,10 @@ impl Lane<'_> {
         for span in waits.into_iter().chain(bubble) {
             self.bar(span, (y + COMPUTE / 3.0, COMPUTE / 3.0), svg);
         }
+        if self.traced.has_chunks {
+            let computed: Vec<_> = own().filter(|span| span.track == Track::Compute).collect();
+            self.chunk_numbers(&computed, y, svg);
+        }
         let mut top = y + COMPUTE;
         for (name, (spans, rows)) in below {
             let _ = write!(svg, "<path class=\"grid\" d=\"M{LEFT} {:.1}H{end}\"/>", top + 1.5);
@@ -194,9 +198,26 @@ impl Lane<'_> {
         top - y
     }
 
+    /// Returns the place of a time.
+    fn x(&self, micros: f64) -> f64 {
+        LEFT + self.axis.place(micros / 1e3).clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT)
+    }
+
+    /// Writes the number of each chunk over its spans, which are in the order of their start.
+    fn chunk_numbers(&self, computed: &[&TraceSpan], y: f64, svg: &mut String) {
+        let class = |span: &TraceSpan| kind(span, self.traced.epoch);
+        for run in computed.chunk_by(|a, b| a.chunk == b.chunk && class(a) == class(b)) {
+            let (first, last) = (run[0], run[run.len() - 1]);
+            let (from, to) = (self.x(first.start), self.x(last.end));
+            let text = first.chunk.to_string();
+            if to - from > text_width(&text) {
+                in_bar(class(first), (from + to) / 2.0, y, &text, svg);
+            }
+        }
+    }
+
     fn bar(&self, span: &TraceSpan, (y, high): (f64, f64), svg: &mut String) {
-        let x = |micros: f64| LEFT + self.axis.place(micros / 1e3).clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT);
-        let (from, to) = (x(span.start), x(span.end));
+        let (from, to) = (self.x(span.start), self.x(span.end));
         // Short transfers must stay visible; short waits must not look longer than they were.
         let wide = if span.track == Track::Wait { to - from } else { (to - from).max(0.8) };
         if wide < 0.1 {
@@ -208,14 +229,9 @@ impl Lane<'_> {
             svg,
             "<g><rect class=\"{class}\" x=\"{from:.2}\" y=\"{y:.1}\" width=\"{wide:.2}\" height=\"{high:.1}\"/>"
         );
-        if span.track == Track::Compute && wide > 6.4 * span.name.chars().count() as f64 + 8.0 {
-            let middle = from + wide / 2.0;
-            let _ = write!(
-                svg,
-                "<text class=\"in-{class}\" x=\"{middle:.1}\" y=\"{:.1}\">{}</text>",
-                y + 16.0,
-                escape(&span.name)
-            );
+        let is_named = span.track == Track::Compute && !self.traced.has_chunks;
+        if is_named && wide > text_width(&span.name) {
+            in_bar(class, from + wide / 2.0, y, &span.name, svg);
         }
         let _ = write!(svg, "<title>{title}</title></g>");
     }
@@ -246,6 +262,17 @@ impl Lane<'_> {
         let (start, time) = (span.start, span.end - span.start);
         escape(&format!("rank {}: {what}\n{time:.3} µs from {start:.3} µs", span.rank))
     }
+}
+
+/// Returns the least width of a bar that has room for `text`.
+fn text_width(text: &str) -> f64 {
+    6.4 * text.chars().count() as f64 + 8.0
+}
+
+/// Writes `text` over a bar whose spans have this class.
+fn in_bar(class: &str, middle: f64, y: f64, text: &str, svg: &mut String) {
+    let (y, text) = (y + 16.0, escape(text));
+    let _ = write!(svg, "<text class=\"in-{class}\" x=\"{middle:.1}\" y=\"{y:.1}\">{text}</text>");
 }
 
 /// Assigns each span to the first row that is free at its start; returns the rows and how many there are.
@@ -353,9 +380,13 @@ mod tests {
             "class=\"bubble\"",
             "bubble: waiting for work",
             "work (epoch 2, chunk 3, layer 0, backward)",
+            // Once for the spans of a chunk that follow each other, instead of their names.
+            "class=\"in-backward\" ",
+            ">3</text>",
         ] {
             assert!(svg.contains(part), "{part} in {svg}");
         }
+        assert!(!svg.contains(">work</text>"), "{svg}");
         assert!(!svg.contains("class=\"other\""), "{svg}");
     }
 

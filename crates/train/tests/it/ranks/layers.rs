@@ -236,8 +236,10 @@ fn several_chunks_give_the_same_bits_with_any_overlap_and_threads() {
     let temp = TempDir::new().unwrap();
     let data = dataset(temp.path(), |spec| spec);
     for kind in Kind::ALL {
-        for config in [layers(&stale(kind), 3, 8), hybrid(&stale(kind), (2, 2), 8)] {
-            let mut other = config.clone();
+        // `layers` is the hybrid of one way.
+        let stale = stale(kind);
+        for (config, split) in [(layers(&stale, 3, 8), (3, 1)), (hybrid(&stale, (2, 2), 8), (2, 2))] {
+            let mut other = hybrid(&stale, split, 8);
             (other.train.overlap, other.train.threads) = (Overlap::Off, 3);
             let (one, two) = (run(&data, &config), run(&data, &other));
             assert_eq!(one.0.loss_history, two.0.loss_history, "{}", kind.name());
@@ -374,10 +376,12 @@ fn empty_chunks_and_more_chunks_than_nodes_train() {
         config.train.epochs = 5;
         let frozen = frozen(&config);
         let (_, alone, _) = run(&data, &frozen);
-        for chunks in [4, 26, 64] {
-            for split in [layers(&frozen, 2, chunks), hybrid(&frozen, (2, 2), chunks)] {
+        // Several steps per epoch: some have no training node.
+        for (chunks, steps) in [(4, 1), (26, 1), (64, 1), (64, 16)] {
+            for mut split in [layers(&frozen, 2, chunks), hybrid(&frozen, (2, 2), chunks)] {
+                split.layers.steps_per_epoch = steps;
                 let (_, together, _) = run(&data, &split);
-                let what = format!("{} with {chunks} chunks", kind.name());
+                let what = format!("{} with {chunks} chunks in {steps} steps", kind.name());
                 assert_follows(&together.epochs, &alone.epochs, 1e-9, &what);
             }
         }

@@ -6,7 +6,7 @@ use halograph_kernels::Real;
 use rayon::prelude::*;
 
 use super::cache::KeptRows;
-use super::relay::Batches;
+use super::relay::{Batches, check_owned};
 use super::rows::FetchedRows;
 use super::source::RankSource;
 use crate::error::Result;
@@ -88,8 +88,10 @@ impl<'s, T: Real> Fetcher<'s, T> {
         let counts: Vec<usize> = requests.iter().map(Vec::len).collect();
         let requests = requests.iter().map(|rows| Message::of(rows)).collect();
         let mut replies = Vec::new();
-        for request in graph.exchange(tag.slot(REQUEST), requests)? {
+        let owned = graph.runs[graph.rank()].len();
+        for (from, request) in graph.exchange(tag.slot(REQUEST), requests)?.iter().enumerate() {
             let rows = request.as_slice::<u32>()?;
+            check_owned(rows, from, owned)?;
             for &row in rows {
                 self.loaded.insert(row);
             }

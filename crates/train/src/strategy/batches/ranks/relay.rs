@@ -88,9 +88,19 @@ pub fn owned_rows_by_batch(
     owned: usize,
 ) -> Result<Vec<&[u32]>> {
     let lists = lists_by_batch(message, batches, from)?;
-    match lists.iter().copied().flatten().find(|&&row| row as usize >= owned) {
+    check_owned(lists.iter().copied().flatten(), from, owned)?;
+    Ok(lists)
+}
+
+/// Refuses rows of a message from rank `from` that are not among the first `owned` ones.
+pub(super) fn check_owned<'r>(
+    rows: impl IntoIterator<Item = &'r u32>,
+    from: usize,
+    owned: usize,
+) -> Result<()> {
+    match rows.into_iter().find(|&&row| row as usize >= owned) {
         Some(row) => Err(wrong_lists(from, format!("row {row}, of {owned} that this rank owns"))),
-        None => Ok(lists),
+        None => Ok(()),
     }
 }
 
