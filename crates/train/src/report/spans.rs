@@ -48,12 +48,12 @@ pub(super) struct TraceSpan {
     pub end: f64,
 }
 
-/// The mini-batches of a [`TracedEpoch`] that are drawn, counted from 1.
+/// The optimiser steps of a [`TracedEpoch`] that are drawn, counted from 1: mini-batches, or steps on chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TracedBatches {
     pub first: u64,
     pub last: u64,
-    /// Batches of the epoch.
+    /// Steps of the epoch.
     pub all: usize,
 }
 
@@ -204,14 +204,15 @@ fn check_run(traced: Option<&TracedRun>, expected: Option<&TracedRun>) -> Result
     }
 }
 
-/// Returns whether an event is computation of a step, or a wait for its mini-batch.
+/// Returns whether an event is computation of a step, or a wait for its mini-batch. The forward that fills the history of
+/// chunks before the first step is in epoch 0.
 fn is_training(event: &TraceEvent) -> bool {
     let is_step = match event.tid {
         0 => !matches!(&*event.cat, "evaluation" | "start"),
         3 => event.cat == "batch",
         _ => false,
     };
-    event.ph == "X" && is_step
+    event.ph == "X" && is_step && event.args.epoch != Some(0)
 }
 
 /// Returns start and end of every epoch: from its first compute span to its last compute span or gradient all-reduce.
@@ -375,6 +376,14 @@ pub(super) mod tests {
         assert!(traced.spans.iter().all(|span| span.epoch == 4 && span.phase != "evaluation"));
         assert_eq!(traced.ranks[&1], "rank 1 (<host>)");
         assert_eq!(read(&example(1).to_string()).unwrap().epoch, 1);
+    }
+
+    #[test]
+    fn filling_the_history_of_chunks_is_no_epoch() {
+        let mut trace = example(3);
+        trace["traceEvents"].as_array_mut().unwrap().push(event(0, 0, "forward", 0, (500.0, 102.0)));
+        let traced = read(&trace.to_string()).unwrap();
+        assert_eq!((traced.epoch, traced.epochs), (2, 3));
     }
 
     #[test]

@@ -59,7 +59,8 @@ pub(super) fn caption(traced: &TracedEpoch) -> String {
     let mut text = match traced.batches {
         None => format!("Epoch {epoch}, {length}"),
         Some(TracedBatches { first, last, all }) => {
-            format!("Batches {first} to {last} of {all} of epoch {epoch}, {length}")
+            let steps = if traced.has_chunks { "Steps" } else { "Batches" };
+            format!("{steps} {first} to {last} of {all} of epoch {epoch}, {length}")
         }
     };
     let _ = match (traced.epochs, traced.batches) {
@@ -79,6 +80,11 @@ pub(super) fn caption(traced: &TracedEpoch) -> String {
         let _ = write!(text, " The {} shortest spans are left out.", traced.left_out);
     }
     text
+}
+
+/// Returns what an optimiser step is called, of epochs with several.
+fn step_name(traced: &TracedEpoch) -> &'static str {
+    if traced.has_chunks { "step" } else { "batch" }
 }
 
 /// Returns the kind of a span, which decides its colour.
@@ -125,7 +131,8 @@ fn draw(traced: &TracedEpoch, style: &str) -> String {
     let middle = (LEFT + WIDTH - RIGHT) / 2.0;
     svg.push_str(&lanes);
     let _ = write!(svg, "<text class=\"middle soft\" x=\"{middle}\" y=\"{:.1}\">", base + 34.0);
-    let since = traced.batches.map(|batches| format!(", since the start of batch {}", batches.first));
+    let since =
+        traced.batches.map(|batches| format!(", since the start of {} {}", step_name(traced), batches.first));
     let _ = write!(svg, "milliseconds of epoch {}{}</text></svg>", traced.epoch, since.unwrap_or_default());
     svg
 }
@@ -240,7 +247,8 @@ impl Lane<'_> {
     fn title(&self, span: &TraceSpan) -> String {
         let what = match span.track {
             Track::Compute => {
-                let batch = self.traced.batches.map(|_| format!("batch {}, ", span.step + 1));
+                let step = || format!("{} {}, ", step_name(self.traced), span.step + 1);
+                let batch = self.traced.batches.map(|_| step());
                 let layer = span.layer.map(|layer| format!("layer {layer}, ")).unwrap_or_default();
                 let chunk = self.traced.has_chunks.then(|| format!("chunk {}, ", span.chunk));
                 let (batch, chunk) = (batch.unwrap_or_default(), chunk.unwrap_or_default());
@@ -388,6 +396,9 @@ mod tests {
         }
         assert!(!svg.contains(">work</text>"), "{svg}");
         assert!(!svg.contains("class=\"other\""), "{svg}");
+        traced.batches = Some(TracedBatches { first: 1, last: 2, all: 4 });
+        assert!(caption(&traced).starts_with("Steps 1 to 2 of 4 of epoch 2"), "{}", caption(&traced));
+        assert!(inline(&traced).contains("work (epoch 2, step 1, chunk 3, layer 0, backward)"));
     }
 
     #[test]
