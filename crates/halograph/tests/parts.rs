@@ -192,6 +192,7 @@ fn predicted_memory_of_ranks_matches_the_peak() {
     ok(path, "data make small -o g -q");
     ok(path, "partition g -k 2 -o s -q");
     let sampled = "sage --strategy minibatch --batch-memory 16MiB";
+    let split = "sage --strategy split --cache-input-aggregate=false --batch-memory 16MiB";
     for (data, model) in [
         ("g", "sage"),
         ("g", "gat"),
@@ -201,6 +202,7 @@ fn predicted_memory_of_ranks_matches_the_peak() {
         ("g", STALE),
         ("g", sampled),
         ("s", sampled),
+        ("g", split),
     ] {
         let line =
             format!("train {data} --ranks 2 --model {model} --epochs 4 --threads 1 --json --overwrite");

@@ -41,7 +41,8 @@ pub(super) fn predict(
     (before, threads): (u64, usize),
 ) -> Result<Option<Prediction>> {
     let shape = Shape::of_part(whole, config);
-    let batch = BatchEstimate::of(whole, &shape, config);
+    let halo = parts.iter().map(|part| part.halo).max().unwrap_or(0);
+    let batch = BatchEstimate::of(whole, &shape, config, halo);
     let facts = if parts.len() > 1 { layout_bytes(&whole.dataset) } else { 0 };
     let fixed: u64 = parts.iter().map(|part| fixed_bytes(part, whole, &shape, &batch, config)).sum();
     // Sampling threads, and as many that compute.
@@ -99,7 +100,8 @@ fn fixed_bytes(
 /// Returns the bytes of an input row if batches of a run may need more than `train.batch_memory`: if batches that are as
 /// large as estimated do. Then a batch should be sampled to find out.
 pub(super) fn may_exceed_memory(whole: &PartitionInfo, config: &Config) -> Option<usize> {
-    let batch = BatchEstimate::of(whole, &Shape::of_part(whole, config), config);
+    // The parts of other ranks are unknown here.
+    let batch = BatchEstimate::of(whole, &Shape::of_part(whole, config), config, u64::MAX);
     // Vectors have room for up to twice as many entries.
     let one = SAMPLE_COPIES * 2 * batch.sample + ROW_COPIES * batch.rows;
     let together = config.train.macrobatch.unwrap_or(1).min(batch.batches);
@@ -121,9 +123,12 @@ struct BatchEstimate {
 }
 
 impl BatchEstimate {
-    fn of(whole: &PartitionInfo, part: &Shape, config: &Config) -> Self {
+    /// `most_halo`: halo rows of the part with most.
+    fn of(whole: &PartitionInfo, part: &Shape, config: &Config, most_halo: u64) -> Self {
         let train = &config.train;
         let ExpectedSample { mut within, edges, mut halo } = ExpectedSample::of(whole, config);
+        // What `split` reads of other ranks are halo rows of its part: often far fewer than of a random one.
+        halo.iter_mut().for_each(|rows| *rows = rows.min(most_halo as f64));
         let (seeds, own) = (within[0], within[within.len() - 1]);
         // Fetched rows are rows of the batch, exchanged ones are not.
         let (rows, remote) = match train.strategy {
@@ -162,10 +167,14 @@ impl BatchEstimate {
 
     /// Returns the bytes of the rows and samples of macrobatches and of kept rows: at most the configured memory.
     fn memory(&self, part: &PartSize, whole: &PartitionInfo, config: &Config) -> u64 {
+        let fetchable = match config.train.strategy {
+            StrategyKind::Split => part.halo,
+            _ => whole.dataset.nodes - part.owned,
+        };
         // Rows are kept, and batches sampled ahead for that, only if rows are fetched.
         let (remote, coming) = match self.rows {
             0 => (0, 0),
-            _ => ((whole.dataset.nodes - part.owned).saturating_mul(self.row_bytes), MOST_COMING),
+            _ => (fetchable.saturating_mul(self.row_bytes), MOST_COMING),
         };
         let together = config.train.macrobatch.unwrap_or(u64::MAX).min(self.batches);
         let rows = together.saturating_mul(self.rows).min(remote);
@@ -261,9 +270,13 @@ mod tests {
         config
     }
 
-    fn estimate(config: &Config) -> BatchEstimate {
+    fn estimate_with(config: &Config, most_halo: u64) -> BatchEstimate {
         let whole = parts();
-        BatchEstimate::of(&whole, &Shape::of_part(&whole, config), config)
+        BatchEstimate::of(&whole, &Shape::of_part(&whole, config), config, most_halo)
+    }
+
+    fn estimate(config: &Config) -> BatchEstimate {
+        estimate_with(config, u64::MAX)
     }
 
     #[test]
@@ -282,6 +295,18 @@ mod tests {
         // Rows of all hops are hidden rows.
         let hidden = estimate(&split(Kind::Gcnii, &[3, 3]));
         assert!(hidden.rows == 0 && hidden.halo > two.halo, "{} and {}", hidden.halo, two.halo);
+    }
+
+    #[test]
+    fn a_rank_of_a_split_batch_reads_no_more_rows_than_the_halo_of_its_part() {
+        let config = split(Kind::Sage, &[3, 3]);
+        let found = estimate_with(&config, 7);
+        assert_eq!((found.halo, found.rows), (7, 7 * 4 * FEATURES as u64));
+        assert!(found.sample < estimate(&config).sample && found.shape.nodes < estimate(&config).shape.nodes);
+        // Whole neighbourhoods have rows beyond the halo.
+        let mut config = config;
+        config.train.strategy = StrategyKind::Minibatch;
+        assert_eq!(estimate_with(&config, 7).rows, estimate(&config).rows);
     }
 
     #[test]
