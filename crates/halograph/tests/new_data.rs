@@ -141,6 +141,11 @@ fn a_new_month_is_predicted_with_the_ids_of_its_accounts() {
     assert!(ok(path, "eval r").contains("true \\ predicted"));
 
     assert!(ok(path, "data check april").contains("no fault found"));
+    assert!(
+        march.manifest.source.ends_with("split: ratios 0.600, 0.200, 0.200, stratified by class, seed 0")
+    );
+    let april = Dataset::open(&path.join("april")).unwrap();
+    assert!(april.manifest.source.ends_with("split: none"), "{}", april.manifest.source);
     assert!(ok(path, "data info april").contains("4 as f32: logins, age_unknown, age_days, amount"));
     ok(path, "predict r --data april -o april.csv -q");
     let rows = read_csv(&fs::read_to_string(path.join("april.csv")).unwrap());
@@ -302,6 +307,25 @@ fn tables_hold_what_is_asked_for() {
     let array = Array::open(&path.join("p.npy")).unwrap();
     assert_eq!(copy.features().as_slice::<f32>().unwrap(), array.as_slice::<f32>().unwrap());
     assert!(refused(path, "predict r -o p.parquet").contains("--overwrite"));
+}
+
+#[test]
+fn predictions_that_are_not_finite_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    write_month(&path.join("march-tables"), 3, &MARCH);
+    ok(path, "data import csv march-tables -o march --id-col account --split 0.6,0.2,0.2 -q");
+    ok(path, "train march --out r --model gcn --hidden 8 --layers 2 --epochs 2 --threads 1 -q");
+    write_month(&path.join("april-tables"), 4, &APRIL);
+    let table = path.join("april-tables/nodes.csv");
+    let huge = fs::read_to_string(&table).unwrap().replace(",600,", ",3e38,");
+    fs::write(&table, huge).unwrap();
+    ok(path, "data import csv april-tables -o april --id-col account -q");
+    let out = common::halograph(path, "predict r --data april -o april.csv");
+    let message = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(1), "{message}");
+    assert!(message.contains("r: the outputs for april are not finite numbers\n  help: "), "{message}");
+    assert!(!path.join("april.csv").exists());
 }
 
 #[test]
