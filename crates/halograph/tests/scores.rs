@@ -159,6 +159,32 @@ fn classes_that_cannot_be_scored_are_noted() {
 }
 
 #[test]
+fn classes_of_other_data_are_matched_by_name() {
+    let folder = telling();
+    let path = folder.path();
+    ok(path, &format!("train g -o r -q {QUICK}"));
+    let nodes = fs::read_to_string(path.join("t/nodes.csv")).unwrap();
+    // Without bots, fraud is the first class, not the second.
+    for (name, class) in [("without", "ok"), ("other", "robot")] {
+        fs::write(path.join("t/nodes.csv"), nodes.replace(",bot,", &format!(",{class},"))).unwrap();
+        ok(path, &format!("data import csv t -o {name} -q"));
+    }
+    let [own, without] =
+        ["eval r --json", "eval r --data without --json"].map(|line| json_of(&ok(path, line)));
+    let [own, without] = [&own["classes"], &without["classes"]];
+    assert_eq!(without["names"], json!(["bot", "fraud", "ok"]));
+    assert_eq!(without["test"]["support"], json!([0, 16, 44]));
+    assert_eq!(of_class(without, "test", "recall", "fraud"), of_class(own, "test", "recall", "fraud"));
+    let message = refused(path, "eval r --data other");
+    assert!(message.contains("other/label.npy: class \"robot\" is not one of bot, fraud, ok"), "{message}");
+    // Shards keep their numbers.
+    ok(path, "partition without -k 2 --method random -o shards -q");
+    assert!(
+        refused(path, "eval r --data shards").contains("class 0 is \"fraud\"; r was trained with \"bot\"")
+    );
+}
+
+#[test]
 fn the_metric_is_chosen_and_kept() {
     let folder = telling();
     let path = folder.path();

@@ -123,9 +123,16 @@ fn bad_sparse_input_is_named_and_leaves_nothing_behind() {
     let folder = words();
     let path = folder.path();
     let mut columns: Vec<u32> = (0..NODES * ROW).map(|i| (i % ROW) as u32).collect();
-    columns[ROW + 2] = u32::MAX;
-    save(&path.join("x"), "feat_indices.npy", &[NODES * ROW], &columns);
-    assert!(refused(path, "data import npy x -o g").contains("feat_indices.npy, element 32"));
+    // Nothing states the number of columns: no row may be read as a billion of them.
+    for column in [u32::MAX, 1 << 30] {
+        columns[ROW + 2] = column;
+        save(&path.join("x"), "feat_indices.npy", &[NODES * ROW], &columns);
+        let message = refused(path, "data import npy x -o g");
+        assert!(
+            message.contains(&format!("feat_indices.npy, element 32: feature column {column} of 1048576")),
+            "{message}"
+        );
+    }
     save(&path.join("x"), "feat_indices.npy", &[7], &columns[..7]);
     assert!(refused(path, "data import npy x -o g").contains("120000 values for 7 column ids"));
     columns[ROW + 2] = 2;

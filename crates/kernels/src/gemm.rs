@@ -17,7 +17,6 @@ use crate::Real;
 use crate::buffer::Buffer;
 use crate::sparse::SparseRows;
 use crate::work::{self, Cost};
-use sparse::Padded;
 
 /// Rows per task of a product: they and their product fit the cache of a core.
 const TASK_ROWS: usize = 256;
@@ -102,14 +101,6 @@ impl<'a, T: Real> Tall<'a, T> {
         self.rows
     }
 
-    /// Returns the cost of reading a row of `width` numbers for every stored value, if the matrix is sparse.
-    fn sparse_cost(&self, width: usize) -> Option<Cost> {
-        let Numbers::Sparse(x) = &self.data else { return None };
-        let row = width * size_of::<T>();
-        let values = x.stored() * size_of::<T>();
-        Some(Cost::gather(x.pattern(), row, x.cols() * row, values + x.rows() * row))
-    }
-
     /// Calls `work` with `count` rows from `first` on, converted to `T`, with row stride `pitch`.
     fn with_rows<R>(&self, first: usize, count: usize, work: impl FnOnce(&[T]) -> R) -> R {
         let run = first * self.pitch..(first + count) * self.pitch;
@@ -138,6 +129,12 @@ fn with_scratch<T: Real, R>(len: usize, work: impl FnOnce(&mut [T]) -> R) -> R {
         }
         work(&mut bytemuck::cast_slice_mut(scratch)[..len])
     })
+}
+
+/// Returns the cost of reading a row of `width` numbers for every stored value of `x`.
+fn sparse_cost<T>(x: SparseRows<T>, width: usize) -> Cost {
+    let row = width * size_of::<T>();
+    Cost::gather(x.pattern(), row, x.cols() * row, x.stored() * size_of::<T>() + x.rows() * row)
 }
 
 /// Initial value of an output, to which a product is added.
@@ -179,27 +176,15 @@ fn add_products<T: Real>(
     if cols == 0 {
         return;
     }
+    if factors.iter().any(|(a, _)| matches!(a.data, Numbers::Sparse(_))) {
+        return add_one_by_one(alpha, factors, start, c, pitch);
+    }
     let inner = factors.iter().map(|(a, _)| a.cols).sum();
-    let is_dense = |a: &Tall<T>| !matches!(a.data, Numbers::Sparse(_));
-    let _work = match factors {
-        [(a, _)] if !is_dense(a) => {
-            work::begin("sparse product", || a.sparse_cost(cols).expect("it is sparse"))
-        }
-        _ => work::begin("GEMM", || Cost::product([rows, inner, cols], size_of::<T>())),
-    };
-    // A sparse row reads rows of the other factor.
-    let padded: Vec<Option<Padded<T>>> =
-        factors.iter().map(|(a, b)| (!is_dense(a)).then(|| Padded::of(*b))).collect();
+    let _work = work::begin("GEMM", || Cost::product([rows, inner, cols], size_of::<T>()));
     c.par_chunks_mut(TASK_ROWS * pitch).enumerate().for_each(|(task, c)| {
         let rows = c.len() / pitch;
         let mut accumulate = initialize(start, c, cols, pitch);
-        for ((a, b), padded) in factors.iter().zip(&padded) {
-            if let (Numbers::Sparse(x), Some(b)) = (a.data, padded) {
-                let first = task * TASK_ROWS;
-                sparse::multiply_rows(alpha, x.some(first..first + rows), b, accumulate, c, pitch);
-                accumulate = true;
-                continue;
-            }
+        for (a, b) in factors {
             a.with_rows(task * TASK_ROWS, rows, |a_rows| {
                 let strides = [[a.pitch, 1], b.strides, [pitch, 1]];
                 product([rows, a.cols, cols], alpha, [a_rows, b.data], accumulate, c, strides);
@@ -207,6 +192,26 @@ fn add_products<T: Real>(
             accumulate = true;
         }
     });
+}
+
+/// As [`add_products`], of factors of which some are sparse.
+fn add_one_by_one<T: Real>(
+    alpha: T,
+    factors: &[(Tall<T>, Mat<T>)],
+    mut start: Start<T>,
+    c: &mut [T],
+    pitch: usize,
+) {
+    for &(a, b) in factors {
+        match a.data {
+            Numbers::Sparse(x) => {
+                let _work = work::begin("sparse product", || sparse_cost(x, b.cols));
+                sparse::multiply(alpha, x, b, start, c, pitch);
+            }
+            _ => add_products(alpha, &[(a, b)], start, c, pitch),
+        }
+        start = Start::Kept;
+    }
 }
 
 /// Writes the initial value to `c`. Returns whether the product must be added to it, i.e. `start` is not zero.
@@ -231,7 +236,7 @@ pub fn add_outer<T: Real>(alpha: T, g: Tall<T>, x: Tall<T>, sum: &mut [T]) {
         return;
     }
     if let Numbers::Sparse(rows) = x.data {
-        let _work = work::begin("sparse weight gradient", || x.sparse_cost(g.cols).expect("it is sparse"));
+        let _work = work::begin("sparse weight gradient", || sparse_cost(rows, g.cols));
         let Numbers::Full(data) = g.data else { panic!("a gradient in half precision") };
         let g = sparse::Gradient { data, columns: g.cols, pitch: g.pitch };
         return sparse::add_outer(alpha, g, rows, sum);

@@ -99,6 +99,11 @@ impl<'a, T> SparseRows<'a, T> {
         SparseRows { starts: &self.starts[rows.start..=rows.end], ..self }
     }
 
+    /// Returns the values of the entries of [`SparseRows::pattern`].
+    pub(crate) fn values(&self) -> &'a [T] {
+        self.values
+    }
+
     /// Returns the pattern.
     pub(crate) fn pattern(&self) -> Pattern<'a> {
         let [starts @ .., _] = self.starts else { panic!("bounds are empty") };

@@ -42,9 +42,10 @@ impl<T: Real> Propagation<T> {
         let loops = Loops::of(block);
         let mut own = filled(count, |r| {
             let s = source[first + r];
-            share * s * s * loops.weight::<T>(r)
+            // Of tiny weights, the square of s may be too large.
+            share * s * loops.weight::<T>(r) * s
         });
-        less_stored_loops(block, &mut own, |r| destination[r] * source[first + r] * loops.weight::<T>(r));
+        less_stored_loops(block, &mut own, |r| destination[r] * loops.weight::<T>(r) * source[first + r]);
         Propagation { source: Some(source), halo, destination: Some(destination), own: Some(own) }
     }
 
@@ -190,9 +191,10 @@ fn inverse_roots<T: Real>(degrees: &[u32], sums: Option<&[InWeight]>) -> Buffer<
     })
 }
 
-/// Returns the inverse of a sum of weights; 0 of 0.
+/// Returns the inverse of a sum of weights; 0 of 0, and of a sum so small that `T` does not hold its inverse.
 fn inverse<T: Real>(sum: f64) -> T {
-    T::of(if sum > 0.0 { 1.0 / sum } else { 0.0 })
+    let inverse = T::of(if sum > 0.0 { 1.0 / sum } else { 0.0 });
+    if inverse.is_finite() { inverse } else { T::zero() }
 }
 
 /// Weights of the self-loops of destinations.
@@ -324,6 +326,30 @@ mod tests {
         fn standard_error(self) -> f64 {
             (self.squares / (self.count - 1.0) / self.count).sqrt()
         }
+    }
+
+    #[test]
+    fn tiny_weights_give_no_infinities() {
+        // Similarities such as exp(-100) are below the normal numbers of single precision.
+        let (indptr, indices) = graph(true);
+        let block = Block::whole(CsrView { indptr: &indptr, indices: &indices });
+        let block = block.weighted(vec![1e-44f32; indices.len()]);
+        let x = Matrix::new(NODES as usize, WIDTH, vec![1f32; NODES as usize * WIDTH]);
+        let x = Input::from(x);
+        for propagation in [
+            Propagation::symmetric(&block, 1.0),
+            Propagation::sum(&block),
+            Propagation::mean(&block),
+            Propagation::mean_with_self(&block),
+        ] {
+            let sums = propagation.forward(&block, &x);
+            assert!(sums.data().iter().all(|sum| sum.is_finite()), "{sums:?}");
+        }
+        // Double precision holds them.
+        let mean = Propagation::<f64>::mean(&block).forward(&block, &features().into());
+        let plain = Block::whole(CsrView { indptr: &indptr, indices: &indices });
+        let want = Propagation::<f64>::mean(&plain).forward(&plain, &features().into());
+        assert!(mean.data().iter().zip(want.data()).all(|(a, b)| (a - b).abs() < 1e-12));
     }
 
     #[test]

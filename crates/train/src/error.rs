@@ -32,10 +32,15 @@ pub enum Error {
         best: Option<u64>,
     },
     /// Outputs that are not finite.
-    #[error("{place}: the outputs of these weights are not finite numbers")]
+    #[error(
+        "{place}: the outputs for {data} are not finite numbers\n  help: features that differ from those of the training data by \
+         orders of magnitude may be the cause"
+    )]
     NotFinite {
         /// Where the weights come from.
         place: String,
+        /// The data that the model was applied to.
+        data: String,
     },
     /// A rank was lost, failed, or was started with other settings or data.
     #[error(transparent)]

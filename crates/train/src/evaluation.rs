@@ -223,6 +223,6 @@ fn sum_over_ranks(counts: &mut [u64], link: &RankLink, tag: Tag) -> Result<()> {
     Ok(())
 }
 
-fn is_finite<T: Real>(logits: &Matrix<T>) -> bool {
+pub(crate) fn is_finite<T: Real>(logits: &Matrix<T>) -> bool {
     logits.data().par_iter().all(|x| x.is_finite())
 }

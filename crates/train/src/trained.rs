@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use halograph_graph::dataset::{Manifest, Task};
+use halograph_graph::dataset::{Dataset, Manifest, Task};
 use halograph_graph::error::Error;
 use halograph_graph::partition::Shard;
 use halograph_kernels::Real;
@@ -19,6 +19,10 @@ use crate::launch::{DataSource, TrainedShards};
 use crate::pool::{in_pool, threads_among};
 use crate::run::{self, Header, MemoryRun, RunStore};
 use crate::setup::new_model;
+
+/// What to do about data with other classes than those of the run.
+const CLASSES_HELP: &str =
+    "eval needs data with the classes that the run was trained on; predict needs no labels";
 
 /// What [`TrainedModel::predict`] returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,23 +139,24 @@ impl TrainedModel {
         Ok(scaling.into())
     }
 
-    /// Refuses data with other classes.
-    fn check_classes(&self, place: &str, other: &Manifest) -> Result<()> {
+    /// Refuses data without labels, and data with another task or more classes than the model. `by_name`: classes are matched by
+    /// name later.
+    fn check_classes(&self, place: &str, other: &Manifest, by_name: bool) -> Result<()> {
         let own = &self.header.data;
         if other.classes == 0 {
             return Err(Error::input(place, "no node has a label")
                 .help("eval needs labels; predict needs none")
                 .into());
         }
-        let refuse = |problem: String| {
-            let help = "eval needs the classes that the run was trained on, in the same order; predict needs no labels";
-            Err(Error::input(place, problem).help(help).into())
-        };
+        let refuse = |problem: String| Err(Error::input(place, problem).help(CLASSES_HELP).into());
         if other.task != own.task || (other.task == Task::MultiLabel && other.classes != own.classes) {
             return refuse(format!(
                 "{} with {} classes; {} was trained on {} with {}",
                 other.task, other.classes, self.place, own.task, own.classes
             ));
+        }
+        if by_name {
+            return Ok(());
         }
         if other.classes > own.classes {
             return refuse(format!(
@@ -169,6 +174,17 @@ impl TrainedModel {
         }
     }
 
+    /// Returns the dataset with the classes of the model, if both have names: only some of them may have nodes.
+    fn with_own_classes(&self, dataset: &Dataset) -> Result<Option<Dataset>> {
+        let (own, other) = (&self.header.data.class_names, &dataset.manifest.class_names);
+        let is_single = dataset.manifest.task == Task::SingleLabel;
+        if !is_single || own.is_empty() || other.is_empty() || own == other {
+            return Ok(None);
+        }
+        let named = dataset.with_classes(own).map_err(|error| error.help(CLASSES_HELP))?;
+        Ok(Some(named))
+    }
+
     /// Scores the model on the data of `source`, exactly, by the metric of the run. Blocks.
     pub fn evaluate<'a>(&self, source: impl Into<DataSource<'a>>) -> Result<Scores> {
         self.evaluate_classes(source).map(|found| found.scores)
@@ -179,35 +195,48 @@ impl TrainedModel {
         let source = source.into();
         let (place, manifest) = described(source)?;
         let preprocessing = self.preprocessing(&place, &manifest)?;
-        self.check_classes(&place, &manifest)?;
+        let named = match source {
+            DataSource::Dataset(dataset) => self.with_own_classes(dataset)?,
+            DataSource::Shards(_) => None,
+        };
+        self.check_classes(&place, &manifest, named.is_some())?;
+        let source = named.as_ref().map_or(source, DataSource::Dataset);
         let train = &self.header.config.train;
-        in_pool(threads_among(train, 1), || match train.precision {
+        let found = in_pool(threads_among(train, 1), || match train.precision {
             Precision::F32 => evaluate_in::<f32>(self, source, preprocessing),
             Precision::F64 => evaluate_in::<f64>(self, source, preprocessing),
-        })
+        })?;
+        found.ok_or_else(|| self.not_finite(place))
     }
 
-    /// Returns one row per node of `source`, in dataset order. Uses all edges, inductive or not. Blocks.
+    /// Returns one row per node of `source`, in dataset order. Uses all edges, inductive or not. Refuses to return numbers that
+    /// are not finite. Blocks.
     pub fn predict<'a>(&self, source: impl Into<DataSource<'a>>, what: Prediction) -> Result<Matrix<f32>> {
         let source = source.into();
         let (place, manifest) = described(source)?;
         let preprocessing = self.preprocessing(&place, &manifest)?;
         let train = &self.header.config.train;
-        in_pool(threads_among(train, 1), || match train.precision {
+        let rows = in_pool(threads_among(train, 1), || match train.precision {
             Precision::F32 => predict_in::<f32>(self, source, preprocessing, what),
             Precision::F64 => predict_in::<f64>(self, source, preprocessing, what),
-        })
+        })?;
+        if evaluation::is_finite(&rows) { Ok(rows) } else { Err(self.not_finite(place)) }
+    }
+
+    fn not_finite(&self, data: String) -> crate::Error {
+        crate::Error::NotFinite { place: self.place.clone(), data }
     }
 }
 
+/// Returns the scores; `None` if outputs are not finite.
 fn evaluate_in<T: Real>(
     trained: &TrainedModel,
     source: DataSource,
     preprocessing: Preprocessing,
-) -> Result<Evaluated> {
+) -> Result<Option<Evaluated>> {
     let model = trained.model::<T>()?;
     let config = &trained.header.config;
-    let scores = match source {
+    match source {
         DataSource::Dataset(dataset) => evaluation::scores(
             &model,
             // The row order of training, for bit-identical scores.
@@ -215,10 +244,9 @@ fn evaluate_in<T: Real>(
                 .with_objective(&config.train)?,
             Keep::Nothing,
             Detail::Classes,
-        )?,
-        DataSource::Shards(shards) => TrainedShards { shards, config, preprocessing }.scores(&model)?,
-    };
-    scores.ok_or_else(|| crate::Error::NotFinite { place: trained.place.clone() })
+        ),
+        DataSource::Shards(shards) => TrainedShards { shards, config, preprocessing }.scores(&model),
+    }
 }
 
 fn predict_in<T: Real>(

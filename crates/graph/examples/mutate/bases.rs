@@ -14,10 +14,11 @@ use halograph_graph::io::npy::Writer;
 use halograph_graph::partition::{self, Assignment, Layout, Origin};
 use halograph_graph::{Result, Silent};
 
-pub const READERS: [&str; 16] = [
+pub const READERS: [&str; 17] = [
     "npy",
     "npy-masks",
     "npy-unlabelled",
+    "npy-pairs",
     "npz",
     "planetoid",
     "ogb",
@@ -79,6 +80,9 @@ pub fn prepare(reader: &str, data: &Path, folder: &Path) -> Result<Base, String>
         "npy-masks" | "npy-unlabelled" => {
             let is_labelled = reader == "npy-masks";
             (Target::Import(ImportFormat::Npy { split_index: None }), arrays(&karate()?, &base, is_labelled))
+        }
+        "npy-pairs" => {
+            (Target::Import(ImportFormat::Npy { split_index: None }), weighted_pairs(&karate()?, &base))
         }
         "dataset-splits" => {
             let source = arrays(&karate()?, &folder.join("arrays"), true).map_err(|e| e.to_string())?;
@@ -230,6 +234,28 @@ fn arrays(karate: &Dataset, base: &Path, is_labelled: bool) -> std::io::Result<P
         let flags: Vec<u8> = (0..n).map(flag).chain((0..n).map(|v| flag([0, 2, 1][v % 3]))).collect();
         put(&format!("{name}.npy"), "|b1", &format!("(2, {n})"), &flags)?;
     }
+    Ok(base.to_path_buf())
+}
+
+/// Writes pairs of nodes with weights and sparse features, whose number of columns nothing states.
+fn weighted_pairs(karate: &Dataset, base: &Path) -> std::io::Result<PathBuf> {
+    fs::create_dir_all(base)?;
+    let (pairs, n) = (pairs(karate), karate.graph().nodes());
+    let ends: Vec<i64> = pairs.iter().flatten().copied().collect();
+    let weights: Vec<f32> = (0..pairs.len()).map(|edge| edge as f32 / 4.0).collect();
+    // Two features for each node.
+    let starts: Vec<u64> = (0..=n as u64).map(|v| 2 * v).collect();
+    let columns: Vec<u32> = (0..n as u32).flat_map(|v| [v % 7, 7 + v]).collect();
+    let shape = |len: usize| format!("({len},)");
+    let put = |name: &str, descr: &str, shape: &str, data: &[u8]| {
+        fs::write(base.join(format!("{name}.npy")), npy(descr, shape, data))
+    };
+    put("edge_index", "<i8", &format!("({}, 2)", pairs.len()), &le(&ends, i64::to_le_bytes))?;
+    put("edge_weight", "<f4", &shape(pairs.len()), &le(&weights, f32::to_le_bytes))?;
+    put("feat_indptr", "<u8", &shape(n + 1), &le(&starts, u64::to_le_bytes))?;
+    put("feat_indices", "<u4", &shape(2 * n), &le(&columns, u32::to_le_bytes))?;
+    put("feat_values", "<f4", &shape(2 * n), &le(&vec![0.5f32; 2 * n], f32::to_le_bytes))?;
+    put("y", "<i8", &shape(n), &le(classes(karate), i64::to_le_bytes))?;
     Ok(base.to_path_buf())
 }
 

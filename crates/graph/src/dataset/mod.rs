@@ -293,6 +293,28 @@ impl Dataset {
         Ok(Dataset { split_index: index, ..self.clone() })
     }
 
+    /// Returns a single-label dataset with the classes `names`: every node keeps the name of its class. Shares all arrays but the
+    /// labels. Refuses nodes of a class that is not listed.
+    pub fn with_classes(&self, names: &[String]) -> Result<Dataset> {
+        let LabelView::Single(labels) = self.labels() else { panic!("multi-label data") };
+        let own = &self.manifest.class_names;
+        let number = |name: &String| names.iter().position(|known| known == name).map(|at| at as i64);
+        let numbers: Vec<Option<i64>> = own.iter().map(number).collect();
+        let renumbered = labels.iter().map(|&label| match usize::try_from(label) {
+            Err(_) => Ok(label),
+            Ok(class) => numbers.get(class).copied().flatten().ok_or(class),
+        });
+        let labels = renumbered.collect::<Result<Vec<i64>, usize>>().map_err(|class| {
+            let name = own.get(class).cloned().unwrap_or_else(|| class.to_string());
+            Error::input(self.place(LABEL), format!("class {name:?} is not one of {}", names.join(", ")))
+        })?;
+        let label = Array::from_vec(self.place(LABEL), vec![labels.len()], labels)?;
+        let manifest =
+            Manifest { classes: names.len() as u64, class_names: names.to_vec(), ..self.manifest.clone() };
+        let checked = Checked { labels: OnceLock::new(), ..self.checked.clone() };
+        Ok(Dataset { manifest, label, checked, ..self.clone() })
+    }
+
     /// Refuses neighbour ids that are out of range and impossible edge weights. Reads all edges at the first call.
     pub fn check_edges(&self) -> Result<()> {
         once(&self.checked.edges, || self.find_wrong_edge().and_then(|()| self.find_wrong_weight()))

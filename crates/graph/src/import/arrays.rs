@@ -10,6 +10,11 @@ use crate::io::npy::Array;
 
 /// Elements decoded at a time.
 const CHUNK: usize = 1 << 16;
+/// Columns that any sparse matrix may have. Rows are read with their zeros: more columns need as many stored values, so that
+/// memory stays in proportion to the files.
+const FREE_COLUMNS: usize = 1 << 20;
+/// Columns that a sparse matrix may have beyond twice those that are used.
+const UNUSED_COLUMNS: usize = 1 << 16;
 
 /// An `edge_index`: 2×E as PyG has it, or E×2.
 pub(super) struct PairEdges {
@@ -221,9 +226,9 @@ impl SparseFeatures {
             let problem = format!("{} values for {} column ids", data.len(), indices.len());
             return Err(Error::input(&data.name, problem));
         }
-        // The number of columns is unverified, and every row will be that wide: allow about twice the used ones.
+        // The number of columns is unverified, and every row will be that wide.
         let used = columns_used(&indices, cols)?;
-        if cols > used.saturating_mul(2).saturating_add(1024) {
+        if cols > used.saturating_mul(2).saturating_add(UNUSED_COLUMNS) {
             let problem = format!("the shape has {cols} columns, but only the first {used} are used");
             return Err(Error::input(&indices.name, problem));
         }
@@ -253,17 +258,23 @@ impl SparseFeatures {
     }
 }
 
-/// Returns the largest column id + 1; all ids must be below `cols`.
+/// Returns the largest column id + 1. Refuses ids that are not below `cols`, and more columns than there can be.
 pub(super) fn columns_used(indices: &Array, cols: usize) -> Result<usize> {
+    let most = indices.len().max(FREE_COLUMNS);
     let mut used = 0;
     let mut ids = vec![0i64; CHUNK.min(indices.len())];
     for start in (0..indices.len()).step_by(CHUNK) {
         let ids = &mut ids[..CHUNK.min(indices.len() - start)];
         indices.read_i64(start, ids)?;
         for (k, &id) in ids.iter().enumerate() {
-            let column = usize::try_from(id).ok().filter(|&id| id < cols).ok_or_else(|| {
+            let column = usize::try_from(id).ok().filter(|&id| id < cols.min(most)).ok_or_else(|| {
                 let place = format!("{}, element {}", indices.name, start + k);
-                Error::input(place, format!("feature column {id} of {cols}"))
+                let column = format!("feature column {id} of {}", cols.min(most));
+                if cols <= most {
+                    return Error::input(place, column);
+                }
+                Error::input(place, format!("{column} that {} values may have", indices.len()))
+                    .help("columns count from 0; correct the index, or number the used columns without gaps")
             })?;
             used = used.max(column + 1);
         }

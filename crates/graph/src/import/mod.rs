@@ -259,7 +259,7 @@ fn finish(
     }
     let nodes = kept.csr.nodes();
     let source = SplitSource { given: kept.splits, labels: &kept.labels, nodes, seed: options.seed };
-    let (mut splits, split_from) = options.split.apply(source)?;
+    let (mut splits, mut split_from) = options.split.apply(source)?;
     let mut notes = raw.notes;
     notes.extend(edges.notes());
     if has_labels(&kept.labels) {
@@ -267,7 +267,7 @@ fn finish(
         notes.extend(empty_subsets(&splits));
         notes.extend(empty_classes(&kept.labels, classes));
     } else {
-        splits = vec![vec![Subset::None as u8; nodes]];
+        (splits, split_from) = (vec![vec![Subset::None as u8; nodes]], "none".into());
         notes.push("no node has a label: the dataset can be predicted on, not trained on".into());
     }
     let contents = Contents {

@@ -145,7 +145,7 @@ fn sparse(indptr: Array, indices: Array, values: Array, columns: Option<usize>) 
     let rows = row_count(&indptr)?;
     let columns = match columns {
         Some(columns) => columns,
-        None => arrays::columns_used(&indices, u32::MAX as usize)?,
+        None => arrays::columns_used(&indices, usize::MAX)?,
     };
     SparseFeatures::new(&indptr, indices, values, [rows, columns])
 }

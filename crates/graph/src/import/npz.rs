@@ -299,7 +299,10 @@ mod tests {
             (with(good(), "adj_indptr", npy("|O", false, "(99999999999999,)", b"")), "[adj_indptr]"),
             (with(good(), "attr_shape", list(&[2i64, 3])), "[attr_shape]: 2 feature rows for 3 nodes"),
             (with(good(), "attr_shape", list(&[3i64, 1 << 50])), "are used"),
-            (with(good(), "attr_shape", list(&[3i64, 1031])), "1031 columns, but only the first 3 are used"),
+            (
+                with(good(), "attr_shape", list(&[3i64, 65_543])),
+                "65543 columns, but only the first 3 are used",
+            ),
             (with(good(), "attr_indices", list(&[2i32, 0, -1])), "element 2: feature column -1 of 3"),
             (with(good(), "attr_indices", list(&[2i32, 0, 3])), "element 2: feature column 3 of 3"),
             (with(good(), "attr_data", list(&[1f32])), "1 values for 3 column ids"),

@@ -35,6 +35,9 @@ pub(super) fn read(source: &Path, scheme: Option<&str>, progress: &dyn Progress)
     graph.check_label_rows()?;
     graph.name = name_of(source);
     graph.splits = read_split(source, scheme, graph.nodes)?.into_iter().collect();
+    if let Ok(path) = find(&raw, "edge-feat") {
+        graph.notes.push(format!("{}: features of edges are not imported", path.display()));
+    }
     Ok(graph)
 }
 
@@ -304,6 +307,10 @@ mod tests {
         let told =
             ["1 nodes of the split have no label and were removed from it", "the split has no test nodes"];
         assert_eq!(report.notes, told);
+        let raw = Raw::new();
+        raw.put("raw/edge-feat.csv", "0.5\n1\n");
+        let (report, _) = raw.import(None).unwrap();
+        assert!(report.notes[0].ends_with("edge-feat.csv: features of edges are not imported"));
     }
 
     #[test]

@@ -167,8 +167,7 @@ fn check(split: &[u8], nodes: usize) -> Result<()> {
     }
 }
 
-/// Shuffles nodes by keyed random numbers, so that their order depends on seed and ids only.
-/// Returns `nodes` in a random order that depends on the seed only.
+/// Returns `nodes` in a random order that depends on seed and ids only.
 fn shuffled(mut nodes: Vec<u32>, seed: u64) -> Vec<u32> {
     let key = Key::new(seed, "split");
     nodes.sort_unstable_by_key(|&v| (key.at(v as u64), v));

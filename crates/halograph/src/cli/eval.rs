@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use halograph::job::open_trained;
 use halograph::note::Note;
 use halograph::train::evaluation::Evaluated;
-use halograph::train::objective::metric;
 
 use super::{class_table, note, print};
 
@@ -34,7 +33,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         notes.iter().for_each(note);
     }
     let manifest = data.manifest();
-    let metric = metric(&model.header.config.train, manifest)?;
+    let metric = model.header.config.train.metric.unwrap_or(manifest.metric);
     let Evaluated { scores, classes } = model.evaluate_classes(data.source())?;
     if let Some(report) = classes.as_ref().filter(|_| !args.quiet) {
         Note::on_support(report).iter().chain(&Note::on_majority(report, &scores, metric)).for_each(note);

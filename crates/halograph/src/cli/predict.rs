@@ -61,7 +61,7 @@ pub struct Args {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum OutputArg {
-    /// The predicted class and a probability per class; multi-label: a 0 or 1 (probability at least 0.5) and a probability per class.
+    /// The predicted class and a probability per class; multi-label: a 0 or 1 (probability above 0.5) and a probability per class.
     Probabilities,
     /// The predicted class and a logit per class.
     Logits,

@@ -3,9 +3,6 @@
 use halograph_graph::dataset::Task;
 use halograph_nn::Matrix;
 
-/// Probability from which a class of multi-label data is predicted.
-const THRESHOLD: f64 = 0.5;
-
 /// What is written of the outputs of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
@@ -32,12 +29,12 @@ impl NodeIds {
         let Some(ids) = ids else {
             return NodeIds::Numbers(nodes.iter().map(|&node| i64::from(node)).collect());
         };
-        let chosen = || nodes.iter().map(|&node| &ids[node as usize]);
-        // Only numbers that are written back the same way: ids such as 007 stay text.
+        // Only numbers that are written back the same way: ids such as 007 stay text. The type is that of all ids, whatever
+        // nodes are chosen.
         let number = |id: &String| id.parse::<i64>().ok().filter(|number| number.to_string() == *id);
-        match chosen().map(number).collect() {
-            Some(numbers) => NodeIds::Numbers(numbers),
-            None => NodeIds::Texts(chosen().cloned().collect()),
+        match ids.iter().map(number).collect::<Option<Vec<i64>>>() {
+            Some(numbers) => NodeIds::Numbers(nodes.iter().map(|&node| numbers[node as usize]).collect()),
+            None => NodeIds::Texts(nodes.iter().map(|&node| ids[node as usize].clone()).collect()),
         }
     }
 }
@@ -92,7 +89,8 @@ impl Predictions {
         let predicted = match classes.task {
             Task::SingleLabel => PredictedClasses::One(row_by_row(&numbers, most_probable)),
             Task::MultiLabel => {
-                let flags = numbers.data().iter().map(|&x| u8::from(sigmoid(x) >= THRESHOLD)).collect();
+                // As scores count: a probability above one half.
+                let flags = numbers.data().iter().map(|&x| u8::from(x > 0.0)).collect();
                 PredictedClasses::Flags(Matrix::new(numbers.rows(), numbers.cols(), flags))
             }
         };
@@ -204,11 +202,11 @@ mod tests {
 
     #[test]
     fn several_classes_are_predicted_by_a_threshold() {
-        let logits = Matrix::new(2, 2, vec![0.0, -1.0, 3.0, 2.0]);
+        let logits = Matrix::new(2, 2, vec![0.0, -1.0, 3.0, 1e-30]);
         let classes = Classes { task: Task::MultiLabel, count: 2, names: &[] };
         let chosen = Chosen { nodes: &[0, 1], ids: None };
         let table = Predictions::of_logits(&logits, &chosen, &classes, Output::Probabilities);
-        let expected = Matrix::new(2, 2, vec![1, 0, 1, 1]);
+        let expected = Matrix::new(2, 2, vec![0, 0, 1, 1]);
         assert_eq!(table.classes, Some(PredictedClasses::Flags(expected)));
         assert_eq!(table.numbers.unwrap().run(0..1)[0], 0.5);
         assert_eq!(table.class_names, ["0", "1"]);
@@ -219,5 +217,7 @@ mod tests {
         let of = |list: &[&str]| NodeIds::of(&[0, 1], Some(&names(list)));
         assert_eq!(of(&["10", "-3"]), NodeIds::Numbers(vec![10, -3]));
         assert_eq!(of(&["10", "007"]), NodeIds::Texts(names(&["10", "007"])));
+        let one_of = NodeIds::of(&[0], Some(&names(&["10", "007"])));
+        assert_eq!(one_of, NodeIds::Texts(names(&["10"])), "a subset has the type of all");
     }
 }

@@ -54,6 +54,6 @@ pub fn aggregate_half<T: Real>(
 }
 
 /// Computes `out += weight * x`.
-pub(super) fn add<T: Real>(weight: T, x: &[T], out: &mut [T]) {
+pub(crate) fn add<T: Real>(weight: T, x: &[T], out: &mut [T]) {
     out.iter_mut().zip(x).for_each(|(o, &x)| *o += weight * x);
 }

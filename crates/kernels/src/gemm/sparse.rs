@@ -1,119 +1,83 @@
 //! Products of a sparse tall matrix: its rows times a small matrix, and the gradient of a weight.
 //!
-//! Work is in proportion to the stored values. Sums are added in the order of rows and, within a row, of columns.
+//! Both are weighted sums of rows, as an aggregation is: over the entries of a row, of rows of the small matrix; over the entries
+//! of a column, of rows of the gradient. Work is in proportion to the stored values. Sums are added in the order of columns and,
+//! for the gradient, of rows.
 
-use std::any::TypeId;
-use std::ops::Range;
+use std::borrow::Cow;
 
 use rayon::prelude::*;
 
-use super::{Mat, partial_sums};
-use crate::Real;
+use super::{Mat, Start, initialize};
+use crate::aggregate::fast::{self, Aggregation};
+use crate::aggregate::{Weights, naive};
 use crate::buffer::Buffer;
-use crate::simd::{Isa, Level, dispatch};
-use crate::sparse::SparseRows;
+use crate::simd::Level;
+use crate::sparse::{Pattern, SparseRows};
+use crate::{Real, real};
 
-/// Columns that are accumulated in registers: of a wide product, and of the rest.
-const WIDE: usize = 64;
-const NARROW: usize = 16;
-/// Columns of a tile that is transposed at once.
+/// Rows and columns of a tile that is transposed at once.
 const TILE: usize = 64;
-/// Stored values per column of a factor that are worth a partial sum of a weight gradient.
-const VALUES_PER_PART: usize = 16;
+const STRIP: usize = 16;
+/// Rows of a gradient that are summed by column at once: they stay in cache.
+const BLOCK_ROWS: usize = 4096;
 
-/// A small matrix in row order, rows padded by zeros to a multiple of [`NARROW`] columns.
-pub(super) struct Padded<T> {
-    data: Buffer<T>,
-    columns: usize,
-    pitch: usize,
-}
-
-impl<T: Real> Padded<T> {
-    /// Copies `b`. Allocates.
-    pub fn of(b: Mat<T>) -> Self {
-        let pitch = b.cols.next_multiple_of(NARROW);
-        let mut data = Buffer::unspecified(b.rows * pitch);
-        let [row_stride, column_stride] = b.strides;
-        data.par_chunks_mut((TILE * pitch).max(1)).enumerate().for_each(|(tile, rows)| {
-            let first = tile * TILE;
-            let count = rows.len() / pitch;
-            // By columns: those of a transposed matrix are contiguous.
-            for j in 0..b.cols {
-                let from = first * row_stride + j * column_stride;
-                for i in 0..count {
-                    rows[i * pitch + j] = b.data[from + i * row_stride];
-                }
-            }
-            rows.chunks_exact_mut(pitch).for_each(|row| row[b.cols..].fill(T::zero()));
-        });
-        Padded { data, columns: b.cols, pitch }
-    }
-}
-
-/// Computes `c = alpha * x * b`, or adds it with `accumulate`, for the rows of a task; rows of `c` have a stride of `pitch`.
-pub(super) fn multiply_rows<T: Real>(
+/// Computes `c = start + alpha * x * b`, as [`super::multiply`]. Allocates a copy of `b`.
+pub(super) fn multiply<T: Real>(
     alpha: T,
     x: SparseRows<T>,
-    b: &Padded<T>,
-    accumulate: bool,
+    b: Mat<T>,
+    start: Start<T>,
     c: &mut [T],
     pitch: usize,
 ) {
-    rows(Level::best(), &RowsTask { alpha, x, b, accumulate, pitch }, c);
+    let (columns, rows) = (b.cols, row_major(alpha, b));
+    if pitch == columns {
+        let is_kept = !matches!(start, Start::Zero);
+        c.par_chunks_mut(TILE * pitch).for_each(|c| _ = initialize(start, c, columns, pitch));
+        return sum_rows(x.pattern(), x.values(), &rows, columns, is_kept, c);
+    }
+    let mut product = Buffer::unspecified(x.rows() * columns);
+    sum_rows(x.pattern(), x.values(), &rows, columns, false, &mut product);
+    c.par_chunks_mut(pitch).zip(product.par_chunks(columns)).for_each(|(c, product)| {
+        let c = match initialize(start, c, columns, pitch) {
+            true => &mut c[..columns],
+            false => return c[..columns].copy_from_slice(product),
+        };
+        c.iter_mut().zip(product).for_each(|(c, &x)| *c += x);
+    });
 }
 
-struct RowsTask<'a, T> {
-    alpha: T,
-    x: SparseRows<'a, T>,
-    b: &'a Padded<T>,
-    accumulate: bool,
-    pitch: usize,
-}
-
-#[inline(always)]
-fn rows_body<I: Isa, T: Real>(task: &RowsTask<T>, c: &mut [T]) {
-    for (r, c) in c.chunks_exact_mut(task.pitch).enumerate() {
-        let c = &mut c[..task.b.columns];
-        let (row, mut first) = (task.x.row(r), 0);
-        while first < c.len() {
-            if task.b.pitch - first >= WIDE {
-                block::<I, T, WIDE>(task, row, first, c);
-                first += WIDE;
-            } else {
-                block::<I, T, NARROW>(task, row, first, c);
-                first += NARROW;
-            }
+/// Returns `alpha * b`, row by row.
+fn row_major<T: Real>(alpha: T, b: Mat<T>) -> Buffer<T> {
+    let mut out = Buffer::unspecified(b.rows * b.cols);
+    let [row_stride, column_stride] = b.strides;
+    out.par_chunks_mut((TILE * b.cols).max(1)).enumerate().for_each(|(tile, rows)| {
+        let (first, count) = (tile * TILE, rows.len() / b.cols);
+        // By columns: those of a transposed matrix are contiguous.
+        for j in 0..b.cols {
+            let from = first * row_stride + j * column_stride;
+            (0..count).for_each(|i| rows[i * b.cols + j] = alpha * b.data[from + i * row_stride]);
         }
-    }
-}
-dispatch!(fn rows[T: Real](task: &RowsTask<T>, c: &mut [T]) = rows_body);
-
-/// Computes `W` columns of a row, from `first` on.
-#[inline(always)]
-fn block<I: Isa, T: Real, const W: usize>(
-    task: &RowsTask<T>,
-    (columns, values): (&[u32], &[T]),
-    first: usize,
-    c: &mut [T],
-) {
-    let mut sums = [T::zero(); W];
-    for (&column, &x) in columns.iter().zip(values) {
-        let b = &task.b.data[column as usize * task.b.pitch + first..][..W];
-        (0..W).for_each(|i| sums[i] = mul_add::<I, T>(x, b[i], sums[i]));
-    }
-    for (c, sum) in c[first..].iter_mut().zip(sums) {
-        *c = task.alpha * sum + if task.accumulate { *c } else { T::zero() };
-    }
+    });
+    out
 }
 
-/// Returns `a * b + c`, rounded once in single precision if the instruction set has FMA.
-#[inline(always)]
-fn mul_add<I: Isa, T: Real>(a: T, b: T, c: T) -> T {
-    if TypeId::of::<T>() == TypeId::of::<f32>() {
-        let [a, b, c] = [a, b, c].map(bytemuck::cast::<T, f32>);
-        return bytemuck::cast(I::mul_add(a, b, c));
+/// Writes or, with `accumulate`, adds the sums of rows of `x` times the `values` of the entries of `pattern`.
+fn sum_rows<T: Real>(pattern: Pattern, values: &[T], x: &[T], width: usize, accumulate: bool, out: &mut [T]) {
+    if let (Some(entries), Some(x)) = (real::single(values), real::single(x)) {
+        let weights = Weights { entries: Some(entries), ..Weights::default() };
+        let sums = Aggregation { level: Level::best(), pattern, weights, x, width, accumulate };
+        return fast::aggregate(sums, bytemuck::cast_slice_mut(out));
     }
-    a * b + c
+    out.par_chunks_mut(width).enumerate().for_each(|(r, out)| {
+        let mut sums = vec![T::zero(); width];
+        for e in pattern.row(r) {
+            naive::add(values[e], &x[pattern.columns[e] as usize * width..][..width], &mut sums);
+        }
+        let sums = out.iter_mut().zip(sums);
+        sums.for_each(|(out, sum)| *out = sum + if accumulate { *out } else { T::zero() });
+    });
 }
 
 /// The gradient of a product: rows of `pitch` numbers, of which the first `columns` are read.
@@ -124,83 +88,78 @@ pub(super) struct Gradient<'a, T> {
     pub pitch: usize,
 }
 
-/// Adds `alpha * gᵀ x` to `sum` (columns of g x columns of x). Allocates sums of about that size: a scattered addition touches
-/// some columns of `g` at a time, so that they stay in cache.
-pub(super) fn add_outer<T: Real>(alpha: T, g: Gradient<T>, x: SparseRows<T>, sum: &mut [T]) {
-    let width = match g.columns {
-        ..=8 => 8,
-        9..32 => 16,
-        _ => 32,
-    };
-    let (rows, len) = (x.rows(), x.cols() * width);
-    let parts = partial_sums(rows, sum.len()).min(x.stored() / (VALUES_PER_PART * x.cols())).max(1);
-    let mut partial = Buffer::<T>::zeros(g.columns.div_ceil(width) * parts * len);
-    partial.par_chunks_mut(len).enumerate().for_each(|(i, partial)| {
-        let (first, part) = (i / parts * width, i % parts);
-        let bound = |part: usize| (part * rows.div_ceil(parts)).min(rows);
-        let task = OuterTask { g, x, first, rows: bound(part)..bound(part + 1) };
-        match width {
-            8 => outer_8(Level::best(), &task, partial),
-            16 => outer_16(Level::best(), &task, partial),
-            _ => outer_32(Level::best(), &task, partial),
+impl<'a, T: Real> Gradient<'a, T> {
+    /// Returns the numbers that are read, row by row. Allocates if there are others between them.
+    fn rows(self) -> Cow<'a, [T]> {
+        if self.pitch == self.columns {
+            return Cow::Borrowed(self.data);
         }
-    });
-    let blocks = sum.par_chunks_mut(width * x.cols()).zip(partial.par_chunks(parts * len));
-    blocks.for_each(|(sum, partial)| {
-        partial.chunks_exact(len).for_each(|partial| add_transposed(alpha, partial, width, sum));
-    });
+        Cow::Owned(self.data.chunks(self.pitch).flat_map(|row| &row[..self.columns]).copied().collect())
+    }
 }
 
-struct OuterTask<'a, T> {
-    g: Gradient<'a, T>,
-    x: SparseRows<'a, T>,
-    /// First column of the gradient.
-    first: usize,
-    rows: Range<usize>,
+/// Adds `alpha * gᵀ x` to `sum` (columns of g x columns of x). Allocates the entries of `x` by column and a sum.
+pub(super) fn add_outer<T: Real>(alpha: T, g: Gradient<T>, x: SparseRows<T>, sum: &mut [T]) {
+    let (width, g) = (g.columns, g.rows());
+    let mut sums = Buffer::unspecified(x.cols() * width);
+    by_column(x, |first, pattern, values| {
+        sum_rows(pattern, values, &g[first * width..], width, first > 0, &mut sums);
+    });
+    if x.rows() > 0 {
+        add_transposed(alpha, &sums, width, sum);
+    }
 }
 
-/// Adds the outer products of rows of x and of `W` columns of g to `sum` (columns of x x `W`).
-#[inline(always)]
-fn outer_body<I: Isa, T: Real, const W: usize>(task: &OuterTask<T>, sum: &mut [T]) {
-    let width = W.min(task.g.columns - task.first);
-    for r in task.rows.clone() {
-        let mut g = [T::zero(); W];
-        g[..width].copy_from_slice(&task.g.data[r * task.g.pitch + task.first..][..width]);
-        let (columns, values) = task.x.row(r);
-        for (&column, &x) in columns.iter().zip(values) {
-            let sum = &mut sum[column as usize * W..][..W];
-            (0..W).for_each(|i| sum[i] = mul_add::<I, T>(x, g[i], sum[i]));
+/// Calls `visit` with the entries of blocks of rows of `x` by column: the first row, the rows of the entries of each column,
+/// counted from it, and their values. Allocates as much memory as the entries have.
+fn by_column<T: Real>(x: SparseRows<T>, mut visit: impl FnMut(usize, Pattern, &[T])) {
+    // At least as many entries as columns in a block.
+    let blocks = x.rows().div_ceil(BLOCK_ROWS).min(x.stored() / x.cols()).max(1);
+    let (step, bounds) = (x.rows().div_ceil(blocks).max(1), x.cols() + 2);
+    let mut rows = Buffer::<u32>::unspecified(x.stored());
+    let mut values = Buffer::<T>::unspecified(x.stored());
+    let mut starts = Buffer::<u64>::zeros(bounds * x.rows().div_ceil(step));
+    let (mut rest_rows, mut rest_values, mut tasks) = (&mut rows[..], &mut values[..], Vec::new());
+    for (first, starts) in (0..x.rows()).step_by(step).zip(starts.chunks_exact_mut(bounds)) {
+        let x = x.some(first..x.rows().min(first + step));
+        let (rows, after_rows) = rest_rows.split_at_mut(x.stored());
+        let (values, after_values) = rest_values.split_at_mut(x.stored());
+        (rest_rows, rest_values) = (after_rows, after_values);
+        tasks.push((first, x, starts, rows, values));
+    }
+    tasks.par_iter_mut().for_each(|(_, x, starts, rows, values)| sort_by_column(*x, starts, rows, values));
+    for (first, _, starts, rows, values) in tasks {
+        visit(first, Pattern::new(&starts[..=x.cols()], rows), values);
+    }
+}
+
+/// Writes rows and values of the entries of `x` by column. `starts`, two more than columns, are 0; becomes the start of each
+/// column, and the end.
+fn sort_by_column<T: Real>(x: SparseRows<T>, starts: &mut [u64], rows: &mut [u32], values: &mut [T]) {
+    (0..x.rows()).flat_map(|r| x.row(r).0).for_each(|&column| starts[column as usize + 2] += 1);
+    (2..starts.len()).for_each(|at| starts[at] += starts[at - 1]);
+    for r in 0..x.rows() {
+        let (columns, of_row) = x.row(r);
+        for (&column, &value) in columns.iter().zip(of_row) {
+            // The start of a column, until its entries are in place: then its end.
+            let place = &mut starts[column as usize + 1];
+            (rows[*place as usize], values[*place as usize]) = (r as u32, value);
+            *place += 1;
         }
     }
 }
 
-#[inline(always)]
-fn outer_8_body<I: Isa, T: Real>(task: &OuterTask<T>, sum: &mut [T]) {
-    outer_body::<I, T, 8>(task, sum)
-}
-dispatch!(fn outer_8[T: Real](task: &OuterTask<T>, sum: &mut [T]) = outer_8_body);
-
-#[inline(always)]
-fn outer_16_body<I: Isa, T: Real>(task: &OuterTask<T>, sum: &mut [T]) {
-    outer_body::<I, T, 16>(task, sum)
-}
-dispatch!(fn outer_16[T: Real](task: &OuterTask<T>, sum: &mut [T]) = outer_16_body);
-
-#[inline(always)]
-fn outer_32_body<I: Isa, T: Real>(task: &OuterTask<T>, sum: &mut [T]) {
-    outer_body::<I, T, 32>(task, sum)
-}
-dispatch!(fn outer_32[T: Real](task: &OuterTask<T>, sum: &mut [T]) = outer_32_body);
-
-/// Adds `alpha` times the transpose of `from`, rows of `width` numbers, to the rows of `sum`.
+/// Adds `alpha` times the transpose of `from`, rows of `width` numbers, to `sum`.
 fn add_transposed<T: Real>(alpha: T, from: &[T], width: usize, sum: &mut [T]) {
     let columns = from.len() / width;
-    for first in (0..columns).step_by(TILE) {
-        let tile = first..(first + TILE).min(columns);
-        for (j, sum) in sum.chunks_exact_mut(columns).enumerate() {
-            tile.clone().for_each(|c| sum[c] += alpha * from[c * width + j]);
+    sum.par_chunks_mut(STRIP * columns).enumerate().for_each(|(strip, sum)| {
+        for first in (0..columns).step_by(TILE) {
+            let tile = first..(first + TILE).min(columns);
+            for (j, sum) in sum.chunks_exact_mut(columns).enumerate() {
+                tile.clone().for_each(|c| sum[c] += alpha * from[c * width + strip * STRIP + j]);
+            }
         }
-    }
+    });
 }
 
 #[cfg(test)]
