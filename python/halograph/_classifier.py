@@ -1,0 +1,68 @@
+"""A classifier with the manners of scikit-learn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy.typing as npt
+
+from ._dataset import Dataset, Path
+from ._run import Run
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class NodeClassifier:
+    """A node classifier: :func:`train` with the manners of scikit-learn, which is not needed.
+
+    ``sklearn.base.clone`` clones it. A dataset takes the place of X and y.
+
+    Args:
+        **params: The settings of :func:`train`, such as ``model="gcn"``, ``hidden=64``, ``epochs=200``; also ``progress``,
+            ``callbacks`` and ``force``. They are checked by :meth:`fit`.
+
+    Attributes:
+        run_ (Run): The run, after :meth:`fit`.
+        n_features_in_ (int): Number of features, after :meth:`fit`.
+        classes_ (numpy.ndarray): The classes 0, 1, 2…, after :meth:`fit`.
+
+    Example:
+        >>> classifier = halograph.NodeClassifier(model="gcn", hidden=64, epochs=200)
+        >>> classifier.fit(data).score(data)
+        0.81
+    """
+
+    run_: Run
+    n_features_in_: int
+    classes_: npt.NDArray[Any]
+
+    def __init__(self, **params: Any) -> None:
+        raise NotImplementedError
+
+    def fit(self, dataset: Dataset | Path, y: None = None) -> Self:
+        """Trains on the training nodes of the dataset; returns ``self``."""
+        raise NotImplementedError
+
+    def predict(self, dataset: Dataset | Path | None = None) -> npt.NDArray[Any]:
+        """Returns the class of each node, as :meth:`Run.predict` with ``output="classes"``."""
+        raise NotImplementedError
+
+    def predict_proba(self, dataset: Dataset | Path | None = None) -> npt.NDArray[Any]:
+        """Returns the probability of each class, as :meth:`Run.predict` with ``output="probabilities"``."""
+        raise NotImplementedError
+
+    def score(
+        self, dataset: Dataset | Path | None = None, y: None = None, *, subset: Literal["train", "val", "test"] = "test"
+    ) -> float:
+        """Returns the score on the nodes of a subset, by the metric of the run. Raises :class:`InputError` if no node of
+        the subset has a label."""
+        raise NotImplementedError
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Returns the settings that were given."""
+        raise NotImplementedError
+
+    def set_params(self, **params: Any) -> Self:
+        """Changes settings; returns ``self``."""
+        raise NotImplementedError
