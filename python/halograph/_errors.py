@@ -16,13 +16,20 @@ class HalographError(Exception):
 
     def __init__(self, message: str, place: str = "", problem: str = "", help: str = "") -> None:
         super().__init__(message)
+        head, _, advice = message.partition("\n  help: ")
         self.place = place
-        self.problem = problem or message
-        self.help = help
+        self.problem = problem or head
+        self.help = help or advice
 
 
 class InputError(HalographError, ValueError):
     """Bad input: an array, a file, a setting, or settings that differ between ranks."""
+
+    @classmethod
+    def at(cls, place: str, problem: str, help: str = "") -> InputError:
+        """Creates the error of a problem at a place."""
+        advice = f"\n  help: {help}" if help else ""
+        return cls(f"{place}: {problem}{advice}", place, problem, help)
 
 
 class PeerLost(HalographError):
@@ -39,3 +46,7 @@ class OutOfMemory(HalographError, MemoryError):
 
 class HalographWarning(UserWarning):
     """A remark on data or settings, such as a setting without effect."""
+
+
+for _class in (HalographError, InputError, PeerLost, Diverged, OutOfMemory, HalographWarning):
+    _class.__module__ = "halograph"  # where users find it

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
+from . import _halograph
 from ._dataset import Dataset, Path
-from ._events import Event
+from ._errors import HalographWarning, InputError
+from ._events import Epoch, Evaluation, Event
+from ._progress import ProgressBar, is_shown
 from ._run import Run
 
 Callback = Callable[[Event], object]
+
+# Ranks that a launcher started leave each other when Python ends.
+atexit.register(_halograph.leave_world)
 
 
 def train(
@@ -56,9 +66,9 @@ def train(
         trace: File for a trace of all ranks.
         config: TOML file with settings; ``settings`` take precedence.
         callbacks: Called with each :class:`Epoch` and :class:`Evaluation`, in this order. A callback that returns ``False``
-            (and not merely something falsy) stops the run after this epoch; any other value continues. A callback that raises
-            stops the run, too, and the exception propagates; with ``out``, the epochs so far are saved. Callbacks run in another thread than the
-            caller's, one at a time, while training waits. Only on rank 0 under a launcher.
+            (and not merely something falsy) stops the run after this epoch; any other value continues. A callback that
+            raises stops the run, too, and the exception propagates; with ``out``, the epochs so far are saved. Callbacks
+            run in another thread than the caller's, one at a time, while training waits. Only on rank 0 under a launcher.
         progress: Whether to draw a progress bar on standard error; default: in terminals and notebooks.
         **settings: All settings of the command line, with its defaults: flags (``hidden=256``, ``epochs=100``,
             ``strategy="minibatch"``, ``fanout=[15, 10, 5]``, ``ranks=4``, ``threads=2``; dashes are underscores) and keys
@@ -69,8 +79,9 @@ def train(
         The run. On ranks other than 0 of a launcher, ``Run.is_leader`` is false and there are no results.
 
     Ctrl-C stops after the current optimiser step and returns the run, with :attr:`Run.interrupted` true and what was learnt:
-    the weights of the best evaluation so far. With ``out``, the run can be resumed. If there is nothing yet (before the
-    first evaluation), ``KeyboardInterrupt`` is raised. Only the main thread of Python receives Ctrl-C.
+    the weights of the best evaluation so far or, before the first evaluation, the newest weights. With ``out``, the run can be
+    resumed. Before the first optimiser step has ended, ``KeyboardInterrupt`` is raised. An exception of any other signal
+    handler propagates. Only the main thread of Python receives signals.
 
     The GIL is released while training; runs in several threads are independent. The same data, settings and number of
     ranks give weights that are equal to the bit, here and on the command line, on any number of threads.
@@ -93,4 +104,81 @@ def train(
         ...     return not (isinstance(event, halograph.Evaluation) and event.val > 0.9)
         >>> run = halograph.train(data, callbacks=[stop_at_90])
     """
-    raise NotImplementedError
+    listener = _Listener(callbacks, ProgressBar() if is_shown(progress) else None)
+    arguments = {
+        "settings": _settings({"model": model, **settings}),
+        "config": config,
+        "out": out,
+        "resume": resume,
+        "overwrite": overwrite,
+        "force": force,
+        "trace": trace,
+        "on_event": listener,
+        "on_notes": _warn,
+    }
+    data = dataset._native if isinstance(dataset, Dataset) else os.fspath(dataset)
+    try:
+        trained = _halograph.train(data, arguments)
+    finally:
+        listener.close()
+    return Run._of(trained, dataset if isinstance(dataset, Dataset) else None)
+
+
+class _Listener:
+    """Passes events to the progress bar and to callbacks; returns ``False`` if one of these stops the run."""
+
+    def __init__(self, callbacks: Sequence[Callback], bar: ProgressBar | None) -> None:
+        self.callbacks = tuple(callbacks)
+        self.bar = bar
+        for callback in self.callbacks:
+            if not callable(callback):
+                raise TypeError(f"callbacks: {callback!r} is not callable")
+
+    def __call__(self, kind: str, values: tuple[Any, ...]) -> bool:
+        if self.bar is not None:
+            self.bar.show(kind, values)
+        if kind == "epoch":
+            return self.call(Epoch(*values))
+        if kind == "evaluation":
+            epoch, scores, seconds, best_epoch = values
+            return self.call(Evaluation(epoch, *scores, seconds, best_epoch))
+        return True
+
+    def call(self, event: Event) -> bool:
+        answers = [callback(event) for callback in self.callbacks]
+        return not any(isinstance(answer, bool | np.bool_) and not answer for answer in answers)
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+
+def _warn(notes: list[str]) -> None:
+    for note in notes:
+        warnings.warn(note, HalographWarning, stacklevel=2)
+
+
+def _settings(settings: dict[str, Any]) -> list[tuple[str, str | None, str]]:
+    """Returns name, key of a table and text of all settings that are not ``None``."""
+    found: list[tuple[str, str | None, str]] = []
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            found += [(name, str(key), _text(name, inner)) for key, inner in value.items()]
+        elif value is not None:
+            found.append((name, None, _text(name, value)))
+    return found
+
+
+def _text(name: str, value: Any) -> str:
+    """Returns a value as a configuration file has it; text as it is."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str | os.PathLike):
+        return str(os.fspath(value))
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_text(name, inner) for inner in value)}]"
+    raise InputError.at(f"argument {name}", f"{value!r}: a {type(value).__name__} is no setting")
