@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import warnings
 from collections.abc import Callable, Sequence
@@ -170,7 +171,7 @@ def _settings(settings: dict[str, Any]) -> list[tuple[str, str | None, str]]:
 
 
 def _text(name: str, value: Any) -> str:
-    """Returns a value as a configuration file has it; text as it is."""
+    """Returns a value as a configuration file has it."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, bool):
@@ -178,7 +179,7 @@ def _text(name: str, value: Any) -> str:
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, str | os.PathLike):
-        return str(os.fspath(value))
+        return json.dumps(str(os.fspath(value)), ensure_ascii=False)
     if isinstance(value, list | tuple):
         return f"[{', '.join(_text(name, inner) for inner in value)}]"
     raise InputError.at(f"argument {name}", f"{value!r}: a {type(value).__name__} is no setting")

@@ -116,10 +116,15 @@ impl Model {
     fn embeddings<'py>(
         &self,
         py: Python<'py>,
-        layer: Option<usize>,
+        layer: Option<i64>,
         data: DataArgument<'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let what = layer.map_or(Prediction::Embeddings, Prediction::Hidden);
+        // The library refuses layer 0 and those beyond the last.
+        let what = match layer.map(usize::try_from) {
+            None => Prediction::Embeddings,
+            Some(Ok(layer)) => Prediction::Hidden(layer),
+            Some(Err(_)) => return Err(refuse("layer", "hidden layers are counted from 1")),
+        };
         let hidden = self.apply(py, &data, |trained, data| trained.predict(data.source(), what))?;
         to_numpy(py, &hidden)
     }

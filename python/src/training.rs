@@ -92,6 +92,7 @@ pub fn train(py: Python<'_>, data: DataArgument<'_>, arguments: Arguments) -> Py
         let world = world(&options)?;
         let mut events = Events {
             on_event,
+            is_leader: world.is_leader(),
             stop,
             raised: &raised,
             epochs: 0,
@@ -225,6 +226,8 @@ fn key_of_name(name: &str) -> Option<String> {
 /// Passes events on to Python.
 struct Events<'a> {
     on_event: Py<PyAny>,
+    /// Whether this process is rank 0: others do not call back.
+    is_leader: bool,
     stop: &'a StopFlag,
     /// The first exception of a callback.
     raised: &'a Mutex<Option<PyErr>>,
@@ -249,7 +252,7 @@ impl Events<'_> {
 
     /// Calls back, unless a callback has raised before.
     fn call(&self, kind: &str, values: impl for<'py> FnOnce(Python<'py>) -> PyResult<Bound<'py, PyAny>>) {
-        if self.raised.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+        if !self.is_leader || self.raised.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
             return;
         }
         Python::attach(|py| {
