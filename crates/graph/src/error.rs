@@ -31,6 +31,16 @@ pub enum Error {
         /// The remedy; may be empty.
         help: String,
     },
+    /// More memory is needed than is free. Nothing was written.
+    #[error("{place}: {problem}{}", help_line(help))]
+    OutOfMemory {
+        /// What needs it.
+        place: String,
+        /// How much is needed, and how much is free.
+        problem: String,
+        /// The remedy; may be empty.
+        help: String,
+    },
     /// The observer asked to stop.
     #[error("interrupted; nothing was written")]
     Cancelled,
@@ -60,11 +70,19 @@ impl Error {
         Error::Input { place: place.to_string(), problem: problem.to_string(), help: String::new() }
     }
 
+    /// Creates an error for a lack of memory, without a remedy.
+    pub fn out_of_memory(place: impl Display, problem: impl Display) -> Self {
+        Error::OutOfMemory { place: place.to_string(), problem: problem.to_string(), help: String::new() }
+    }
+
     /// Returns the same error with a remedy.
     #[must_use]
     pub fn help(self, advice: impl Display) -> Self {
         match self {
             Error::Input { place, problem, .. } => Error::Input { place, problem, help: advice.to_string() },
+            Error::OutOfMemory { place, problem, .. } => {
+                Error::OutOfMemory { place, problem, help: advice.to_string() }
+            }
             other => other,
         }
     }
@@ -97,7 +115,7 @@ impl Error {
                     | InvalidData
                     | UnexpectedEof
             ),
-            Error::Input { .. } | Error::Cancelled => false,
+            Error::Input { .. } | Error::OutOfMemory { .. } | Error::Cancelled => false,
         }
     }
 }

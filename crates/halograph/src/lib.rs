@@ -2,8 +2,12 @@
 //!
 //! This crate is the facade: [`job`] trains and applies models, [`config`] resolves settings, [`note`] has the remarks of
 //! both, [`rows`] writes predictions, [`runs`] lists runs, [`sweep`] combines settings, and the other crates are re-exported
-//! under one name.
+//! under one name. [`cli`] is the command line of the binary and of the Python package.
 
+// Commands name this crate as other programs do.
+extern crate self as halograph;
+
+pub mod cli;
 pub mod config;
 pub mod job;
 pub mod note;

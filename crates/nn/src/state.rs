@@ -35,6 +35,21 @@ impl Tensor {
         Tensor { shape: Vec::new(), dtype: Dtype::I64, bytes: (value as i64).to_le_bytes().as_slice().into() }
     }
 
+    /// Returns the values in little-endian bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Returns the type of the values, as numpy writes it; `None` for a type that no state of this crate has.
+    pub fn descr(&self) -> Option<&'static str> {
+        match self.dtype {
+            Dtype::F32 => Some("<f4"),
+            Dtype::F64 => Some("<f8"),
+            Dtype::I64 => Some("<i8"),
+            _ => None,
+        }
+    }
+
     /// Returns the floating-point numbers, converted to the precision `T`; `None` for another type.
     pub fn to_real<T: Real>(&self) -> Option<Vec<T>> {
         let each = |size: usize, read: fn(&[u8]) -> f64| {

@@ -265,7 +265,7 @@ fn refusal(prediction: &Prediction, free: u64) -> InputError {
         "choose a smaller model.hidden or model.layers, or {}; --force tries it anyway",
         prediction.remedy
     );
-    InputError::input("memory", problem).help(help)
+    InputError::out_of_memory("memory", problem).help(help)
 }
 
 /// Returns what needs less memory with the same model.

@@ -26,7 +26,7 @@ pub(crate) fn check_weights(features: u64, classes: u64, config: &Config) -> Res
     let bytes = 2 * number as u128 * config.model.parameters(features as usize, classes as usize);
     if let Some(free) = memory::available().filter(|&free| bytes > free as u128) {
         let problem = format!("its weights take {} MiB and {} MiB are free", bytes >> 20, free >> 20);
-        return Err(InputError::input("model", problem)
+        return Err(InputError::out_of_memory("model", problem)
             .help("choose a smaller model.hidden or model.layers")
             .into());
     }

@@ -88,6 +88,20 @@ impl TrainedModel {
         Ok(TrainedModel { header, weights, scaling: run.scaling().cloned(), place })
     }
 
+    /// Puts a model together: data and configuration of its run, weights, and the statistics by which features are scaled, if
+    /// there are any. Refuses weights of another model.
+    pub fn from_parts(header: Header, weights: State, scaling: Option<State>) -> Result<Self> {
+        let trained = TrainedModel { header, weights, scaling, place: "model".to_string() };
+        trained.header.config.check()?;
+        trained.model::<f32>()?;
+        Ok(trained)
+    }
+
+    /// Returns the statistics by which features are scaled, if there are any: `mean` and `scale` of each column.
+    pub fn scaling_state(&self) -> Option<&State> {
+        self.scaling.as_ref()
+    }
+
     /// Returns the weights under PyG's names.
     pub fn weights(&self) -> &State {
         &self.weights

@@ -21,16 +21,16 @@ use half::f16;
 use super::check::{Arrays, DatasetFault};
 use super::features::{SparseArrays, StoredFeatures};
 use super::manifest::{Manifest, Metric, class_limit};
-use super::write::{Labels, lines};
+use super::write::{FeaturePlan, Labels, OwnedContents, lines};
 use super::{
     Checked, Dataset, EDGE_WEIGHT, FEAT, FEAT_INDICES, FEAT_INDPTR, FEAT_VALUES, IDS, INDICES, INDPTR, LABEL,
-    SPLIT, is_weight, memory_place, wrong_weight,
+    SPLIT, SPLITS, is_weight, memory_place, wrong_weight,
 };
 use crate::build::{self, EdgeOptions};
 use crate::csr::{Csr, Ids};
 use crate::error::{Error, Result};
 use crate::io::npy::{Array, FileRecord};
-use crate::progress::Silent;
+use crate::progress::{Progress, Silent};
 
 /// The contents of a dataset as arrays in memory. [`Dataset::from_arrays`] checks them.
 pub struct DatasetArrays {
@@ -108,6 +108,8 @@ pub struct FeatureArray {
 enum FeatureValues {
     F32(Vec<f32>),
     F16(Vec<f16>),
+    /// Nodes × columns of 32-bit floats in row order, in memory that others may read too.
+    Shared(Array),
 }
 
 impl FeatureArray {
@@ -132,6 +134,11 @@ impl FeatureArray {
         FeatureArray { columns, sparse: Some((indptr, indices)), values: FeatureValues::F16(values) }
     }
 
+    /// Shares a matrix of 32-bit floats in row order.
+    pub(super) fn shared(matrix: Array) -> Self {
+        FeatureArray { columns: matrix.cols(), sparse: None, values: FeatureValues::Shared(matrix) }
+    }
+
     /// Returns the number of elements, zeros of sparse rows included.
     fn dense_len(&self, nodes: usize) -> usize {
         match &self.sparse {
@@ -145,6 +152,7 @@ impl FeatureArray {
         match &self.values {
             FeatureValues::F32(values) => values.len(),
             FeatureValues::F16(values) => values.len(),
+            FeatureValues::Shared(matrix) => matrix.len(),
         }
     }
 }
@@ -301,6 +309,26 @@ impl Dataset {
         Ok(dataset)
     }
 
+    /// Makes a dataset in memory of checked contents. Fills in what a directory with these contents would have: layout of
+    /// features, digests, fingerprint.
+    pub(crate) fn from_contents(contents: OwnedContents, progress: &dyn Progress) -> Result<Dataset> {
+        let borrowed = contents.borrowed();
+        let plan = FeaturePlan::of(&borrowed, progress)?;
+        let (manifest, features) = (borrowed.manifest(&plan), plan.collect(&borrowed, progress)?);
+        let OwnedContents { name, csr, directed, labels, mut splits, ids, .. } = contents;
+        let graph = GraphArrays::of(csr, EdgeOptions { directed, ..EdgeOptions::default() });
+        let all = (splits.len() > 1).then(|| {
+            let shape = vec![splits.len(), graph.indptr.len() - 1];
+            Array::from_vec(memory_place(&name, SPLITS), shape, splits.concat())
+        });
+        let arrays =
+            DatasetArrays { ids, ..DatasetArrays::new(name, graph, features, labels, splits.swap_remove(0)) };
+        let mut dataset = assemble(arrays, manifest)?;
+        dataset.splits = all.transpose()?;
+        dataset.record_files();
+        Ok(dataset)
+    }
+
     fn arrays(&self) -> Arrays<'_> {
         Arrays {
             indptr: Some(&self.indptr),
@@ -335,6 +363,7 @@ impl Dataset {
         let mut files: Vec<(&str, FileRecord)> =
             arrays.map(|(file, array)| (file, array.file_record())).into();
         files.extend(self.edge_weight.as_ref().map(|array| (EDGE_WEIGHT, array.file_record())));
+        files.extend(self.splits.as_ref().map(|array| (SPLITS, array.file_record())));
         files.extend(self.feat.file_records());
         files.extend(self.ids.as_ref().map(|ids| (IDS, FileRecord::of(lines(ids).as_bytes()))));
         self.manifest.files = files.into_iter().map(|(file, record)| (file.into(), record)).collect();
@@ -382,6 +411,7 @@ fn store(features: FeatureArray, nodes: usize, place: impl Fn(&str) -> String) -
     let values = match values {
         FeatureValues::F32(values) => Array::from_vec(place(file), shape, values),
         FeatureValues::F16(values) => Array::from_vec(place(file), shape, values),
+        FeatureValues::Shared(matrix) => Ok(matrix.named(place(file))),
     }?;
     let Some((indptr, indices)) = sparse else { return Ok(StoredFeatures::Dense(values)) };
     let indptr = Array::from_vec(place(FEAT_INDPTR), vec![indptr.len()], indptr)?;

@@ -165,12 +165,12 @@ impl SparseArrays {
     }
 
     /// Returns the row starts.
-    pub(crate) fn starts(&self) -> &[u64] {
+    pub fn starts(&self) -> &[u64] {
         view(&self.indptr)
     }
 
     /// Returns the stored values, if they are of type `T`.
-    pub(crate) fn values<T: Element>(&self) -> Option<&[T]> {
+    pub fn values<T: Element>(&self) -> Option<&[T]> {
         self.values.as_slice()
     }
 

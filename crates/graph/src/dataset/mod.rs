@@ -23,6 +23,7 @@
 
 pub mod arrays;
 pub mod check;
+mod copy;
 pub mod features;
 mod hint;
 pub mod info;
@@ -376,6 +377,7 @@ fn memory_place(dataset: &str, file: &str) -> String {
         FEAT_VALUES => "values of the features",
         LABEL => "labels",
         SPLIT => "split",
+        SPLITS => "splits",
         IDS => "ids",
         other => other,
     };

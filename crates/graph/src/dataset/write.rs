@@ -9,10 +9,10 @@ use super::manifest::{MANIFEST, Manifest, Metric, Task, is_manifest};
 use super::{EDGE_WEIGHT, IDS, INDICES, INDPTR, LABEL, SPLIT, SPLITS, is_part};
 use crate::csr::Csr;
 use crate::error::Result;
-use crate::io::npy::{self, FileRecord};
+use crate::io::npy::{self, Array, FileRecord};
 use crate::progress::{Progress, Unit};
 use crate::staging::{self, FolderKind, Staging, array, text};
-use features::FeaturePlan;
+pub(super) use features::FeaturePlan;
 
 /// Feature rows that are read in order, once or twice.
 pub trait FeatureSource {
@@ -25,6 +25,10 @@ pub trait FeatureSource {
     /// Returns the names of the columns; empty if they have none.
     fn names(&self) -> Vec<String> {
         Vec::new()
+    }
+    /// Returns the whole matrix if it is in memory already, as 32-bit floats in row order: a dataset in memory shares it.
+    fn in_memory(&self) -> Option<Array> {
+        None
     }
 }
 
@@ -89,7 +93,7 @@ pub struct Contents<'a> {
     /// Whether edges are directed.
     pub directed: bool,
     /// Input features.
-    pub features: &'a dyn FeatureSource,
+    pub features: &'a (dyn FeatureSource + 'a),
     /// Type to store them in.
     pub feature_type: FeatureType,
     /// How to store them.
@@ -110,6 +114,44 @@ pub struct Contents<'a> {
     pub source: String,
 }
 
+/// As [`Contents`], owned: a dataset in memory keeps it.
+pub(crate) struct OwnedContents<'a> {
+    pub name: String,
+    pub csr: Csr,
+    pub directed: bool,
+    pub features: Box<dyn FeatureSource + 'a>,
+    pub feature_type: FeatureType,
+    pub feature_layout: FeatureLayout,
+    pub labels: Labels,
+    pub classes: usize,
+    pub class_names: Vec<String>,
+    pub splits: Vec<Vec<u8>>,
+    pub ids: Option<Vec<String>>,
+    pub metric: Metric,
+    pub source: String,
+}
+
+impl OwnedContents<'_> {
+    /// Borrows everything.
+    pub fn borrowed(&self) -> Contents<'_> {
+        Contents {
+            name: self.name.clone(),
+            csr: &self.csr,
+            directed: self.directed,
+            features: &*self.features,
+            feature_type: self.feature_type,
+            feature_layout: self.feature_layout,
+            labels: &self.labels,
+            classes: self.classes,
+            class_names: self.class_names.clone(),
+            splits: &self.splits,
+            ids: self.ids.as_deref(),
+            metric: self.metric,
+            source: self.source.clone(),
+        }
+    }
+}
+
 /// Writes `contents` to the directory `target`. An existing dataset there is replaced only if `overwrite`.
 pub fn write(
     target: &Path,
@@ -120,17 +162,7 @@ pub fn write(
     let staging = Staging::begin(&KIND, target, overwrite)?;
     let features = FeaturePlan::of(contents, progress)?;
     staging.need_space(contents.bytes(&features))?;
-    let mut manifest = Manifest::new(contents.name.clone(), contents.labels.task(), contents.metric);
-    manifest.nodes = contents.csr.nodes() as u64;
-    manifest.edges = contents.csr.edges();
-    manifest.features = contents.features.cols() as u64;
-    manifest.feature_values = features.stored_values();
-    manifest.classes = contents.classes as u64;
-    manifest.directed = contents.directed;
-    manifest.source = contents.source.clone();
-    manifest.class_names = contents.class_names.clone();
-    manifest.feature_names = contents.features.names();
-    manifest.splits = contents.splits.len() as u64;
+    let mut manifest = contents.manifest(&features);
     let files = &mut manifest.files;
     files.insert(
         INDPTR.into(),
@@ -158,6 +190,22 @@ pub fn write(
 }
 
 impl Contents<'_> {
+    /// Returns the manifest, without files and fingerprint.
+    pub(super) fn manifest(&self, features: &FeaturePlan) -> Manifest {
+        let mut manifest = Manifest::new(self.name.clone(), self.labels.task(), self.metric);
+        manifest.nodes = self.csr.nodes() as u64;
+        manifest.edges = self.csr.edges();
+        manifest.features = self.features.cols() as u64;
+        manifest.feature_values = features.stored_values();
+        manifest.classes = self.classes as u64;
+        manifest.directed = self.directed;
+        manifest.source = self.source.clone();
+        manifest.class_names = self.class_names.clone();
+        manifest.feature_names = self.features.names();
+        manifest.splits = self.splits.len() as u64;
+        manifest
+    }
+
     /// Returns the size of the arrays in bytes.
     fn bytes(&self, features: &FeaturePlan) -> u64 {
         let n = self.csr.nodes() as u64;

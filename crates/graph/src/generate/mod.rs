@@ -20,8 +20,9 @@ pub use presets::{PRESETS, Preset};
 
 use crate::build::MAX_NODES;
 use crate::csr::Csr;
+use crate::dataset::Dataset;
 use crate::dataset::manifest::{Manifest, Metric, Task};
-use crate::dataset::write::{self, Contents, FeatureLayout, FeatureType};
+use crate::dataset::write::{self, FeatureLayout, FeatureType, OwnedContents};
 use crate::error::{Error, Result};
 use crate::import::{SplitRule, SplitSource};
 use crate::progress::Progress;
@@ -81,6 +82,24 @@ pub fn make(
     progress: &dyn Progress,
 ) -> Result<GenerateReport> {
     write::may_write(target, overwrite)?;
+    let store = |contents: OwnedContents| write::write(target, overwrite, &contents.borrowed(), progress);
+    let (manifest, split) = draw(spec, name, progress, store)?;
+    Ok(GenerateReport { manifest, split })
+}
+
+/// Generates a dataset in memory: the same as [`make`] writes.
+pub fn make_in_memory(spec: &Spec, name: &str, progress: &dyn Progress) -> Result<Dataset> {
+    let store = |contents: OwnedContents| Dataset::from_contents(contents, progress);
+    draw(spec, name, progress, store).map(|(dataset, _)| dataset)
+}
+
+/// Generates a dataset, and passes it to `store`; returns its result and the provenance of the split.
+fn draw<R>(
+    spec: &Spec,
+    name: &str,
+    progress: &dyn Progress,
+    store: impl FnOnce(OwnedContents) -> Result<R>,
+) -> Result<(R, String)> {
     spec.check()?;
     let blocks = Blocks::new(spec);
     let csr = edges::draw(spec, &blocks, progress)?;
@@ -90,26 +109,25 @@ pub fn make(
     let rule = SplitRule::Fraction { train: spec.train, val: spec.val };
     let source = SplitSource { given: Vec::new(), labels: &labels, nodes: spec.nodes, seed: spec.seed };
     let (splits, split_from) = rule.apply(source)?;
-    let contents = Contents {
+    let stored = store(OwnedContents {
         name: name.into(),
-        csr: &csr,
+        csr,
         directed: false,
-        features: &Features::new(spec, &classes),
+        features: Box::new(Features::new(spec, &classes)),
         feature_type: FeatureType::F32,
         feature_layout: FeatureLayout::Dense,
-        labels: &labels,
-        classes: spec.classes,
-        class_names: Vec::new(),
-        splits: &splits,
-        ids: None,
         metric: match labels.task() {
             Task::SingleLabel => Metric::Accuracy,
             Task::MultiLabel => Metric::MicroF1,
         },
+        labels,
+        classes: spec.classes,
+        class_names: Vec::new(),
+        splits,
+        ids: None,
         source: spec.command(),
-    };
-    let manifest = write::write(target, overwrite, &contents, progress)?;
-    Ok(GenerateReport { manifest, split: split_from })
+    })?;
+    Ok((stored, split_from))
 }
 
 /// Generates the graph without features and labels.
@@ -179,8 +197,8 @@ impl Spec {
             return Ok(());
         }
         let place = format!("--nodes {} --edges {} --features {}", self.nodes, self.edges, self.features);
-        Err(Error::input(place, format!("needs {} GiB of memory, more than there is", bytes >> 30))
-            .help("make a smaller graph"))
+        let problem = format!("needs {} GiB of memory, more than there is", bytes >> 30);
+        Err(Error::out_of_memory(place, problem).help("make a smaller graph"))
     }
 
     /// Returns the number of blocks: a power of two if possible, so that the tree is balanced; at least one per class.

@@ -6,7 +6,7 @@ use crate::dataset::Subset;
 use crate::dataset::manifest::MAX_SPLITS;
 use crate::dataset::write::{FeatureSource, Labels};
 use crate::error::{Error, Result};
-use crate::io::npy::Array;
+use crate::io::npy::{Array, DType};
 
 /// Elements decoded at a time.
 const CHUNK: usize = 1 << 16;
@@ -183,6 +183,11 @@ impl FeatureSource for DenseFeatures {
         self.names.clone()
     }
 
+    fn in_memory(&self) -> Option<Array> {
+        let is_plain = self.matrix.header.dtype == DType::F32 && self.matrix.as_slice::<f32>().is_some();
+        (is_plain && self.matrix.is_owned()).then(|| self.matrix.clone())
+    }
+
     fn stream(&self, sink: &mut dyn FnMut(&[f32]) -> Result<()>) -> Result<()> {
         let (rows, cols) = (self.rows(), self.cols());
         // If one dimension is 0, the file size does not verify the other.
@@ -220,12 +225,22 @@ impl SparseFeatures {
         SparseFeatures { names, ..self }
     }
 
+    /// As [`SparseFeatures::new`], of a matrix in memory, which may have columns that are not used.
+    pub(super) fn of_matrix(
+        indptr: &Array,
+        indices: Array,
+        data: Array,
+        [rows, cols]: [usize; 2],
+    ) -> Result<Self> {
+        check_value_count(&data, &indices)?;
+        columns_used(&indices, cols)?;
+        let indptr = build::row_starts(rows, indptr, indices.len())?;
+        Ok(SparseFeatures { indptr, indices, data, cols, names: Vec::new() })
+    }
+
     /// Checks everything, column ids included.
     pub(super) fn new(indptr: &Array, indices: Array, data: Array, [rows, cols]: [usize; 2]) -> Result<Self> {
-        if data.len() != indices.len() {
-            let problem = format!("{} values for {} column ids", data.len(), indices.len());
-            return Err(Error::input(&data.name, problem));
-        }
+        check_value_count(&data, &indices)?;
         // The number of columns is unverified, and every row will be that wide.
         let used = columns_used(&indices, cols)?;
         if cols > used.saturating_mul(2).saturating_add(UNUSED_COLUMNS) {
@@ -256,6 +271,15 @@ impl SparseFeatures {
         }
         Ok(())
     }
+}
+
+/// Refuses another number of values than of column ids.
+fn check_value_count(values: &Array, indices: &Array) -> Result<()> {
+    if values.len() == indices.len() {
+        return Ok(());
+    }
+    let problem = format!("{} values for {} column ids", values.len(), indices.len());
+    Err(Error::input(&values.name, problem))
 }
 
 /// Returns the largest column id + 1. Refuses ids that are not below `cols`, and more columns than there can be.

@@ -7,6 +7,7 @@
 mod arrays;
 mod class_map;
 mod graphsaint;
+mod memory;
 mod npy;
 mod npz;
 mod ogb;
@@ -19,6 +20,7 @@ mod weight_tests;
 
 use std::path::Path;
 
+pub use memory::{ImportArrays, MatrixArrays, import_arrays};
 pub use split::SplitRule;
 pub(crate) use split::SplitSource;
 pub use table::TableSpec;
@@ -30,7 +32,7 @@ use crate::build::{self, EdgeCounts, EdgeInput, EdgeOptions};
 use crate::csr::Csr;
 use crate::dataset::Subset;
 use crate::dataset::manifest::{Manifest, Metric, class_limit};
-use crate::dataset::write::{self, Contents, FeatureLayout, FeatureSource, FeatureType, Labels};
+use crate::dataset::write::{self, FeatureLayout, FeatureSource, FeatureType, Labels, OwnedContents};
 use crate::error::{Error, Result};
 use crate::progress::Progress;
 use crate::subgraph;
@@ -199,7 +201,10 @@ pub fn import(
     check_split_flag(format, &raw, options.split)?;
     let manifest = if matches!(format, ImportFormat::Npy { .. }) { npy::manifest(source)? } else { None };
     let options = manifest.map_or_else(|| options.clone(), |manifest| options.following(&manifest));
-    finish(format, raw, target, &options, progress)
+    let prepared = prepare(raw, &options, |split| command(format, &options, split), progress)?;
+    let manifest = write::write(target, options.overwrite, &prepared.contents.borrowed(), progress)?;
+    let Prepared { edges, nodes_dropped, split, notes, .. } = prepared;
+    Ok(ImportReport { manifest, edges, nodes_dropped, split, notes })
 }
 
 /// Refuses to ignore a flag that chooses one of several splits in the files.
@@ -237,14 +242,24 @@ impl ImportOptions {
     }
 }
 
-/// Does the part of an import that does not depend on the format.
-fn finish(
-    format: &ImportFormat,
+/// A dataset that was read and checked, but for its features, and not yet stored.
+struct Prepared {
+    contents: OwnedContents<'static>,
+    edges: EdgeCounts,
+    nodes_dropped: usize,
+    /// Provenance of the split.
+    split: String,
+    notes: Vec<String>,
+}
+
+/// Does the part of an import that depends neither on the format nor on where the dataset is stored. `source` says where
+/// the dataset comes from, given the provenance of its split.
+fn prepare(
     raw: RawGraph,
-    target: &Path,
     options: &ImportOptions,
+    source: impl FnOnce(&str) -> String,
     progress: &dyn Progress,
-) -> Result<ImportReport> {
+) -> Result<Prepared> {
     let classes = count_classes(&raw)?;
     if raw.features.cols() == 0 {
         return Err(no_columns(&*raw.features));
@@ -258,8 +273,8 @@ fn finish(
         edges.stored = kept.csr.edges();
     }
     let nodes = kept.csr.nodes();
-    let source = SplitSource { given: kept.splits, labels: &kept.labels, nodes, seed: options.seed };
-    let (mut splits, mut split_from) = options.split.apply(source)?;
+    let given = SplitSource { given: kept.splits, labels: &kept.labels, nodes, seed: options.seed };
+    let (mut splits, mut split_from) = options.split.apply(given)?;
     let mut notes = raw.notes;
     notes.extend(edges.notes());
     if has_labels(&kept.labels) {
@@ -270,29 +285,28 @@ fn finish(
         (splits, split_from) = (vec![vec![Subset::None as u8; nodes]], "none".into());
         notes.push("no node has a label: the dataset can be predicted on, not trained on".into());
     }
-    let contents = Contents {
+    let contents = OwnedContents {
         name: options.name.clone().unwrap_or(raw.name),
-        csr: &kept.csr,
+        csr: kept.csr,
         directed: options.edges.directed,
-        features: &*kept.features,
+        features: kept.features,
         feature_type: options.feature_type,
         feature_layout: options.feature_layout,
-        labels: &kept.labels,
+        labels: kept.labels,
         classes,
         class_names: raw.class_names,
-        splits: &splits,
-        ids: kept.ids.as_deref(),
+        splits,
+        ids: kept.ids,
         metric,
-        source: format!("{}; split: {split_from}", command(format, options)),
+        source: source(&split_from),
     };
-    let manifest = write::write(target, options.overwrite, &contents, progress)?;
-    Ok(ImportReport { manifest, edges, nodes_dropped: raw.nodes - nodes, split: split_from, notes })
+    Ok(Prepared { contents, edges, nodes_dropped: raw.nodes - nodes, split: split_from, notes })
 }
 
-/// Returns the command that makes this dataset, without the paths.
-fn command(format: &ImportFormat, options: &ImportOptions) -> String {
+/// Returns the command that makes this dataset, without the paths, and the provenance of its split.
+fn command(format: &ImportFormat, options: &ImportOptions, split_from: &str) -> String {
     let split = format.split_flag().map_or(String::new(), |flag| format!(" {flag}"));
-    format!("import {}{split}{}", format.name(), options.flags())
+    format!("import {}{split}{}; split: {split_from}", format.name(), options.flags())
 }
 
 /// Creates the error for features without a column.

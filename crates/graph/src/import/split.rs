@@ -102,6 +102,11 @@ pub(crate) struct SplitSource<'a> {
 }
 
 impl SplitRule {
+    /// Returns whether the rule draws a split even if none is given.
+    pub(crate) fn draws(self) -> bool {
+        !matches!(self, SplitRule::Given)
+    }
+
     /// Returns the splits, at least one, and their provenance.
     pub(crate) fn apply(self, source: SplitSource) -> Result<(Vec<Vec<u8>>, String)> {
         let SplitSource { given, labels, nodes, seed } = source;

@@ -51,7 +51,7 @@ const POSITIVE: [&str; 13] = [
     "layers.steps_per_epoch",
 ];
 /// The only table with free keys: prefixes of parameter names.
-const FREE: [&str; 2] = ["train", "weight_decay_for"];
+pub const FREE: [&str; 2] = ["train", "weight_decay_for"];
 
 /// Returns the configuration of a new run on dense features: the defaults of the model's kind, then `settings` in order.
 pub fn resolve(settings: &[Setting]) -> Result<Config> {

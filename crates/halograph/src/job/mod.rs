@@ -37,7 +37,7 @@ use std::time::Duration;
 use halograph_graph::error::Error as InputError;
 use halograph_graph::partition::Assignment;
 use halograph_graph::{Dataset, Progress};
-use halograph_train::event::{Event, Observer};
+use halograph_train::event::{Event, Observer, Scores};
 use halograph_train::launch::{self, Extras, Follower, Leader, RankPart};
 use halograph_train::run::{Header, MemoryRun, Run, RunStore};
 use halograph_train::trainer::ResumePoint;
@@ -49,7 +49,7 @@ pub use self::directory::NewDirectory;
 pub use self::prepare::{Admission, check_one_process};
 pub use self::shards::{AssignmentOption, ShardOptions, write_shards};
 pub use self::split::{ComparedPartition, SplitComparison, compare_splits};
-pub use self::trained::open_trained;
+pub use self::trained::{open_data_for, open_trained};
 pub use self::world::World;
 use crate::config::Setting;
 pub use crate::note::Note;
@@ -319,6 +319,24 @@ impl Job {
     /// Returns remarks on the data and the settings, for the user. Empty on ranks other than 0.
     pub fn notes(&self) -> &[Note] {
         &self.notes
+    }
+
+    /// Returns remarks on the scores of this job. Before the training, labels were counted only if the data are a dataset.
+    pub fn notes_on(&self, summary: &Summary) -> Vec<Note> {
+        let Some(report) = &summary.classes else { return Vec::new() };
+        let scores = Scores { train: summary.train, val: summary.val, test: summary.test, val_loss: None };
+        let mut notes = if self.data.parts().is_some() { Note::on_support(report) } else { Vec::new() };
+        notes.extend(Note::on_majority(report, &scores, summary.metric));
+        notes
+    }
+
+    /// Returns the summary of this job as JSON, with the predicted memory, the run directory and the name of the data.
+    pub fn summary_json(&self, summary: &Summary) -> serde_json::Value {
+        let mut line = serde_json::to_value(summary).expect("numbers and names always serialise");
+        line["predicted_peak_bytes"] = self.predicted_bytes().into();
+        line["run"] = self.directory().map(|path| path.display().to_string()).into();
+        line["data"] = self.data.manifest().name.clone().into();
+        line
     }
 
     /// Returns the run directory; `None` for a run in memory.

@@ -106,7 +106,7 @@ fn admit_partition(needed: u64, force: bool) -> Result<(), InputError> {
                 free >> 20
             );
             let help = "the partitioner `stream` needs far less; --force tries it anyway";
-            Err(InputError::input("memory", problem).help(help))
+            Err(InputError::out_of_memory("memory", problem).help(help))
         }
         _ => Ok(()),
     }

@@ -82,7 +82,7 @@ fn compare(
                 others.push(found);
             }
             // The presampled partition is as good without the comparison.
-            Err(error @ Error::Input { .. }) => refused.push((name, error)),
+            Err(error @ (Error::Input { .. } | Error::OutOfMemory { .. })) => refused.push((name, error)),
             Err(error) => return Err(error),
         }
     }
@@ -122,7 +122,7 @@ mod tests {
                 _ => Ok(parts.clone()),
             })
         };
-        let found = compare(|| Error::input("memory", "too little")).unwrap();
+        let found = compare(|| Error::out_of_memory("memory", "too little")).unwrap();
         let names: Vec<&str> = found.partitions.iter().map(|partition| partition.method).collect();
         assert_eq!(names, ["presampled", "stream", "random"]);
         let refused: Vec<(&str, String)> =

@@ -6,7 +6,7 @@ use halograph_graph::error::{Error as InputError, Result as InputResult};
 use halograph_train::run::{DEMO_DATA, Header};
 use halograph_train::{Result, TrainedModel};
 
-use super::{JobData, Note};
+use super::{DataOption, JobData, Note};
 
 /// Returns where a run stores the built-in graph.
 pub(super) fn demo_data(run: &Path) -> PathBuf {
@@ -58,15 +58,28 @@ pub fn open_trained(
         trained.header.config.train.threads = threads;
         trained.header.config.check()?;
     }
-    let opened = match data {
-        Some(path) => JobData::open(path, 0)?,
-        None => open_data_of(run, &trained.header)?,
+    let data = data.map_or(DataOption::Default, |path| DataOption::Path(path.to_path_buf()));
+    let (opened, notes) = open_data_for(&trained, Some(run), &data)?;
+    Ok((trained, opened, notes))
+}
+
+/// Opens the data to apply a model to: those of `option` or, by default, those of its run, which is in the directory `run`
+/// if it has one. Chooses the split of the run.
+pub fn open_data_for(
+    trained: &TrainedModel,
+    run: Option<&Path>,
+    option: &DataOption,
+) -> Result<(JobData, Vec<Note>)> {
+    let opened = match option {
+        DataOption::Default => open_data_of(run.unwrap_or(Path::new("the run")), &trained.header)?,
+        DataOption::Path(path) => JobData::open(path, 0)?,
+        DataOption::Open(dataset) => JobData::Dataset(dataset.clone()),
     };
     opened.shard_manifests()?;
     let is_same = opened.manifest().fingerprint == trained.header.data.fingerprint;
     let opened = with_split_of(&trained.header, opened, is_same)?;
-    let changed = data.is_none() && !is_same;
+    let changed = matches!(option, DataOption::Default) && !is_same;
     let path = opened.path().filter(|_| changed).map(Path::to_path_buf);
     let notes = path.map(|path| Note::DatasetChanged { path }).into_iter().collect();
-    Ok((trained, opened, notes))
+    Ok((opened, notes))
 }

@@ -105,8 +105,9 @@ impl World {
         self.comm.map_or(Ok(()), |comm| Ok(comm.close()?))
     }
 
-    /// Reports the failure of this rank, or waits until another one has. Returns the error.
-    fn fail(self, error: Error, report: impl FnOnce(&Error)) -> Error {
+    /// Reports the failure of this rank, or waits until another one has; then the communicator can no longer be used. Returns
+    /// the error. [`World::run`] does this.
+    pub fn fail(self, error: Error, report: impl FnOnce(&Error)) -> Error {
         let Some(comm) = &self.comm else {
             report(&error);
             return error;

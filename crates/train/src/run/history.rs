@@ -89,7 +89,7 @@ fn line(epoch: &EpochRecord) -> Vec<u8> {
 
 /// Parses the lines of `bytes`: returns records of increasing epochs up to `last`, and the problem of the first invalid
 /// line.
-fn parse(bytes: &[u8], last: u64) -> (Vec<EpochRecord>, Option<String>) {
+pub(super) fn parse(bytes: &[u8], last: u64) -> (Vec<EpochRecord>, Option<String>) {
     let (mut records, mut fault) = (Vec::<EpochRecord>::new(), None);
     for (k, line) in bytes.split_inclusive(|&b| b == b'\n').enumerate() {
         let before = records.last().map_or(0, |r| r.epoch);

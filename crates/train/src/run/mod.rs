@@ -329,6 +329,16 @@ pub fn read_summary(path: &Path) -> Result<Option<Value>> {
     Ok(RunFile::read(path)?.into_parts().1)
 }
 
+/// Reads the epochs of the run in `path`, which may be in progress: up to the first line that is incomplete. Needs no lock.
+pub fn read_history(path: &Path) -> Result<Vec<EpochRecord>> {
+    let file = path.join(METRICS);
+    match files::read(&file) {
+        Ok(bytes) => Ok(history::parse(&bytes, u64::MAX).0),
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
 /// Reads the weights of the best evaluation of the run in `path`. Needs no lock.
 pub fn read_weights(path: &Path) -> Result<State> {
     let file = path.join(WEIGHTS);

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use half::f16;
 
+use super::super::arrays::FeatureArray;
 use super::super::{FEAT, FEAT_INDICES, FEAT_INDPTR, FEAT_VALUES};
 use super::{Contents, FeatureLayout, FeatureSource, FeatureType, SPARSE_COLUMNS, SPARSE_DENSITY};
 use crate::error::{Error, Result};
@@ -12,7 +13,7 @@ use crate::progress::{Progress, Unit};
 use crate::staging::{Staging, array};
 
 /// How the features of a dataset are going to be stored.
-pub(super) enum FeaturePlan {
+pub(in super::super) enum FeaturePlan {
     Dense,
     /// Rows without their zeros: so many values.
     Sparse(u64),
@@ -77,6 +78,37 @@ impl FeaturePlan {
         }
     }
 
+    /// Returns the features as arrays of 32-bit floats in memory; a dense matrix that is there already is shared.
+    pub fn collect(&self, contents: &Contents, progress: &dyn Progress) -> Result<FeatureArray> {
+        progress.begin("reading features", Some(contents.csr.nodes() as u64), Unit::Items);
+        let (nodes, cols) = (contents.csr.nodes(), contents.features.cols());
+        match self {
+            FeaturePlan::Dense => {
+                if let Some(matrix) = contents.features.in_memory() {
+                    // Checks the values.
+                    stream(contents, progress, &mut |_, _| Ok(()))?;
+                    return Ok(FeatureArray::shared(matrix));
+                }
+                let mut values = Vec::with_capacity(nodes.saturating_mul(cols));
+                stream(contents, progress, &mut |_, rows| {
+                    values.extend_from_slice(rows);
+                    Ok(())
+                })?;
+                Ok(FeatureArray::f32(cols, values))
+            }
+            FeaturePlan::Sparse(stored) => {
+                let stored = *stored as usize;
+                let (mut indices, mut values) = (Vec::with_capacity(stored), Vec::with_capacity(stored));
+                let starts = sparse_rows(contents, progress, |x| x, &mut |columns, numbers| {
+                    indices.extend_from_slice(columns);
+                    values.extend_from_slice(numbers);
+                    Ok(())
+                })?;
+                Ok(FeatureArray::sparse_f32(cols, starts, indices, values))
+            }
+        }
+    }
+
     fn write_as<T: Element + Value>(
         &self,
         staging: &Staging,
@@ -130,9 +162,27 @@ fn write_sparse<T: Element + Value>(
     stored: usize,
     value: impl Fn(f32) -> T,
 ) -> Result<Vec<(String, FileRecord)>> {
-    let cols = contents.features.cols();
     let mut indices = Writer::<u32>::create(&path(FEAT_INDICES), &[stored])?;
     let mut values = Writer::<T>::create(&path(FEAT_VALUES), &[stored])?;
+    let starts = sparse_rows(contents, progress, value, &mut |columns, numbers| {
+        indices.write(columns)?;
+        values.write(numbers)
+    })?;
+    Ok(vec![
+        (FEAT_INDPTR.into(), array(&path(FEAT_INDPTR), &[starts.len()], &starts)?),
+        (FEAT_INDICES.into(), indices.finish()?),
+        (FEAT_VALUES.into(), values.finish()?),
+    ])
+}
+
+/// Passes columns and values of all elements that are not 0 to `sink`, several rows at a time; returns the row starts.
+fn sparse_rows<T: Value>(
+    contents: &Contents,
+    progress: &dyn Progress,
+    value: impl Fn(f32) -> T,
+    sink: &mut dyn FnMut(&[u32], &[T]) -> Result<()>,
+) -> Result<Vec<u64>> {
+    let cols = contents.features.cols();
     let mut starts = vec![0u64];
     let (mut columns, mut numbers) = (Vec::new(), Vec::new());
     stream(contents, progress, &mut |first, rows| {
@@ -150,14 +200,9 @@ fn write_sparse<T: Element + Value>(
             }
             starts.push(before + columns.len() as u64);
         }
-        indices.write(&columns)?;
-        values.write(&numbers)
+        sink(&columns, &numbers)
     })?;
-    Ok(vec![
-        (FEAT_INDPTR.into(), array(&path(FEAT_INDPTR), &[starts.len()], &starts)?),
-        (FEAT_INDICES.into(), indices.finish()?),
-        (FEAT_VALUES.into(), values.finish()?),
-    ])
+    Ok(starts)
 }
 
 /// Passes all feature rows to `sink`, with the number of the first one. Refuses values that are not finite and a wrong

@@ -44,7 +44,7 @@ pub enum DType {
 
 impl DType {
     /// Parses numpy's `descr`, byte order included: `<f4`, `|b1`, `>i8`. Also returns whether it is big-endian.
-    pub(crate) fn parse(descr: &str) -> (DType, bool) {
+    pub fn parse(descr: &str) -> (DType, bool) {
         let (order, kind) = match descr.as_bytes().first() {
             Some(b'<' | b'>' | b'|' | b'=') => descr.split_at(1),
             _ => ("=", descr),

@@ -115,6 +115,11 @@ impl Array {
         Array::from_parts(name, header, Bytes::Owned(Arc::new(Elements(elements)), 0..length))
     }
 
+    /// Returns the array under another name.
+    pub(crate) fn named(self, name: String) -> Array {
+        Array { name, ..self }
+    }
+
     /// Returns length and digest of the `.npy` file that [`Writer`] would write for this array.
     ///
     /// The elements must be little-endian and in row order, as [`Array::from_vec`] has them.
@@ -144,6 +149,11 @@ impl Array {
     /// Returns the product of the other dimensions.
     pub fn cols(&self) -> usize {
         self.header.shape.iter().skip(1).fold(1, |n: usize, &d| n.saturating_mul(d))
+    }
+
+    /// Returns whether the contents are in memory, not in a mapped file.
+    pub(crate) fn is_owned(&self) -> bool {
+        matches!(self.bytes, Bytes::Owned(..))
     }
 
     /// Releases the resident pages of a mapped file; later accesses read it again.

@@ -109,7 +109,7 @@ impl WeightedGraph {
 /// back. Blocks until that handler has ended the process or `progress` reports the signal, at most a second.
 fn metis_error(error: ::metis::Error, progress: &dyn Progress) -> Error {
     if let ::metis::Error::Memory = error {
-        return Error::input("METIS", "ran out of memory")
+        return Error::out_of_memory("METIS", "ran out of memory")
             .help("the method `stream` needs far less; or partition on a larger machine");
     }
     // Fails only without the right to signal oneself; then the work just ends.

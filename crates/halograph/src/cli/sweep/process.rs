@@ -13,14 +13,12 @@ use std::time::Duration;
 use halograph_graph::error::{IoContext, Result};
 use rustix::process::Signal;
 
-use crate::cli::interrupt;
+use crate::cli::{Invocation, interrupt, invocation};
 
 /// Time between two looks at a running process.
 const POLL: Duration = Duration::from_millis(20);
 /// How much later than the other process this one may get a signal that was sent to both.
 const SIGNAL_DELAY: Duration = Duration::from_millis(200);
-/// This program, even if its file is replaced meanwhile.
-const PROGRAM: &str = "/proc/self/exe";
 
 /// A running process.
 pub struct Process {
@@ -43,11 +41,15 @@ impl Process {
     pub fn start(arguments: &[OsString], folder: &Path) -> Result<Self> {
         let messages = tempfile::tempfile_in(folder).at(folder, "write into")?;
         let errors = messages.try_clone().at(folder, "write into")?;
-        let mut command = Command::new(PROGRAM);
-        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(errors);
-        command.arg0(std::env::args_os().next().unwrap_or_else(|| "halograph".into()));
+        let Invocation { arguments: own, command: again } = invocation();
+        let program = Path::new(&again[0]);
+        let mut command = Command::new(program);
+        command.args(&again[1..]).args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(errors);
+        if again.len() == 1 {
+            command.arg0(own.first().map_or("halograph".as_ref(), OsString::as_os_str));
+        }
         // A group of its own: Ctrl-C reaches it through this process, once.
-        let mut child = command.process_group(0).spawn().at(Path::new(PROGRAM), "start")?;
+        let mut child = command.process_group(0).spawn().at(program, "start")?;
         let input = child.stdin.take().expect("standard input is a pipe");
         Ok(Process { child, input, messages })
     }
@@ -56,7 +58,7 @@ impl Process {
     pub fn wait(mut self) -> Result<Ended> {
         let mut is_told = false;
         let status = loop {
-            if let Some(status) = self.child.try_wait().at(Path::new(PROGRAM), "wait for")? {
+            if let Some(status) = self.child.try_wait().at(Path::new(&invocation().command[0]), "wait for")? {
                 break status;
             }
             if interrupt::requested() && !std::mem::replace(&mut is_told, true) {

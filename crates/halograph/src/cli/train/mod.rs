@@ -13,9 +13,8 @@ use clap::{ArgAction, value_parser};
 use halograph::comm::launched;
 use halograph::config;
 use halograph::job::{DataOption, Job, JobOptions, NewDirectory, OutOption, World};
-use halograph::note::Note;
 use halograph::train::Summary;
-use halograph::train::event::{Ending, Scores};
+use halograph::train::event::Ending;
 use halograph::train::run::TENSORBOARD;
 
 use self::flags::{OUTPUT, Settings};
@@ -201,9 +200,9 @@ fn finish(args: &Args, job: &Job, summary: &Summary) -> halograph::Result<ExitCo
         say(&format!("interrupted before the first epoch{kept}"));
         return Ok(code(true));
     }
-    late_notes(job, summary).iter().for_each(note);
+    job.notes_on(summary).iter().for_each(note);
     if args.json {
-        print(&json(job, summary))?;
+        print(&job.summary_json(summary).to_string())?;
     } else if !args.quiet && !interrupted {
         print(&summary::text(job, summary, args.trace.as_deref()))?;
     }
@@ -213,26 +212,9 @@ fn finish(args: &Args, job: &Job, summary: &Summary) -> halograph::Result<ExitCo
     Ok(code(interrupted))
 }
 
-/// Returns remarks on the scores. Before the training, labels were counted only if the data are a dataset.
-fn late_notes(job: &Job, summary: &Summary) -> Vec<Note> {
-    let Some(report) = &summary.classes else { return Vec::new() };
-    let scores = Scores { train: summary.train, val: summary.val, test: summary.test, val_loss: None };
-    let mut notes = if job.data().parts().is_some() { Note::on_support(report) } else { Vec::new() };
-    notes.extend(Note::on_majority(report, &scores, summary.metric));
-    notes
-}
-
 /// Returns the exit code of a job that ended without an error.
 fn code(interrupted: bool) -> ExitCode {
     if interrupted { ExitCode::from(interrupt::EXIT_CODE) } else { ExitCode::SUCCESS }
-}
-
-fn json(job: &Job, summary: &Summary) -> String {
-    let mut line = serde_json::to_value(summary).expect("numbers and names always serialise");
-    line["predicted_peak_bytes"] = job.predicted_bytes().into();
-    line["run"] = job.directory().map(|path| path.display().to_string()).into();
-    line["data"] = job.data().manifest().name.clone().into();
-    line.to_string()
 }
 
 fn how_to_resume(job: &Job, summary: &Summary) -> String {
