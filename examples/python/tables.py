@@ -23,8 +23,9 @@ def main() -> None:
     edges, nodes = accounts(400, seed=0)
     nodes["split"] = np.random.default_rng(1).choice(["train", "val", "test"], len(nodes), p=[0.6, 0.2, 0.2])
     march = halograph.Dataset.from_pandas(edges, nodes, name="march")
-    settings = {"normalize": "columns", "class_weights": "balanced", "metric": "macro-f1"}
-    run = halograph.train(march, layers=2, hidden=16, epochs=60, progress=False, **settings)
+    run = halograph.train(
+        march, layers=2, hidden=16, epochs=60, normalize="columns", class_weights="balanced", metric="macro-f1", progress=False
+    )
     print(f"test macro-F1 {run.scores.test:.3f}")
 
     edges, nodes = accounts(200, seed=2)

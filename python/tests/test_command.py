@@ -26,7 +26,6 @@ def test_help_and_version():
         (["train", "nowhere"], 2, "nowhere"),
         (["train", "--hidden", "x"], 2, "x"),
         (["data", "info", "nowhere"], 2, "nowhere"),
-        (["train", "-o", "/proc/run", "--epochs", "1"], 1, "/proc"),
     ],
 )
 def test_exit_codes(words, code, part, tmp_path):

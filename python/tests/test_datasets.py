@@ -20,7 +20,7 @@ def masks(arrays):
 
 
 def split_names(arrays):
-    return np.select([arrays[name] for name in MASKS], ["train", "val", "test"])
+    return np.select([arrays[name] for name in MASKS], ["train", "val", "test"], "")
 
 
 def from_scipy(arrays, tmp_path):
@@ -212,8 +212,10 @@ def test_sparse_features_stay_sparse(arrays):
     assert sp.issparse(sparse.x) and sparse.num_features == 200
     np.testing.assert_array_equal(sparse.x.toarray(), x.toarray())
     # The same numbers; training computes the same up to rounding.
-    dense = Dataset.from_arrays(**{**arrays, "x": x.toarray()})
-    assert not sp.issparse(dense.x)
+    dense = Dataset.from_arrays(**{**arrays, "x": x}, layout="dense")
+    np.testing.assert_array_equal(dense.x, x.toarray())
+    # Dense arrays that are mostly zeros become sparse, too.
+    assert Dataset.from_arrays(**{**arrays, "x": x.toarray()}).fingerprint == sparse.fingerprint
     losses = [train(data, precision="f64", **QUICK).history["loss"] for data in (sparse, dense)]
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-9)
 
@@ -326,8 +328,8 @@ def changed(array, index, value, dtype=None):
 
 WRONG = {
     # name: (how the arguments are changed, parts of the message)
-    "edges of one row": (lambda a: {"edge_index": a["edge_index"][:1]}, ["edge_index", "(1, "]),
-    "edges of three dimensions": (lambda a: {"edge_index": a["edge_index"][None]}, ["edge_index", "(1, 2, "]),
+    "edges of one row": (lambda a: {"edge_index": a["edge_index"][:1]}, ["edge_index", "[1, "]),
+    "edges of three dimensions": (lambda a: {"edge_index": a["edge_index"][None]}, ["edge_index", "[1, 2, "]),
     "an edge to an unknown node": (lambda a: {"edge_index": changed(a["edge_index"], (1, 7), 60)}, ["edge_index", "60"]),
     "an edge from a negative node": (lambda a: {"edge_index": changed(a["edge_index"], (0, 7), -1)}, ["edge_index", "-1"]),
     "an edge beyond 32 bits": (lambda a: {"edge_index": changed(a["edge_index"], (0, 0), 2**32)}, ["edge_index", "4294967296"]),
@@ -342,9 +344,9 @@ WRONG = {
     "features beyond float32": (lambda a: {"x": changed(a["x"], (17, 3), 1e300, np.float64)}, ["x", "17", "3"]),
     "complex features": (lambda a: {"x": a["x"].astype(complex)}, ["x", "complex"]),
     "features of text": (lambda a: {"x": a["x"].astype(str)}, ["x", "<U"]),
-    "features of one dimension": (lambda a: {"x": a["x"][:, 0]}, ["x", "(60,)"]),
+    "features of one dimension": (lambda a: {"x": a["x"][:, 0]}, ["x", "[60]"]),
     "features of no column": (lambda a: {"x": a["x"][:, :0]}, ["x"]),
-    "no nodes": (lambda a: {"x": a["x"][:0]}, ["x"]),
+    "no nodes": (lambda a: {"x": a["x"][:0]}, ["0 nodes"]),
     "sparse NaN": (lambda a: {"x": sp.csr_array(changed(a["x"], (17, 3), np.nan))}, ["x", "NaN"]),
     "short labels": (lambda a: {"y": a["y"][:-1]}, ["y", "59", "60"]),
     "fractional labels": (lambda a: {"y": changed(a["y"], 4, 0.5, float)}, ["y", "0.5"]),
@@ -353,7 +355,7 @@ WRONG = {
     "labels of text": (lambda a: {"y": a["y"].astype(str)}, ["y", "<U"]),
     "a short mask": (lambda a: {"val_mask": a["val_mask"][:-1]}, ["val_mask", "59"]),
     "a node beyond the graph in a mask": (lambda a: {"val_mask": [0, 60]}, ["val_mask", "60"]),
-    "overlapping masks": (lambda a: {"val_mask": a["train_mask"]}, ["train", "val"]),
+    "overlapping masks": (lambda a: {"val_mask": a["train_mask"]}, ["val_mask", "two subsets"]),
     "a negative weight": (lambda a: {"edge_weight": changed(np.ones(a["edge_index"].shape[1]), 5, -1)}, ["edge_weight", "-1"]),
     "a weight of NaN": (lambda a: {"edge_weight": changed(np.ones(a["edge_index"].shape[1]), 5, np.nan)}, ["edge_weight", "NaN"]),
     "short weights": (lambda a: {"edge_weight": [1.0]}, ["edge_weight"]),

@@ -27,13 +27,13 @@ def test_the_classes_fit_those_of_python():
         ({"hidden": -1}, ["hidden", "-1"]),
         ({"hidden": 1.5}, ["hidden", "1.5"]),
         ({"hidden": "many"}, ["hidden", "many"]),
-        ({"lr": float("nan")}, ["lr", "nan"]),
+        ({"lr": float("nan")}, ["lr", "NaN"]),
         ({"lr": [1, 2]}, ["lr"]),
         ({"lr": object()}, ["lr", "object"]),
         ({"lr": 1j}, ["lr", "complex"]),
         ({"epochs": 10**30}, ["epochs"]),
         ({"dropout": 1.5}, ["dropout", "1.5"]),
-        ({"dropout": "0.5"}, ["dropout"]),
+        ({"dropout": "half"}, ["dropout", "half"]),
         ({"strategy": "minibatches"}, ["minibatches", "minibatch"]),
         ({"fanout": [5]}, ["fanout"]),
         ({"ranks": 4, "strategy": "single"}, ["ranks", "single"]),
@@ -81,8 +81,8 @@ def test_a_diverged_run(data):
 
 def test_too_much_memory(data):
     for force in (False, True):  # weights alone that do not fit are always refused
-        with pytest.raises(OutOfMemory, match="memory"):
-            train(data, **{**QUICK, "hidden": 50_000_000}, force=force)
+        with pytest.raises(OutOfMemory, match="MiB are free"):
+            train(data, **{**QUICK, "hidden": 1_000_000, "layers": 3}, force=force)
 
 
 def test_wrong_callbacks(data):
@@ -173,13 +173,13 @@ for _ in range(300):
     chosen = {name: rng.choice(odd) for name in rng.sample([n for n in settings if n != "epochs"], 3)}
     call(repr(chosen), halograph.train, data, **{**quick, **chosen})
 for value in odd:
-    call(("ranks", repr(value)), halograph.train, data, **quick, ranks=value if value not in (2**31, 2**32) else 3) \\
-        if not isinstance(value, np.ndarray) else None
+    if not (type(value) is int and value > 100):
+        call(("ranks", repr(value)), halograph.train, data, **quick, ranks=value)
 """,
     "runs": """
 import pickle
 for value in odd:
-    for function in (run.predict, run.evaluate, run.embeddings, run.pyg_data, run.save, run.report().save, halograph.load):
+    for function in (run.predict, run.evaluate, run.embeddings, run.save, run.report().save, halograph.load):
         if not (isinstance(value, str) and value):
             call((function, repr(value)), function, value)
     call(("output", repr(value)), run.predict, output=value)

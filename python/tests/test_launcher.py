@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import textwrap
 
 import pytest
@@ -18,16 +17,12 @@ def mpirun(ranks):
     return ["mpirun", *as_root, "--oversubscribe", "-n", str(ranks)]
 
 
-@pytest.fixture
-def launcher():
-    if not WITH_MPI:
-        pytest.skip("the package was built without MPI")
-    if shutil.which("mpirun") is None:
-        pytest.skip("mpirun is not installed")
-    return mpirun
+with_mpi = pytest.mark.skipif(not WITH_MPI, reason="the package was built without MPI")
+without_mpi = pytest.mark.skipif(WITH_MPI, reason="the package was built with MPI")
 
 
-def test_ranks_of_a_launcher(launcher, data, tmp_path):
+@with_mpi
+def test_ranks_of_a_launcher(data, tmp_path):
     data.save(tmp_path / "g")
     code = f"""
         import halograph
@@ -47,14 +42,15 @@ def test_ranks_of_a_launcher(launcher, data, tmp_path):
         # A launched process trains several runs, one after the other.
         assert halograph.train("g", **{QUICK}).is_leader == run.is_leader
     """
-    done = run_python(textwrap.dedent(code), launcher=launcher(2), cwd=tmp_path)
+    done = run_python(textwrap.dedent(code), launcher=mpirun(2), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     run = train(data, ranks=2, **QUICK)
     assert_same_weights(run.state_dict(), read_safetensors(tmp_path / "run" / "model.safetensors"))
     assert json.loads((tmp_path / "run" / "run.json").read_text())["summary"]["transport"] == "mpi"
 
 
-def test_errors_of_ranks(launcher, data, tmp_path):
+@with_mpi
+def test_errors_of_ranks(data, tmp_path):
     """Settings that differ, a callback that raises on rank 0, and a rank that stops answering."""
     data.save(tmp_path / "g")
     code = f"""
@@ -78,13 +74,12 @@ def test_errors_of_ranks(launcher, data, tmp_path):
             print("lost:", error, flush=True)
             os._exit(7)
     """
-    done = run_python(textwrap.dedent(code), launcher=launcher(2), cwd=tmp_path, timeout=60)
+    done = run_python(textwrap.dedent(code), launcher=mpirun(2), cwd=tmp_path, timeout=60)
     assert done.returncode != 0 and "lost:" in done.stdout and "rank 1" in done.stdout, done
 
 
+@without_mpi
 def test_a_build_without_mpi_refuses_to_be_a_rank(tmp_path):
-    if WITH_MPI:
-        pytest.skip("the package was built with MPI")
     environment = {**os.environ, "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "0"}
     code = f"import halograph; halograph.train(halograph.Dataset.make('demo'), **{QUICK})"
     done = run_python(code, env=environment, cwd=tmp_path)

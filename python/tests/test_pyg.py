@@ -1,10 +1,11 @@
 """Data from PyG, models back to PyG."""
 
+import os
 import sys
 
 import numpy as np
 import pytest
-from conftest import QUICK
+from conftest import QUICK, halograph_command
 
 import halograph
 from halograph import Dataset, InputError
@@ -32,10 +33,6 @@ def test_ten_lines_on_cora(cora):
 
 def test_cora_is_the_imported_cora(cora, tmp_path):
     """PyG and the importer of the command line read the same files to the same dataset."""
-    import os
-
-    from conftest import halograph_command
-
     source = os.path.join(os.environ["HALOGRAPH_TEST_DATA"], "cora")
     done = halograph_command("data", "import", "planetoid", source, "-o", tmp_path / "cora", "-q")
     assert done.returncode == 0, done.stderr

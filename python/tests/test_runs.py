@@ -171,7 +171,7 @@ def test_saving_and_loading(run, data, tmp_path):
     assert again.scores == run.scores
     for name in run.history:
         np.testing.assert_array_equal(again.history[name], run.history[name])
-    with pytest.raises(InputError, match="exists"):
+    with pytest.raises(InputError, match="already"):
         run.save(tmp_path / "run")
     run.save(tmp_path / "run", overwrite=True)
     (tmp_path / "mine").mkdir()

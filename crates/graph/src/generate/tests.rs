@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::*;
 use crate::csr::CsrView;
-use crate::dataset::{Dataset, LabelView, Subset};
+use crate::dataset::{LabelView, Subset};
 use crate::progress::Silent;
 
 fn spec(preset: &str) -> Spec {
@@ -37,6 +37,8 @@ fn generated_bytes_do_not_change() {
     let folder = tempfile::tempdir().unwrap();
     let manifest = make_in(&folder.path().join("x"), &spec("demo"), 2);
     assert_eq!(manifest.fingerprint, "f09a1bda3851015a481a72dfadaa58df");
+    let in_memory = make_in_memory(&spec("demo"), "x", &Silent).unwrap();
+    assert_eq!(in_memory.manifest, manifest);
 }
 
 #[test]

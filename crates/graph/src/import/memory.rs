@@ -34,6 +34,7 @@ pub struct ImportArrays {
 }
 
 /// A matrix in arrays.
+#[expect(clippy::large_enum_variant, reason = "there is one per import")]
 pub enum MatrixArrays {
     /// All elements. A matrix of 32-bit floats in row order is shared, not copied, and must not change.
     Dense(Array),
@@ -167,5 +168,152 @@ fn check_ids(ids: Option<&[String]>, nodes: usize) -> Result<()> {
     match ids.iter().position(|id| id.contains(['\n', '\r'])) {
         None => Ok(()),
         Some(v) => Err(Error::input(format!("ids, node {v}"), format!("id {:?} holds a line break", ids[v]))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use half::f16;
+
+    use super::*;
+    use crate::import::{ImportFormat, SplitRule, import};
+    use crate::io::npy::{Element, Writer};
+    use crate::progress::Silent;
+
+    const NODES: usize = 70;
+    const COLUMNS: usize = 64;
+
+    fn array<T: Element>(name: &str, shape: &[usize], elements: Vec<T>) -> Array {
+        Array::from_vec(name.into(), shape.to_vec(), elements).unwrap()
+    }
+
+    /// A ring with some chords, repeated edges and a loop; `x` has values other than 0 in every `gap`th place.
+    fn ring(gap: usize) -> ImportArrays {
+        let to = |v: usize| [(v + 1) % NODES, (v * v) % NODES];
+        let pairs: Vec<[i64; 2]> = (0..NODES).flat_map(|v| to(v).map(|u| [v as i64, u as i64])).collect();
+        let edges = (0..2).flat_map(|end| pairs.iter().map(move |pair| pair[end])).collect();
+        let value = |k: usize| if k.is_multiple_of(gap) { k as f32 } else { 0.0 };
+        let flags = |subset: usize| (0..NODES).map(|v| u8::from(v % 3 == subset)).collect();
+        let mask = |name: &str, subset| Some(array::<u8>(name, &[NODES], flags(subset)));
+        ImportArrays {
+            name: "ring".into(),
+            edges: array("edge_index", &[2, pairs.len()], edges),
+            edge_weights: None,
+            features: MatrixArrays::Dense(array(
+                "x",
+                &[NODES, COLUMNS],
+                (0..NODES * COLUMNS).map(value).collect(),
+            )),
+            feature_names: Vec::new(),
+            labels: Some(array("y", &[NODES], (0..NODES as i64).map(|v| v % 4).collect())),
+            task: None,
+            class_names: Vec::new(),
+            masks: [mask("train_mask", 0), mask("val_mask", 1), mask("test_mask", 2)],
+            ids: None,
+        }
+    }
+
+    fn dense(given: &ImportArrays) -> &Array {
+        match &given.features {
+            MatrixArrays::Dense(x) => x,
+            MatrixArrays::Sparse { .. } => panic!("dense features"),
+        }
+    }
+
+    fn load(given: ImportArrays) -> Result<Dataset> {
+        import_arrays(given, &ImportOptions::default(), &Silent).map(|(dataset, _)| dataset)
+    }
+
+    #[test]
+    fn arrays_in_memory_and_in_files_are_the_same_dataset() {
+        for (gap, is_sparse) in [(1, false), (20, true)] {
+            let temp = tempfile::tempdir().unwrap();
+            let given = ring(gap);
+            let masks = given.masks.iter().flatten();
+            for array in
+                [&given.edges, dense(&given), given.labels.as_ref().unwrap()].into_iter().chain(masks)
+            {
+                let path = temp.path().join(format!("{}.npy", array.name));
+                macro_rules! write {
+                    ($t:ty) => {
+                        if let Some(elements) = array.as_slice::<$t>() {
+                            let mut writer = Writer::create(&path, &array.header.shape).unwrap();
+                            writer.write(elements).unwrap();
+                            writer.finish().unwrap();
+                        }
+                    };
+                }
+                write!(i64);
+                write!(f32);
+                write!(u8);
+            }
+            let target = temp.path().join("dataset");
+            let format = ImportFormat::Npy { split_index: None };
+            let report = import(&format, temp.path(), &target, &ImportOptions::default(), &Silent).unwrap();
+            let dataset = load(given).unwrap();
+            assert_eq!(dataset.manifest.is_sparse(), is_sparse);
+            assert_eq!(dataset.manifest.fingerprint, report.manifest.fingerprint);
+            assert_eq!(dataset.manifest.files, report.manifest.files);
+
+            let copy = temp.path().join("copy");
+            dataset.save(&copy, false, &Silent).unwrap();
+            assert_eq!(Dataset::open(&copy).unwrap().manifest.fingerprint, dataset.manifest.fingerprint);
+            assert!(dataset.save(&copy, false, &Silent).unwrap_err().to_string().contains("exists"));
+        }
+    }
+
+    #[test]
+    fn features_are_shared_if_they_can_be() {
+        let given = ring(1);
+        let x = dense(&given).raw().as_ptr();
+        let shared = load(given).unwrap();
+        assert_eq!(shared.features().as_slice::<f32>().unwrap().as_ptr().cast(), x);
+
+        let mut given = ring(1);
+        let halves = vec![f16::ONE; NODES * COLUMNS];
+        given.features = MatrixArrays::Dense(array("x", &[NODES, COLUMNS], halves));
+        assert_eq!(load(given).unwrap().features().as_slice::<f32>().unwrap()[5], 1.0);
+    }
+
+    #[test]
+    fn a_split_is_that_of_the_masks_or_drawn_or_empty() {
+        let split = |masks: [bool; 3], rule| {
+            let mut given = ring(1);
+            for (mask, is_given) in given.masks.iter_mut().zip(masks) {
+                mask.take_if(|_| !is_given);
+            }
+            let options = ImportOptions { split: rule, ..ImportOptions::default() };
+            let (dataset, _) = import_arrays(given, &options, &Silent).unwrap();
+            [1, 2, 3].map(|subset| dataset.split().iter().filter(|&&x| x == subset).count())
+        };
+        assert_eq!(split([true; 3], SplitRule::Given), [24, 23, 23]);
+        assert_eq!(split([false, true, false], SplitRule::Given), [0, 23, 0]);
+        assert_eq!(split([false; 3], SplitRule::Given), [0, 0, 0]);
+        assert_eq!(split([false; 3], SplitRule::Ratio([0.5, 0.25, 0.25])).iter().sum::<usize>(), NODES);
+    }
+
+    #[test]
+    fn faults_name_the_array() {
+        let refused = |change: fn(&mut ImportArrays)| {
+            let mut given = ring(1);
+            change(&mut given);
+            load(given).err().expect("refused").to_string()
+        };
+        let message = refused(|a| a.feature_names = vec!["one".into()]);
+        assert!(message.starts_with("feature_names: 1 names for 64 feature columns"), "{message}");
+        let message = refused(|a| a.class_names = vec!["one".into()]);
+        assert!(message.starts_with("class_names: 1 names for 4 classes"), "{message}");
+        let message = refused(|a| a.ids = Some(vec!["a".into()]));
+        assert!(message.starts_with("ids: 1 ids for 70 nodes"), "{message}");
+        let message = refused(|a| a.task = Some(Task::MultiLabel));
+        assert!(message.starts_with("y: shape [70] where flags need N×C"), "{message}");
+        let message = refused(|a| a.edges = array("edge_index", &[2, 1], vec![0i64, 70]));
+        assert!(message.starts_with("edge_index, edge 0"), "{message}");
+        let message = refused(|a| {
+            let mut x = vec![0f32; NODES * COLUMNS];
+            x[COLUMNS + 3] = f32::NAN;
+            a.features = MatrixArrays::Dense(array("x", &[NODES, COLUMNS], x));
+        });
+        assert!(message.starts_with("x, row 1, column 3: feature 3 of node 1 is NaN"), "{message}");
     }
 }

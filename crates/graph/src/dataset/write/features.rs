@@ -175,12 +175,15 @@ fn write_sparse<T: Element + Value>(
     ])
 }
 
+/// Takes columns and values of some rows without their zeros.
+type SparseSink<'s, T> = dyn FnMut(&[u32], &[T]) -> Result<()> + 's;
+
 /// Passes columns and values of all elements that are not 0 to `sink`, several rows at a time; returns the row starts.
 fn sparse_rows<T: Value>(
     contents: &Contents,
     progress: &dyn Progress,
     value: impl Fn(f32) -> T,
-    sink: &mut dyn FnMut(&[u32], &[T]) -> Result<()>,
+    sink: &mut SparseSink<T>,
 ) -> Result<Vec<u64>> {
     let cols = contents.features.cols();
     let mut starts = vec![0u64];
