@@ -244,14 +244,15 @@ impl Dataset {
         }
     }
 
-    fn labels<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        // SAFETY: the dataset keeps its arrays, and is immutable.
+    fn labels<'py>(this: &Bound<'py, Self>) -> PyResult<View<'py>> {
+        let owner = this.as_any();
         match this.get().data.labels() {
-            LabelView::Single(labels) => unsafe { view(this.as_any(), [labels.len()], labels) },
+            // SAFETY: the dataset keeps its arrays, and is immutable.
+            LabelView::Single(labels) => unsafe { view(owner, [labels.len()], labels) },
             LabelView::Multi { classes, flags } => {
                 let nodes = flags.len() / classes.max(1);
                 // SAFETY: as above.
-                unsafe { view(this.as_any(), [nodes, classes], flags) }
+                unsafe { view(owner, [nodes, classes], flags) }
             }
         }
     }
