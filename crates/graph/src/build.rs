@@ -149,7 +149,7 @@ fn build_from_rows(
     options: EdgeOptions,
     progress: &dyn Progress,
 ) -> Result<(Csr, EdgeCounts)> {
-    let starts = row_starts(nodes, &indptr, indices.len())?;
+    let starts = row_starts(nodes, &indptr, indices.len(), "neighbour ids")?;
     let place = format!("{}, element", indices.name);
     let signed = indices.header.dtype == DType::I32;
     let ids = column_ids(nodes, indices)?;
@@ -169,8 +169,8 @@ fn build_from_rows(
     build_from_source(nodes, &CsrEdges { csr, rows, place }, options, progress)
 }
 
-/// Reads and checks row starts: `nodes + 1` of them, starting at 0, never decreasing, ending at `edges`.
-pub fn row_starts(nodes: usize, indptr: &Array, edges: usize) -> Result<Vec<u64>> {
+/// Reads and checks row starts: `nodes + 1` of them, starting at 0, never decreasing, ending at `end`, the number of `entries`.
+pub fn row_starts(nodes: usize, indptr: &Array, end: usize, entries: &str) -> Result<Vec<u64>> {
     let name = &indptr.name;
     if indptr.header.shape.len() != 1 || indptr.len() != nodes + 1 {
         let problem = format!("shape {:?} where {} row starts are needed", indptr.header.shape, nodes + 1);
@@ -187,9 +187,10 @@ pub fn row_starts(nodes: usize, indptr: &Array, edges: usize) -> Result<Vec<u64>
         let problem = format!("{} after {}: row starts may not decrease", starts[v + 1], starts[v]);
         return Err(Error::input(format!("{name}, element {}", v + 1), problem));
     }
-    if starts[nodes] as u64 != edges as u64 {
-        let problem = format!("{} where {edges} neighbour ids are stored", starts[nodes]);
-        return Err(Error::input(format!("{name}, element {nodes}"), problem));
+    if starts[nodes] as u64 != end as u64 {
+        let problem = format!("{} where {end} {entries} are stored", starts[nodes]);
+        return Err(Error::input(format!("{name}, element {nodes}"), problem)
+            .help("the last row start is their number; save the arrays again, all from one matrix"));
     }
     Ok(starts.into_iter().map(|s| s as u64).collect())
 }

@@ -84,6 +84,17 @@ pub enum Note {
         /// The folder of shards.
         path: PathBuf,
     },
+    /// The graph of the data is of another kind than the one that the model was trained on.
+    OtherKindOfGraph {
+        /// Path or name of the data.
+        data: String,
+        /// What its edges are or have.
+        edges: &'static str,
+        /// Name of the data that the model was trained on.
+        trained_on: String,
+        /// What the edges of those are or have.
+        trained_on_edges: &'static str,
+    },
     /// The dataset at this path is not the one that the run was trained on.
     DatasetChanged {
         /// Its directory.
@@ -189,7 +200,7 @@ impl fmt::Display for Note {
                 write!(
                     f,
                     "{subset} {metric} {score:.4} is no better than {what} ({majority_score:.4}); on imbalanced classes, \
-                     train.class_weights and train.metric may help"
+                     train --class-weights and --metric (train.class_weights, train.metric) may help"
                 )
             }
             Note::EdgeWeightsUnused { model } => {
@@ -207,6 +218,11 @@ impl fmt::Display for Note {
                 "{}: shards hold node numbers, not the ids of the source: the table has node numbers; for ids give the \
                  dataset with --data",
                 path.display()
+            ),
+            Note::OtherKindOfGraph { data, edges, trained_on, trained_on_edges } => write!(
+                f,
+                "{data} has {edges}; the model was trained on {trained_on}, which has {trained_on_edges}: results may be \
+                 worse"
             ),
             Note::DatasetChanged { path } => {
                 write!(f, "{}: the dataset has changed since the run was trained", path.display())

@@ -59,11 +59,16 @@ impl RowFormat {
     }
 }
 
-/// Refuses a folder and, unless `overwrite`, a file that exists. Call it before the rows are computed.
+/// Refuses a folder, a file in a folder that does not exist and, unless `overwrite`, a file that exists. Call it before the rows are computed.
 pub fn may_write(path: &Path, overwrite: bool) -> Result<()> {
     if path.is_dir() {
         return Err(Error::input(path.display(), "is a folder")
             .help("give the name of a file, as in predictions.csv"));
+    }
+    let folder = folder_of(path);
+    if !folder.is_dir() {
+        return Err(Error::input(path.display(), format!("there is no folder {}", folder.display()))
+            .help("create it, or choose another folder"));
     }
     if !overwrite && path.symlink_metadata().is_ok() {
         return Err(Error::input(path.display(), "exists already")

@@ -231,6 +231,34 @@ fn columns_are_matched_by_name() {
 }
 
 #[test]
+fn another_kind_of_graph_is_noted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    story(path);
+    let edges = path.join("april-tables/edges.csv");
+    let renamed = fs::read_to_string(&edges).unwrap().replace("from,to,weight", "from,to,wt");
+    ok(path, "data import csv april-tables -o directed --id-col account --directed -q");
+    fs::write(&edges, renamed).unwrap();
+    ok(path, "data import csv april-tables -o bare --id-col account -q");
+    ok(path, "train march --out gat --model gat --hidden 8 --layers 2 --epochs 1 --threads 1 -q");
+    let said = |run: &str, data: &str| {
+        let out = common::halograph(path, &format!("predict {run} --data {data} --output classes -o -"));
+        assert!(out.status.success());
+        String::from_utf8(out.stderr).unwrap()
+    };
+    let note = |data: &str, edges: &str, trained: &str| {
+        format!(
+            "note: {data} has {edges}; the model was trained on march, which has {trained}: results may be worse\n"
+        )
+    };
+    assert_eq!(said("r", "april"), "");
+    assert_eq!(said("r", "bare"), note("bare", "no edge weights", "edge weights"));
+    assert_eq!(said("r", "directed"), note("directed", "directed edges", "undirected edges"));
+    assert_eq!(said("gat", "bare"), "", "gat uses no edge weights");
+    assert!(common::halograph(path, "predict r --data bare -o b.csv -q").stderr.is_empty());
+}
+
+#[test]
 fn data_without_labels_are_not_trained_on() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
@@ -307,6 +335,8 @@ fn tables_hold_what_is_asked_for() {
     let array = Array::open(&path.join("p.npy")).unwrap();
     assert_eq!(copy.features().as_slice::<f32>().unwrap(), array.as_slice::<f32>().unwrap());
     assert!(refused(path, "predict r -o p.parquet").contains("--overwrite"));
+    let message = refused(path, "predict r -o none/p.csv");
+    assert!(message.contains("none/p.csv: there is no folder none\n  help: "), "{message}");
 }
 
 #[test]

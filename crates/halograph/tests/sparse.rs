@@ -51,6 +51,29 @@ fn train(folder: &Path, line: &str) -> Value {
 }
 
 #[test]
+fn contradictory_arrays_of_features_are_refused() {
+    let folder = words();
+    let path = folder.path();
+    let x = path.join("x");
+    save(&x, "x.npy", &[NODES, 1], &vec![1f32; NODES]);
+    let message = refused(path, "data import npy x -o g");
+    assert!(
+        message.contains("x.npy: dense features beside sparse ones (feat_indptr.npy)\n  help: "),
+        "{message}"
+    );
+    fs::remove_file(x.join("x.npy")).unwrap();
+    let mut starts: Vec<u64> = (0..=NODES).map(|v| (v * ROW) as u64).collect();
+    starts[NODES] += 7;
+    save(&x, "feat_indptr.npy", &[NODES + 1], &starts);
+    let message = refused(path, "data import npy x -o g");
+    assert!(
+        message.contains(&format!("where {} feature values are stored\n  help: ", NODES * ROW)),
+        "{message}"
+    );
+    assert_eq!(entries(path), ["x"]);
+}
+
+#[test]
 fn layouts_are_chosen_converted_and_described() {
     let folder = words();
     let path = folder.path();

@@ -234,7 +234,7 @@ impl SparseFeatures {
     ) -> Result<Self> {
         check_value_count(&data, &indices)?;
         columns_used(&indices, cols)?;
-        let indptr = build::row_starts(rows, indptr, indices.len())?;
+        let indptr = build::row_starts(rows, indptr, indices.len(), "feature values")?;
         Ok(SparseFeatures { indptr, indices, data, cols, names: Vec::new() })
     }
 
@@ -247,7 +247,7 @@ impl SparseFeatures {
             let problem = format!("the shape has {cols} columns, but only the first {used} are used");
             return Err(Error::input(&indices.name, problem));
         }
-        let indptr = build::row_starts(rows, indptr, indices.len())?;
+        let indptr = build::row_starts(rows, indptr, indices.len(), "feature values")?;
         Ok(SparseFeatures { indptr, indices, data, cols, names: Vec::new() })
     }
 

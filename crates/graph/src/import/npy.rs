@@ -29,6 +29,9 @@ use crate::io::npy::Array;
 /// Names of the file of labels.
 const LABELS: [&str; 3] = ["label.npy", "y.npy", "labels.npy"];
 
+/// Names of the file of dense features.
+const FEATURES: [&str; 3] = ["feat.npy", "x.npy", "features.npy"];
+
 /// Reads the folder `source`.
 pub(super) fn read(source: &Path, split_index: Option<usize>) -> Result<RawGraph> {
     std::fs::read_dir(source).at(source, "open")?;
@@ -48,6 +51,10 @@ pub(super) fn read(source: &Path, split_index: Option<usize>) -> Result<RawGraph
     };
     let (features, nodes): (Box<dyn FeatureSource>, usize) = match find(&[FEAT_INDPTR])? {
         Some(indptr) => {
+            if let Some(dense) = find(&FEATURES)? {
+                let problem = format!("dense features beside sparse ones ({FEAT_INDPTR})");
+                return Err(Error::input(dense.name, problem).help("leave only one of them in the folder"));
+            }
             let array = |file: &str| need(&[file], "sparse features");
             let columns = manifest.as_ref().map(|m| m.features as usize);
             let sparse = sparse(indptr, array(FEAT_INDICES)?, array(FEAT_VALUES)?, columns)?;
@@ -56,7 +63,7 @@ pub(super) fn read(source: &Path, split_index: Option<usize>) -> Result<RawGraph
             (Box::new(sparse.named(names)), nodes)
         }
         None => {
-            let dense = DenseFeatures::new(need(&["feat.npy", "x.npy", "features.npy"], "features")?)?;
+            let dense = DenseFeatures::new(need(&FEATURES, "features")?)?;
             let nodes = dense.rows();
             let names = names_of(dense.cols());
             (Box::new(dense.named(names)), nodes)

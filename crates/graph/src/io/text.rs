@@ -137,9 +137,11 @@ impl Records {
             ErrorKind::Io(source) => self.explain_io(place, source),
             ErrorKind::UnequalLengths { expected_len, len, .. } => {
                 Error::input(place, format!("{len} fields where the lines before have {expected_len}"))
+                    .help("give all lines the same fields; a field that holds the delimiter needs quotes")
             }
             ErrorKind::Utf8 { err, .. } => {
                 Error::input(format!("{place}, column {}", err.field()), "not UTF-8 text")
+                    .help("save the file in UTF-8")
             }
             other => Error::input(place, format!("{other:?}")),
         }
@@ -217,9 +219,9 @@ mod tests {
         let error = read("a.csv", b"1,2\r\n\r\n\"a\nb\",2\r\n3\r\n").unwrap_err().to_string();
         assert!(error.contains("a.csv, line 5: 1 fields"), "{error}");
         let error = read("a.csv", b"1,2\n\n3\n").unwrap_err().to_string();
-        assert!(error.ends_with("a.csv, line 3: 1 fields where the lines before have 2"), "{error}");
+        assert!(error.contains("a.csv, line 3: 1 fields where the lines before have 2\n  help: "), "{error}");
         let error = read("a.csv", b"1,2\n3,\xff\n").unwrap_err().to_string();
-        assert!(error.ends_with("a.csv, line 2, column 1: not UTF-8 text"), "{error}");
+        assert!(error.contains("a.csv, line 2, column 1: not UTF-8 text\n  help: "), "{error}");
     }
 
     #[test]

@@ -253,17 +253,26 @@ fn fit(setting: &Setting, old: &Value) -> Result<Value> {
         (Value::Array(_), given) => {
             whole_numbers(given).ok_or_else(|| wrong_type(setting, expected(setting, old)))
         }
-        (Value::Integer(_), Value::String(digits)) if is_number(digits) => {
+        (Value::Integer(_), Value::String(digits)) if is_too_large(digits) => {
             Err(wrong_type(setting, &format!("at most {}", i64::MAX)))
         }
         (Value::String(_), _) => check_choice(setting, &setting.name()).map(|()| value.clone()),
+        (_, Value::String(text)) if fits_unquoted(setting, text, old) => {
+            Err(wrong_type(setting, expected(setting, old)).help(format!("remove the quotes: {text}")))
+        }
         _ => Err(wrong_type(setting, expected(setting, old))),
     }
 }
 
-/// Returns whether text consists of digits: a number that is too large.
-fn is_number(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+/// Returns whether text is a whole number that TOML cannot hold.
+fn is_too_large(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<i64>().is_err()
+}
+
+/// Returns whether the text of a string has the type of `old` without its quotes.
+fn fits_unquoted(setting: &Setting, text: &str, old: &Value) -> bool {
+    let value = Setting::new("", "", text).value;
+    !value.is_str() && fit(&Setting { value, ..setting.clone() }, old).is_ok()
 }
 
 /// Returns a list of whole numbers: an array, one number, or text such as `15,10,5`.

@@ -78,6 +78,24 @@ fn wrong_types_name_key_value_and_expected_type() {
     }
 }
 
+#[test]
+fn quoted_values_are_refused_with_their_remedy() {
+    for (word, expected) in [
+        ("model.hidden=\"3\"", "\"3\": must be a whole number, at least 1\n  help: remove the quotes: 3"),
+        ("train.macrobatch=\"4\"", "\"4\": must be a whole number, at least 1\n  help: remove the quotes: 4"),
+        ("train.lr=\"0.1\"", "\"0.1\": must be a number\n  help: remove the quotes: 0.1"),
+        ("train.weight_decay_for.lin=\"1\"", "\"1\": must be a number\n  help: remove the quotes: 1"),
+        ("data.inductive=\"true\"", "\"true\": must be true or false\n  help: remove the quotes: true"),
+    ] {
+        let message = refused(word);
+        assert!(message.ends_with(expected), "{message}");
+    }
+    // Without quotes, these would not fit either.
+    for word in ["model.hidden=\"-3\"", "model.hidden=\"1.5\"", "train.lr=\"true\""] {
+        assert!(!refused(word).contains("quotes"), "{word}");
+    }
+}
+
 /// Zeros of these keys must be refused by the configuration: other values are described by that.
 #[test]
 fn positive_keys_refuse_zero() {

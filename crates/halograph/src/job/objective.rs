@@ -61,7 +61,9 @@ pub(super) fn place(settings: &[Setting], key: &str) -> String {
 
 /// Reads the weight of every class from a CSV file with the columns `class` (name or number) and `weight`.
 fn read(path: &Path, classes: Classes) -> Result<Vec<f64>> {
-    if !std::fs::metadata(path).at(path, "open")?.is_file() {
+    let metadata =
+        std::fs::metadata(path).at(path, "open").map_err(|error| error.if_missing(missing_help(path)))?;
+    if !metadata.is_file() {
         return Err(
             Error::input(path.display(), "is not a regular file").help("give a CSV file of class weights")
         );
@@ -96,6 +98,14 @@ fn read(path: &Path, classes: Classes) -> Result<Vec<f64>> {
         }
     }
     complete(path, weights, classes)
+}
+
+/// Returns what to do about class weights that are not a file.
+fn missing_help(path: &Path) -> &'static str {
+    match strsim::damerau_levenshtein("balanced", &path.to_string_lossy().to_lowercase()) {
+        0..=3 => "did you mean balanced?",
+        _ => "give the path of a CSV file of class weights, or balanced",
+    }
 }
 
 fn line_of(path: &Path, line: u64) -> String {

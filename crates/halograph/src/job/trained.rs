@@ -80,6 +80,26 @@ pub fn open_data_for(
     let opened = with_split_of(&trained.header, opened, is_same)?;
     let changed = matches!(option, DataOption::Default) && !is_same;
     let path = opened.path().filter(|_| changed).map(Path::to_path_buf);
-    let notes = path.map(|path| Note::DatasetChanged { path }).into_iter().collect();
+    let mut notes: Vec<Note> = path.map(|path| Note::DatasetChanged { path }).into_iter().collect();
+    notes.extend(other_kinds_of_graph(&trained.header, &opened));
     Ok((opened, notes))
+}
+
+/// Returns notes on direction and weights of edges that differ from those of the run. Weights count if the model uses them.
+fn other_kinds_of_graph(header: &Header, data: &JobData) -> Vec<Note> {
+    let (own, other) = (&header.data, data.manifest());
+    let uses_weights = header.config.graphs().edge_weights;
+    let note = |own_has: Option<bool>, has: bool, [yes, no]: [&'static str; 2]| {
+        let name = |has: bool| if has { yes } else { no };
+        own_has.filter(|own_has| *own_has != has).map(|own_has| Note::OtherKindOfGraph {
+            data: data.place(),
+            edges: name(has),
+            trained_on: own.name.clone(),
+            trained_on_edges: name(own_has),
+        })
+    };
+    let direction = note(own.directed, other.directed, ["directed edges", "undirected edges"]);
+    let weights = own.edge_weights.filter(|_| uses_weights);
+    let weights = note(weights, other.has_edge_weights(), ["edge weights", "no edge weights"]);
+    direction.into_iter().chain(weights).collect()
 }

@@ -39,6 +39,12 @@ pub struct DataRef {
     /// Names of the feature columns, if they have any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub feature_names: Vec<String>,
+    /// Whether edges are directed; `None` in runs of earlier builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directed: Option<bool>,
+    /// Whether edges have weights; `None` in runs of earlier builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edge_weights: Option<bool>,
 }
 
 impl DataRef {
@@ -58,6 +64,8 @@ impl DataRef {
             task: manifest.task,
             class_names: manifest.class_names.clone(),
             feature_names: manifest.feature_names.clone(),
+            directed: Some(manifest.directed),
+            edge_weights: Some(manifest.has_edge_weights()),
         })
     }
 }

@@ -26,6 +26,8 @@ fn header(seed: u64) -> Header {
         task: halograph_graph::dataset::Task::SingleLabel,
         class_names: Vec::new(),
         feature_names: Vec::new(),
+        directed: None,
+        edge_weights: None,
     };
     Header { data, config }
 }

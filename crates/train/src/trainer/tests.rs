@@ -102,6 +102,8 @@ pub(crate) fn header(checkpoint_seconds: f64) -> Header {
         task: Task::SingleLabel,
         class_names: Vec::new(),
         feature_names: Vec::new(),
+        directed: None,
+        edge_weights: None,
     };
     Header { data, config }
 }

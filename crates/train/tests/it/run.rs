@@ -23,6 +23,8 @@ fn header() -> Header {
         task: halograph_graph::dataset::Task::SingleLabel,
         class_names: Vec::new(),
         feature_names: Vec::new(),
+        directed: None,
+        edge_weights: None,
     };
     Header { data, config: Config::new(Kind::Sage) }
 }

@@ -1,5 +1,7 @@
 //! Columns of tables, found by name, by position or by usual names.
 
+use std::collections::HashMap;
+
 use super::{Table, TableSpec};
 use crate::error::{Error, Result};
 
@@ -50,6 +52,7 @@ impl Columns {
     }
 
     fn choose_features(&mut self, table: &dyn Table, wanted: &[String]) -> Result<()> {
+        let mut skipped = String::new();
         for name in wanted {
             for column in matching(table, name)? {
                 self.check_feature(table, column)?;
@@ -63,22 +66,36 @@ impl Columns {
             self.features = features;
             if !others.is_empty() {
                 let names: Vec<String> = others.iter().map(|&k| table.columns()[k].clone()).collect();
-                self.notes.push(format!(
-                    "{}: skipped columns that are not numbers: {}",
-                    table.name(),
-                    listing(&names)
-                ));
+                skipped = format!("columns that are not numbers: {}", listing(&names));
+                self.notes.push(format!("{}: skipped {skipped}", table.name()));
             }
         }
         if self.features.is_empty() {
             let help = "choose columns with --feature-cols, or give an array with --feature-file FILE.npy";
-            return Err(Error::input(table.name(), "no feature column").help(help));
+            let problem = if skipped.is_empty() { "no feature column" } else { "no feature column; " };
+            return Err(Error::input(table.name(), format!("{problem}{skipped}")).help(help));
         }
+        self.check_names(table)?;
         if wanted.is_empty() {
             // An unnamed index column would be among them, so that the user should know.
             let names: Vec<String> =
                 self.features.iter().map(|&k| format!("{:?}", table.columns()[k])).collect();
             self.notes.push(format!("{}: feature columns: {}", table.name(), listing(&names)));
+        }
+        Ok(())
+    }
+
+    /// Refuses feature columns of one name: other data are matched by name.
+    fn check_names(&self, table: &dyn Table) -> Result<()> {
+        let mut seen = HashMap::new();
+        for &column in &self.features {
+            let name = &table.columns()[column];
+            if let Some(first) = seen.insert(name, column) {
+                let problem =
+                    format!("two feature columns are called {name:?}: positions {first} and {column}");
+                return Err(Error::input(table.name(), problem)
+                    .help("rename one of them, or choose columns by position with --feature-cols"));
+            }
         }
         Ok(())
     }
@@ -228,6 +245,10 @@ fn matching(table: &dyn Table, name: &str) -> Result<Vec<usize>> {
     let range = name.split_once('-').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
     match range {
         Some((first, last)) if first <= last && last < columns.len() => Ok((first..=last).collect()),
+        Some((first, last)) if first < columns.len() && last >= columns.len() => {
+            let problem = format!("{name}: the last column has position {}", columns.len() - 1);
+            Err(Error::input(table.name(), problem).help("positions count from 0"))
+        }
         _ => Err(missing(table, name)),
     }
 }

@@ -1,17 +1,19 @@
 //! Labels from table cells.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::Cell;
 use crate::dataset::write::Labels;
 
 /// No label.
 const NONE: u32 = u32::MAX;
+/// Words for a missing value, as pandas reads them.
+const MISSING: [&str; 8] = ["NA", "N/A", "n/a", "<NA>", "#N/A", "NULL", "null", "None"];
 
 /// Collects labels cell by cell: classes from one column, 0/1 flags from several, nothing from none.
 pub(in crate::import) enum LabelReader {
-    /// Classes, numbered in the order they come; names are sorted at the end.
-    Single { codes: Vec<u32>, seen: HashMap<String, u32> },
+    /// Classes, numbered in the order they come; names are sorted at the end. `missing`: words that were read as no label.
+    Single { codes: Vec<u32>, seen: HashMap<String, u32>, missing: BTreeSet<&'static str> },
     /// Flags, row by row.
     Multi { classes: usize, flags: Vec<u8> },
 }
@@ -19,7 +21,7 @@ pub(in crate::import) enum LabelReader {
 impl LabelReader {
     pub(in crate::import) fn new(columns: usize) -> Self {
         if columns <= 1 {
-            LabelReader::Single { codes: Vec::new(), seen: HashMap::new() }
+            LabelReader::Single { codes: Vec::new(), seen: HashMap::new(), missing: BTreeSet::new() }
         } else {
             LabelReader::Multi { classes: columns, flags: Vec::new() }
         }
@@ -37,7 +39,12 @@ impl LabelReader {
     pub(in crate::import) fn push(&mut self, cell: Cell) -> Result<(), String> {
         match self {
             LabelReader::Multi { flags, .. } => flags.push(flag(cell)?),
-            LabelReader::Single { codes, seen } => {
+            LabelReader::Single { codes, seen, missing } => {
+                if let Some(word) = missing_word(&cell) {
+                    missing.insert(word);
+                    codes.push(NONE);
+                    return Ok(());
+                }
                 let next = seen.len() as u32;
                 codes.push(class(cell)?.map_or(NONE, |name| *seen.entry(name).or_insert(next)));
             }
@@ -45,11 +52,19 @@ impl LabelReader {
         Ok(())
     }
 
+    /// Returns the words that were read as no label.
+    pub(in crate::import) fn missing(&self) -> Vec<&'static str> {
+        match self {
+            LabelReader::Multi { .. } => Vec::new(),
+            LabelReader::Single { missing, .. } => missing.iter().copied().collect(),
+        }
+    }
+
     /// Returns the labels, and the names of the classes if they are not numbers.
     pub(in crate::import) fn finish(self) -> (Labels, Vec<String>) {
         let (codes, seen) = match self {
             LabelReader::Multi { classes, flags } => return (Labels::Multi { classes, flags }, Vec::new()),
-            LabelReader::Single { codes, seen } => (codes, seen),
+            LabelReader::Single { codes, seen, .. } => (codes, seen),
         };
         let mut names: Vec<(String, u32)> = seen.into_iter().collect();
         names.sort_unstable();
@@ -65,10 +80,16 @@ impl LabelReader {
     }
 }
 
-/// Returns the name of a class; `None` for an empty cell or NaN.
+fn missing_word(cell: &Cell) -> Option<&'static str> {
+    let Cell::Text(text) = cell else { return None };
+    MISSING.into_iter().find(|word| word == text)
+}
+
+/// Returns the name of a class; `None` for an empty cell, NaN or -1.
 fn class(cell: Cell) -> Result<Option<String>, String> {
     let int = |x: i64, name: String| match x {
         ..-1 => Err(format!("class {x}: classes count from 0, and -1 means no label")),
+        -1 => Ok(None),
         _ => Ok(Some(name)),
     };
     let real = |x: f64| match x {
@@ -124,6 +145,13 @@ mod tests {
         let (labels, names) = single(&["cat", "", "ant", "cat", "7"]).unwrap();
         assert_eq!(names, ["7", "ant", "cat"]);
         assert_eq!(labels, Labels::Single(vec![2, -1, 1, 2, 0]));
+    }
+
+    #[test]
+    fn words_for_missing_values_are_no_classes() {
+        let (labels, names) = single(&["cat", "NA", "None", "-1", "ant", "null"]).unwrap();
+        assert_eq!(names, ["ant", "cat"]);
+        assert_eq!(labels, Labels::Single(vec![1, -1, -1, -1, 0, -1]));
     }
 
     #[test]

@@ -166,6 +166,7 @@ pub(super) fn read(
     let columns = Columns::choose(&*nodes, spec)?;
     let NodeColumns { ids, labels, split } = read_nodes(&*nodes, &columns, progress)?;
     let features = features(&nodes, &columns, spec, ids.len())?;
+    let missing = labels.missing();
     let (labels, mut class_names) = labels.finish();
     if columns.labels.len() > 1 && nodes.has_names() {
         class_names = columns.labels.iter().map(|&k| nodes.columns()[k].clone()).collect();
@@ -173,6 +174,9 @@ pub(super) fn read(
     let names = ids.names();
     let mut notes = columns.notes;
     notes.extend(edge_columns.note(&*edges));
+    if !missing.is_empty() {
+        notes.push(format!("{}: labels {} are read as no label", nodes.name(), missing.join(", ")));
+    }
     Ok(RawGraph {
         name: name_of(source),
         nodes: ids.len(),
@@ -209,7 +213,8 @@ fn read_nodes(table: &dyn Table, columns: &Columns, progress: &dyn Progress) -> 
     let mut rows = table.open(&wanted)?;
     while rows.advance()? {
         let at = |k: usize| format!("{}, column {}", rows.place(), name(k));
-        facts.ids.push(rows.cell(0)).map_err(|problem| Error::input(at(0), problem))?;
+        let refuse = |problem| Error::input(at(0), problem).help("every node needs an id of its own");
+        facts.ids.push(rows.cell(0)).map_err(refuse)?;
         if columns.labels.is_empty() {
             facts.labels.push_none();
         }

@@ -63,7 +63,10 @@ impl TableEdges {
     }
 
     fn end(&self, rows: &dyn RowCursor, k: usize) -> Result<i64> {
-        self.ids.find(rows.cell(k)).map(i64::from).map_err(|problem| self.refuse(rows, k, problem))
+        let refuse = |problem| {
+            self.refuse(rows, k, problem).help("add the node to the node table, or remove the edge")
+        };
+        self.ids.find(rows.cell(k)).map(i64::from).map_err(refuse)
     }
 }
 
@@ -153,7 +156,7 @@ impl Features {
             let start = out.len();
             append(cell, self.widths[k], out)
                 .and_then(|()| match out[start..].iter().find(|x| !x.is_finite()) {
-                    Some(x) => Err(format!("{x} where a finite number is needed")),
+                    Some(x) => Err(not_finite(&rows.cell(k), *x)),
                     None => Ok(()),
                 })
                 .map_err(|problem| {
@@ -162,6 +165,19 @@ impl Features {
                 })?;
         }
         Ok(())
+    }
+}
+
+/// Describes the fault of a cell that was read as `x`, which is not finite.
+fn not_finite(cell: &Cell, x: f32) -> String {
+    let written = match cell {
+        Cell::Real(number) if number.is_finite() => Some(format!("{number:e}")),
+        Cell::Text(text) if text.parse().is_ok_and(f64::is_finite) => Some(text.to_string()),
+        _ => None,
+    };
+    match written {
+        Some(number) => format!("{number} is too large: the largest number is {:e}", f32::MAX),
+        None => format!("{x} where a finite number is needed"),
     }
 }
 

@@ -189,6 +189,7 @@ fn bad_cells_are_named_by_line_and_column() {
             "b,dog,val,inf,4",
             "nodes.csv, line 3, column x0: inf where a finite number is needed",
         ),
+        ("b,dog,val,3,4", "b,dog,val,1e40,4", "nodes.csv, line 3, column x0: 1e40 is too large: the largest"),
         ("b,dog,val,3,4", "b,dog,val,3", "nodes.csv, line 3: 4 fields where the lines before have 5"),
         ("b,dog,val", "b,0.5,val", "nodes.csv, line 3, column label: \"0.5\" is a number but not a class"),
         ("b,dog,val", "b,-2,val", "nodes.csv, line 3, column label: class -2: classes count from 0"),
@@ -206,7 +207,10 @@ fn bad_cells_are_named_by_line_and_column() {
 #[test]
 fn edges_to_unknown_nodes_are_refused() {
     let error = fault("src,dst\na,b\nb,z\n", NODES, default());
-    assert!(error.starts_with("edges.csv, line 3, column dst: id \"z\" is not in the node table"), "{error}");
+    assert!(
+        error.starts_with("edges.csv, line 3, column dst: id \"z\" is not in the node table\n  help: "),
+        "{error}"
+    );
     let error = fault("src,dst\na,b\n,b\n", NODES, default());
     assert!(error.starts_with("edges.csv, line 3, column src: no id"), "{error}");
 }
@@ -221,10 +225,37 @@ fn missing_columns_are_named_with_the_existing_ones() {
     let error = fault(EDGES, NODES, TableSpec { labels: names(&["kind"]), ..default() });
     assert!(error.starts_with("nodes.csv: no column \"kind\""), "{error}");
     assert!(error.contains("id, label, split, x0, x1"), "{error}");
+    let error = fault(EDGES, NODES, TableSpec { feature_columns: names(&["3-9"]), ..default() });
+    assert!(error.starts_with("nodes.csv: 3-9: the last column has position 4\n  help: "), "{error}");
     let error = fault("a b\n", NODES, default());
     assert!(error.contains("one column where edges need two"), "{error}");
     let error = fault(EDGES, "id,label\na,1\nb,1\nc,0\n", default());
-    assert!(error.contains("no feature column"), "{error}");
+    assert!(error.contains("no feature column\n"), "{error}");
+    let error = fault(EDGES, "id,label,x\na,1,\"1,5\"\nb,1,2\nc,0,3\n", default());
+    assert!(error.contains("no feature column; columns that are not numbers: x\n"), "{error}");
+}
+
+#[test]
+fn words_that_are_read_as_no_label_are_noted() {
+    let nodes = "id,label,f\na,None,1\nb,cat,2\nc,NA,3\n";
+    let (report, data) = load(EDGES, nodes, default()).unwrap();
+    assert_eq!(data.manifest.class_names, ["cat"]);
+    let note = "nodes.csv: labels NA, None are read as no label";
+    assert!(report.notes.iter().any(|text| text.ends_with(note)), "{:?}", report.notes);
+}
+
+#[test]
+fn feature_columns_of_one_name_are_refused() {
+    let nodes = "id,f,g,f\na,1,2,3\nb,4,5,6\nc,7,8,9\n";
+    let error = fault(EDGES, nodes, default());
+    assert!(
+        error.starts_with(
+            "nodes.csv: two feature columns are called \"f\": positions 1 and 3\n  help: rename"
+        ),
+        "{error}"
+    );
+    let by_position = TableSpec { feature_columns: names(&["2", "3"]), ..default() };
+    assert_eq!(load(EDGES, nodes, by_position).unwrap().1.manifest.feature_names, ["g", "f"]);
 }
 
 #[test]

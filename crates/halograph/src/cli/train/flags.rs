@@ -144,7 +144,7 @@ const FLAGS: [(&str, &[Flag]); 8] = [
                 "METHOD",
                 "How nodes are assigned to ranks",
                 "metis: least communication volume. presampled: least exchange and even work of sampled mini-batches, by sampling \
-                 two epochs first (default of split; also for minibatch). stream: fast, with little memory. random.",
+                 two epochs first (for split and minibatch). stream: fast, with little memory. random.",
             ),
             flag(
                 "overlap",
@@ -229,8 +229,7 @@ const FLAGS: [(&str, &[Flag]); 8] = [
                 "train.cache_input_aggregate",
                 "BOOL",
                 "Aggregate the features once, over all neighbours, instead of sampling the deepest hop",
-                "For gcn, sage and gin without input dropout. Costs memory for one more copy of the features. Default of \
-                 split where it is possible; false turns it off.",
+                "For gcn, sage and gin without input dropout. Costs memory for one more copy of the features.",
             ),
             flag(
                 "macrobatch",
@@ -347,7 +346,7 @@ impl Flag {
         let default = default_of(key);
         let short = match default.as_str() {
             "" => help.to_string(),
-            default => format!("{help} [default: {default}]"),
+            default => format!("{help} [default: {default}{}]", of_split(key)),
         };
         let arg = Arg::new(name).long(name).value_name(value).help_heading(heading);
         // The last of several occurrences counts, as with --set.
@@ -397,6 +396,15 @@ fn default_of(key: &str) -> String {
         }
     }
     others.iter().fold(usual, |text, (value, kinds)| format!("{text}; {value} for {}", kinds.join(", ")))
+}
+
+/// Returns what `config::resolve` chooses instead of a default for strategy `split`.
+fn of_split(key: &str) -> &'static str {
+    match key {
+        "train.partition" => "; presampled for split",
+        "train.cache_input_aggregate" => "; true for split where possible",
+        _ => "",
+    }
 }
 
 /// Flags outside of the model that change the speed of an epoch.
