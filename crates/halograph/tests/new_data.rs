@@ -248,7 +248,7 @@ fn another_kind_of_graph_is_noted() {
     };
     let note = |data: &str, edges: &str, trained: &str| {
         format!(
-            "note: {data} has {edges}; the model was trained on march, which has {trained}: results may be worse\n"
+            "note: {data} has {edges}; the model was trained on march-tables, which has {trained}: results may be worse\n"
         )
     };
     assert_eq!(said("r", "april"), "");

@@ -152,7 +152,7 @@ fn feature_columns_are_chosen_by_name_prefix_position_or_range() {
     let (report, data) = load("src,dst\na,b\n", nodes, default()).unwrap();
     assert_eq!(features(&data), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     assert!(report.notes[0].ends_with("not numbers: name"), "{:?}", report.notes);
-    for bad in ["w", "w*", "4-9", "9"] {
+    for bad in ["w", "w*", "9"] {
         let error = pick(&[bad]).err().unwrap().to_string();
         let help = "help: the 6 columns are id, y, name, x0, x1, z; positions count from 0";
         assert!(error.contains(&format!("nodes.csv: no column {bad:?}\n  {help}")), "{error}");
@@ -231,7 +231,7 @@ fn missing_columns_are_named_with_the_existing_ones() {
     assert!(error.contains("one column where edges need two"), "{error}");
     let error = fault(EDGES, "id,label\na,1\nb,1\nc,0\n", default());
     assert!(error.contains("no feature column\n"), "{error}");
-    let error = fault(EDGES, "id,label,x\na,1,\"1,5\"\nb,1,2\nc,0,3\n", default());
+    let error = fault(EDGES, "id,label,x\na,1,\"1,5\"\nb,1,\"2,5\"\nc,0,\"3,0\"\n", default());
     assert!(error.contains("no feature column; columns that are not numbers: x\n"), "{error}");
 }
 

@@ -490,6 +490,15 @@ mod tests {
     }
 
     #[test]
+    fn defaults_of_split_are_told() {
+        let with = |strategy: &str| config::resolve(&[Setting::new("", "train.strategy", strategy)]).unwrap();
+        let changed = config::differences(&with("minibatch"), &with("split")).unwrap();
+        let told: Vec<&str> = ["train.cache_input_aggregate", "train.partition", "train.strategy"].into();
+        assert_eq!(changed, told);
+        assert!(told[..2].iter().all(|key| of_split(key).contains("for split")));
+    }
+
+    #[test]
     fn defaults_tell_models_apart() {
         assert_eq!(default_of("train.lr"), "0.01");
         assert_eq!(default_of("model.kind"), "sage");
