@@ -375,9 +375,7 @@ class Dataset:
         columns = {"source": source, "target": target, "weight": weight, "id": id, "label": label, "split": split}
         if split is not None and split_rule is not None:
             raise InputError.at("split_rule", "the split is given by a column, too", "give one of split and split_rule")
-        arguments, notes = of_pandas(edges, nodes, columns, features)
-        if split_rule is not None:
-            arguments = {name: value for name, value in arguments.items() if not name.endswith("_mask")}
+        arguments, notes = of_pandas(edges, nodes, columns, features, split_rule is not None)
         self = cls.from_arrays(**{**arguments, "split": split_rule, **options})
         self._notes += notes
         return self

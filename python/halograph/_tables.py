@@ -80,9 +80,10 @@ def _ids(ids: Sequence[Any]) -> list[str] | None:
 
 
 def of_pandas(
-    edges: Any, nodes: Any, wanted: Mapping[str, str | None], features: Sequence[str] | None
+    edges: Any, nodes: Any, wanted: Mapping[str, str | None], features: Sequence[str] | None, has_rule: bool
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Returns the arguments for two tables, and notes; ``wanted`` names special columns, or has ``None`` for usual names."""
+    """Returns the arguments for two tables, and notes; ``wanted`` names special columns, or has ``None`` for usual names.
+    A column with the split is neither read nor a feature if a rule draws the split."""
     for name, table in (("edges", edges), ("nodes", nodes)):
         if not hasattr(table, "columns") or not hasattr(table, "iloc"):
             raise InputError.at(name, f"{type(table).__name__} where a pandas.DataFrame is needed")
@@ -104,6 +105,8 @@ def of_pandas(
         raise InputError.at("nodes", f"id {index[index.duplicated()][0]!r} is there twice", "give every node one row")
     ends = [_numbers(edges, of_edges[end], index) for end in ("source", "target")]
     special = [name for name in of_nodes.values() if name is not None]
+    if has_rule:
+        of_nodes["split"] = None
     names = list(given) if features is not None else [name for name in nodes.columns if name not in special]
     if not set(special).isdisjoint(names):
         both = next(name for name in names if name in special)

@@ -478,8 +478,9 @@ def test_usual_columns_of_pandas():
 
 
 def test_splits_of_pandas_are_columns_or_drawn():
-    drawn = Dataset.from_pandas(EDGES, NODES, split_rule=(0, 0, 1))
+    drawn = Dataset.from_pandas(EDGES, NODES.assign(split="fold 7"), split_rule=(0, 0, 1))
     assert drawn.test_mask.all() and drawn.feature_names == ["f"]
+    assert "nodes: columns that are not used: split" in drawn.notes
     with pytest.raises(InputError, match="split_rule="):
         Dataset.from_pandas(EDGES, NODES, split="0.6,0.2,0.2")
     with pytest.raises(InputError, match="split_rule"):
