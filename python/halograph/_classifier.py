@@ -28,7 +28,9 @@ class NodeClassifier:
     Attributes:
         run_ (Run): The run, after :meth:`fit`.
         n_features_in_ (int): Number of features, after :meth:`fit`.
-        classes_ (numpy.ndarray): The classes 0, 1, 2…, after :meth:`fit`.
+        classes_ (numpy.ndarray): The classes 0, 1, 2…, after :meth:`fit`. Their names are ``dataset.class_names``.
+
+    On ranks other than 0 of a launcher, :meth:`fit` sets ``run_`` only.
 
     Example:
         >>> classifier = halograph.NodeClassifier(model="gcn", hidden=64, epochs=200)
@@ -44,10 +46,12 @@ class NodeClassifier:
         self._params = params
 
     def fit(self, dataset: Dataset | Path, y: None = None) -> Self:
-        """Trains on the training nodes of the dataset; returns ``self``."""
+        """Trains on the training nodes of the dataset, by its labels; returns ``self``. ``y`` must be ``None``."""
+        _refuse_labels(y)
         self.run_ = train(dataset, **self._params)
-        self.n_features_in_ = self.run_._data_ref["features"]
-        self.classes_ = np.arange(self.run_._data_ref["classes"])
+        if self.run_.is_leader:
+            self.n_features_in_ = self.run_._data_ref["features"]
+            self.classes_ = np.arange(self.run_._data_ref["classes"])
         return self
 
     def _fitted(self) -> Run:
@@ -68,6 +72,7 @@ class NodeClassifier:
     ) -> float:
         """Returns the score on the nodes of a subset, by the metric of the run. Raises :class:`InputError` if no node of
         the subset has a label."""
+        _refuse_labels(y)
         if subset not in ("train", "val", "test"):
             raise InputError.at("subset", f"{subset!r}: must be one of train, val, test")
         score: float | None = getattr(self._fitted().evaluate(dataset), subset)
@@ -86,3 +91,8 @@ class NodeClassifier:
 
     def __repr__(self) -> str:
         return f"NodeClassifier({', '.join(f'{name}={value!r}' for name, value in self._params.items())})"
+
+
+def _refuse_labels(y: object) -> None:
+    if y is not None:
+        raise InputError.at("y", "labels are those of the dataset", "give them to Dataset.from_arrays")

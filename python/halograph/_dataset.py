@@ -12,7 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _halograph
-from ._arrays import as_array, as_features, as_mask, from_tensor
+from ._arrays import (
+    as_array,
+    as_features,
+    as_flag,
+    as_ids,
+    as_mask,
+    as_seed,
+    as_split,
+    as_text,
+    as_texts,
+    from_tensor,
+)
 from ._errors import HalographWarning, InputError
 
 if TYPE_CHECKING:
@@ -48,6 +59,7 @@ class Dataset:
 
     _native: _halograph.Dataset
     _facts: dict[str, Any]
+    _notes: tuple[str, ...]
 
     def __init__(self) -> None:
         raise TypeError("a Dataset is made by one of its constructors, such as Dataset.from_arrays")
@@ -57,6 +69,7 @@ class Dataset:
         self = cls.__new__(cls)
         self._native = native
         self._facts = json.loads(native.manifest())
+        self._notes = tuple(native.notes)
         return self
 
     @classmethod
@@ -77,11 +90,11 @@ class Dataset:
         metric: Metric | None = None,
         class_names: Sequence[str] | None = None,
         feature_names: Sequence[str] | None = None,
-        ids: Sequence[str] | None = None,
-        split: str | None = None,
+        ids: Sequence[object] | None = None,
+        split: str | Sequence[float] | None = None,
         seed: int = 0,
         layout: Layout = "auto",
-        copy: bool = False,
+        copy: bool | None = None,
     ) -> Self:
         r"""Makes a dataset of arrays, of any integer or float type and layout.
 
@@ -102,13 +115,15 @@ class Dataset:
             metric: Metric of scores; default: accuracy, or micro-F1 for multi-label data.
             class_names: Name of each class.
             feature_names: Name of each column of ``x``. Columns are then matched by name in :meth:`Run.predict`.
-            ids: The user's own id of each node.
+            ids: The user's own id of each node, stored as text. No two may be equal.
             split: Rule of a random split, as ``data import --split`` has it, such as ``"0.6,0.2,0.2"``, ``"per-class:20,30"``
-                or ``"auto"``; default: the masks.
+                or ``"auto"``; three numbers are shares; default: the masks.
             seed: Seed of that split.
             layout: How features are stored: every element, rows without their zeros, or the smaller of both (see
                 :class:`Dataset`).
-            copy: Whether to copy ``x`` even if it could be shared.
+            copy: Whether to copy ``x`` if it is a C-contiguous float32 array. By default views and tensors are copied, and
+                arrays that own their memory are shared. ``True`` always copies. ``False`` also shares views, tensors and
+                ``numpy.memmap``: the memory must not be written or resized while the dataset exists (see Memory).
 
         Shapes:
             - ``edge_index``: :math:`(2, |E|)`, or :math:`(|E|, 2)`
@@ -118,11 +133,13 @@ class Dataset:
             - ``edge_weight``: :math:`(|E|)`
 
         Memory:
-            A C-contiguous float32 ``x`` that is stored dense is shared, not copied. It must not change while the dataset exists, so the array
-            object is made read-only (``x.flags.writeable = False``): writing to it raises. Other arrays and tensors on the
-            same memory are not protected; pass ``copy=True`` if they may be written. Any other ``x`` is converted once to
-            float32. Edges, labels and masks are always converted: in memory of the dataset, 4 bytes per stored edge (8 with
-            a weight) and 17 bytes per node.
+            A C-contiguous float32 array ``x`` that owns its memory (``x.flags.owndata``) and is stored dense is shared, not
+            copied. The array is made read-only (``x.flags.writeable = False``), also for its user, and stays so: writing
+            to it raises. With ``copy=False``, the memory of a view or tensor is shared, too, and not protected. Shared
+            memory must not be written, through any array or tensor, nor resized while the dataset exists: results would
+            be wrong, or freed memory would be read. Any other ``x`` is converted once to float32. Edges, labels and masks
+            are always converted: in memory of the dataset, 4 bytes per stored edge (8 with a weight) and 17 bytes per
+            node.
 
         Raises:
             InputError: A shape, type, range or value is wrong; names array, position and value.
@@ -130,7 +147,7 @@ class Dataset:
         Example:
             >>> data = Dataset.from_arrays(edge_index, x, y, train_mask=train, val_mask=val, test_mask=test)
         """
-        features, nodes, shareable = as_features("x", x, copy)
+        features, nodes = as_features("x", x, copy)
         arrays = {
             "edge_index": as_array("edge_index", edge_index),
             "edge_weight": None if edge_weight is None else as_array("edge_weight", edge_weight),
@@ -141,23 +158,30 @@ class Dataset:
             "test_mask": as_mask("test_mask", test_mask, nodes),
         }
         options = {
-            "name": name,
-            "directed": directed,
-            "keep_self_loops": keep_self_loops,
-            "task": task,
-            "metric": metric,
-            "class_names": [] if class_names is None else list(class_names),
-            "feature_names": [] if feature_names is None else list(feature_names),
-            "ids": None if ids is None else list(ids),
-            "split": split,
-            "seed": seed,
-            "layout": layout,
+            "name": as_text("name", name),
+            "directed": as_flag("directed", directed),
+            "keep_self_loops": as_flag("keep_self_loops", keep_self_loops),
+            "task": None if task is None else as_text("task", task),
+            "metric": None if metric is None else as_text("metric", metric),
+            "class_names": as_texts("class_names", class_names),
+            "feature_names": as_texts("feature_names", feature_names),
+            "ids": as_ids("ids", ids),
+            "split": as_split("split", split),
+            "seed": as_seed("seed", seed),
+            "layout": as_text("layout", layout),
         }
-        self = cls._of(_halograph.Dataset.from_arrays(arrays, options))
-        dense = self._native.dense()
-        if shareable is not None and dense is not None and np.may_share_memory(dense, shareable):
-            shareable.flags.writeable = False
-        return self
+        if isinstance(features, tuple) or not features.flags.owndata or not features.flags.writeable:
+            return cls._of(_halograph.Dataset.from_arrays(arrays, options))
+        # Read-only before its elements are checked, so that no other thread changes them afterwards.
+        features.flags.writeable = False
+        is_shared = False
+        try:
+            self = cls._of(_halograph.Dataset.from_arrays(arrays, options))
+            dense = self._native.dense()
+            is_shared = dense is not None and np.may_share_memory(dense, features)
+            return self
+        finally:
+            features.flags.writeable = not is_shared
 
     @classmethod
     def from_scipy(
@@ -203,29 +227,31 @@ class Dataset:
         """Makes a dataset of a ``torch_geometric.data.Data``.
 
         Reads ``x``, ``edge_index`` and, where present, ``y``, ``train_mask``, ``val_mask``, ``test_mask`` and
-        ``edge_weight``. A float32 ``x`` on the CPU is shared with the tensor; see :meth:`from_arrays`.
+        ``edge_weight``. ``x`` is copied; ``copy=False`` shares a float32 one on the CPU, see :meth:`from_arrays`.
 
         Args:
             data: The data; not a list of graphs. ``edge_attr`` is not used and warned about.
-            **options: Further arguments of :meth:`from_arrays`, which take precedence, such as ``directed=True`` to keep
-                the directions of ``edge_index``.
+            **options: Further arguments of :meth:`from_arrays`, which take precedence, also over ``x`` and ``edge_index``.
+                ``directed=True`` keeps the directions of ``edge_index``; otherwise :attr:`notes` tell if edges were added
+                as the reverse of others.
 
         Raises:
-            InputError: As :meth:`from_arrays`; the data have no ``x`` or no ``edge_index``.
+            InputError: As :meth:`from_arrays`; the data have no ``x`` or no ``edge_index``, or a sparse tensor.
 
         Example:
             >>> from torch_geometric.datasets import Planetoid
             >>> data = halograph.Dataset.from_pyg(Planetoid("/tmp/cora", "Cora")[0], name="cora")
         """
+        names = ("x", "edge_index", "y", "train_mask", "val_mask", "test_mask", "edge_weight")
+        found = {name: options.pop(name, None) if name in options else getattr(data, name, None) for name in names}
         for needed in ("x", "edge_index"):
-            if getattr(data, needed, None) is None:
-                raise InputError.at("data", f"no {needed}", "give node features x and edges edge_index")
+            if found[needed] is None:
+                problem = f"{type(data).__name__} has no {needed}"
+                help = "give a homogeneous Data with x and edge_index; of a dataset of PyG, give one graph: dataset[0]"
+                raise InputError.at("data", problem, help)
         if getattr(data, "edge_attr", None) is not None:
             warnings.warn("edge_attr is not used: there are no edge features", HalographWarning, stacklevel=2)
-        names = ("y", "train_mask", "val_mask", "test_mask", "edge_weight")
-        found = {name: getattr(data, name, None) for name in names}
-        options = {**{name: from_tensor(tensor) for name, tensor in found.items() if tensor is not None}, **options}
-        return cls.from_arrays(from_tensor(data.edge_index), from_tensor(data.x), **options)
+        return cls._of_tensors({name: tensor for name, tensor in found.items() if tensor is not None}, options)
 
     @classmethod
     def from_dgl(cls, graph: Any, *, edge_weight: str | None = None, **options: Any) -> Self:
@@ -236,7 +262,7 @@ class Dataset:
         Args:
             graph: The graph.
             edge_weight: Name of the edge weights in ``edata``; default: none.
-            **options: Further arguments of :meth:`from_arrays`, which take precedence.
+            **options: Further arguments of :meth:`from_arrays`, which take precedence; as for :meth:`from_pyg`.
 
         Raises:
             InputError: As :meth:`from_arrays`; the graph has several types, or no ``feat``.
@@ -248,14 +274,26 @@ class Dataset:
         if "feat" not in graph.ndata:
             raise InputError.at("graph", "no features: ndata has no feat", 'set graph.ndata["feat"]')
         names = {"label": "y", "train_mask": "train_mask", "val_mask": "val_mask", "test_mask": "test_mask"}
-        found = {to: from_tensor(graph.ndata[name]) for name, to in names.items() if name in graph.ndata}
+        found = {to: graph.ndata[name] for name, to in names.items() if name in graph.ndata}
         if edge_weight is not None:
             if edge_weight not in graph.edata:
                 raise InputError.at("edge_weight", f"edata has no {edge_weight!r}")
-            found["edge_weight"] = from_tensor(graph.edata[edge_weight])
-        source, target = graph.edges(form="uv", order="eid")
-        edge_index = np.stack([from_tensor(source), from_tensor(target)])
-        return cls.from_arrays(edge_index, from_tensor(graph.ndata["feat"]), **{**found, **options})
+            found["edge_weight"] = graph.edata[edge_weight]
+        ends = zip(("source", "target"), graph.edges(form="uv", order="eid"), strict=True)
+        found["edge_index"] = np.stack([from_tensor(name, tensor) for name, tensor in ends])
+        found["x"] = graph.ndata["feat"]
+        return cls._of_tensors(found, options)
+
+    @classmethod
+    def _of_tensors(cls, found: dict[str, Any], options: dict[str, Any]) -> Self:
+        """Makes a dataset of the tensors that were found and of the options, which take precedence."""
+        arguments = {name: from_tensor(name, value) for name, value in {**found, **options}.items()}
+        self = cls.from_arrays(**arguments)
+        edges = np.size(arguments["edge_index"]) // 2
+        if not self.directed and self.num_edges > edges:
+            note = f"edge_index: {edges} edges were given and {self.num_edges} are stored, in both directions"
+            self._notes += (f"{note}; directed=True keeps the given directions",)
+        return self
 
     @classmethod
     def from_networkx(
@@ -272,7 +310,8 @@ class Dataset:
     ) -> Self:
         """Makes a dataset of a ``networkx`` graph, nodes in its order.
 
-        A ``DiGraph`` is directed unless ``directed=False`` is given. Nodes that are not 0, 1, 2… give the :attr:`ids`.
+        A ``DiGraph`` is directed unless ``directed=False`` is given. Nodes that are not 0, 1, 2… give the :attr:`ids`. An
+        attribute of another name than the default must exist.
 
         Args:
             graph: The graph.
@@ -285,7 +324,7 @@ class Dataset:
             **options: Further arguments of :meth:`from_arrays`.
 
         Raises:
-            InputError: As :meth:`from_arrays`; a node has no ``x``.
+            InputError: As :meth:`from_arrays`; a node has no ``x``, or no node or edge has an attribute that was named.
         """
         from ._tables import of_networkx
 
@@ -299,28 +338,33 @@ class Dataset:
         edges: Any,
         nodes: Any,
         *,
-        source: str = "src",
-        target: str = "dst",
-        weight: str = "weight",
-        id: str = "id",
-        label: str = "label",
-        split: str = "split",
+        source: str | None = None,
+        target: str | None = None,
+        weight: str | None = None,
+        id: str | None = None,
+        label: str | None = None,
+        split: str | None = None,
         features: Sequence[str] | None = None,
+        split_rule: str | Sequence[float] | None = None,
         **options: Any,
     ) -> Self:
         """Makes a dataset of two ``pandas.DataFrame``, with the columns of ``halograph data import csv``.
 
+        A column that is named by an argument must exist. By default, columns are found by their usual names, in upper or
+        lower case, among those that ``features`` does not name; :attr:`notes` list what was found and what is not used.
+
         Args:
-            edges: One row per edge: ``source`` and ``target``, ids of nodes; ``weight`` if edges have weights.
+            edges: One row per edge: source and target, ids of nodes; weight if edges have weights.
             nodes: One row per node.
-            source: Column of the source.
-            target: Column of the destination.
-            weight: Column of the weight; may be missing.
-            id: Column of ``nodes`` with the id; if it is missing, the index of ``nodes`` is the id.
+            source: Column of the source; default: src, source or from.
+            target: Column of the destination; default: dst, target or to.
+            weight: Column of the weight; default: weight or edge_weight, if there is one.
+            id: Column of ``nodes`` with the id; default: id, node or node_id, or the index of ``nodes``.
             label: Column of the class, a number or a name; missing values: no label. Names are sorted to
-                ``class_names``. The column may be missing.
-            split: Column with train, val, test or nothing; may be missing.
+                ``class_names``. Default: label, y or class, if there is one.
+            split: Column with train, val, test or nothing; default: split, if there is one.
             features: Feature columns; default: all other columns.
+            split_rule: Rule of a random split, as ``split`` of :meth:`from_arrays`, instead of a column.
             **options: Further arguments of :meth:`from_arrays`.
 
         Raises:
@@ -329,7 +373,12 @@ class Dataset:
         from ._tables import of_pandas
 
         columns = {"source": source, "target": target, "weight": weight, "id": id, "label": label, "split": split}
-        return cls.from_arrays(**{**of_pandas(edges, nodes, columns, features), **options})
+        if split is not None and split_rule is not None:
+            raise InputError.at("split_rule", "the split is given by a column, too", "give one of split and split_rule")
+        arguments, notes = of_pandas(edges, nodes, columns, features, split_rule is not None)
+        self = cls.from_arrays(**{**arguments, "split": split_rule, **options})
+        self._notes += notes
+        return self
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -381,7 +430,7 @@ class Dataset:
     @property
     def notes(self) -> tuple[str, ...]:
         """Remarks on the arrays, such as labels that are missing or weights that were combined."""
-        return tuple(self._native.notes)
+        return self._notes
 
     @property
     def num_nodes(self) -> int:
@@ -432,7 +481,7 @@ class Dataset:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of all contents: equal if and only if the data are equal."""
+        """Digest of all contents: equal if and only if the data are equal, with features of the same type."""
         value: str = self._facts["fingerprint"]
         return value
 
@@ -454,7 +503,7 @@ class Dataset:
     @property
     def x(self) -> Any:
         """Features :math:`(|V|, F)`, float32 or float16: a read-only view, not a copy. Sparse features are a
-        ``scipy.sparse.csr_array`` of views, which needs scipy."""
+        ``scipy.sparse.csr_array`` of views (``indptr`` is a copy), which needs scipy."""
         dense = self._native.dense()
         if dense is not None:
             return dense
@@ -464,8 +513,11 @@ class Dataset:
             raise ImportError("scipy is needed for sparse features: pip install scipy") from error
         starts, columns, values = self._native.sparse() or ()
         matrix = csr_array((self.num_nodes, self.num_features), dtype=values.dtype)
+        # Both of one type, which scipy requires: a view of the columns, unless there are too many elements.
+        index = np.int32 if len(values) < 2**31 else np.int64
         # Assigned, because the constructor would copy indices to signed types.
-        matrix.indptr, matrix.indices, matrix.data = starts.view(np.int64), columns.view(np.int32), values
+        matrix.indptr, matrix.indices = starts.astype(index), columns.view(np.int32).astype(index, copy=False)
+        matrix.data = values
         return matrix
 
     @property
@@ -510,6 +562,12 @@ class Dataset:
         """``Dataset(cora, nodes=2708, edges=10556, features=1433, classes=7)``"""
         text = ", ".join(f"{key}={self._facts[key]}" for key in ("nodes", "edges", "features", "classes"))
         return f"Dataset({self.name}, {text})"
+
+    def __copy__(self) -> Self:
+        return self  # immutable
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.path is None:

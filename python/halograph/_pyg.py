@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,10 +34,12 @@ def _import() -> tuple[Any, Any]:
     return torch, torch_geometric
 
 
-def model(header: dict[str, Any], weights: dict[str, npt.NDArray[Any]]) -> Any:
-    """Returns PyG's model of a run, with its weights."""
+def model(header: dict[str, Any], weights: dict[str, npt.NDArray[Any]], dataset: Dataset | None) -> Any:
+    """Returns PyG's model of a run, with its weights; ``dataset`` are its data, if they are there."""
     spec = header["config"]["model"]
     _check(spec)
+    if dataset is not None:
+        _check_edge_weights(header["config"], dataset)
     torch, _ = _import()
     from torch_geometric.nn import models
 
@@ -63,6 +66,39 @@ def _check(spec: dict[str, Any]) -> None:
         raise InputError.at("model.output_heads", problem)
 
 
+def _check_edge_weights(config: dict[str, Any], dataset: Dataset) -> None:
+    """Refuses edge weights that a model uses and its counterpart in PyG ignores."""
+    kind = config["model"]["kind"]
+    if config["data"]["edge_weights"] and kind in ("sage", "gin") and dataset.edge_weight is not None:
+        problem = f"{MODELS[kind]} of PyG takes no edge weights, which {dataset.name} has"
+        raise InputError.at("data.edge_weights", problem, "train with edge_weights=False, or another model")
+
+
+def _columns(own: dict[str, Any], dataset: Dataset) -> list[int] | None:
+    """Returns the column of the dataset for each input of the model; ``None``: in the order of the dataset. Refuses what
+    ``predict`` refuses."""
+    names, others = own.get("feature_names", []), dataset.feature_names
+    if not names or not others:
+        if own["features"] == dataset.num_features:
+            return None
+        problem = f"{dataset.num_features} features; the run was trained on {own['features']}"
+        raise InputError.at("dataset", problem, "use data with the features that the run was trained on, in the same order")
+    if names == others:
+        return None
+    place, known = {name: k for k, name in enumerate(others)}, set(names)
+    counts = Counter(names) | Counter(others)
+    wrong = {
+        "several columns are called": [name for name, count in counts.items() if count > 1],
+        "missing": [name for name in names if name not in place],
+        "not in the run": [name for name in others if name not in known],
+    }
+    problem = next((f"{what}: {', '.join(which[:8])}" for what, which in wrong.items() if which), "")
+    if problem:
+        help = "give the columns that the run was trained on, in any order"
+        raise InputError.at("dataset", f"feature columns differ from those of the run: {problem}", help)
+    return [place[name] for name in names]
+
+
 def _dense(dataset: Dataset) -> npt.NDArray[np.float64]:
     """Returns a copy of the features with all their zeros."""
     sparse = dataset._native.sparse()
@@ -78,7 +114,11 @@ def data(header: dict[str, Any], scaling: tuple[list[float], list[float]] | None
     """Returns the data as the model of a run reads them."""
     torch, pyg = _import()
     config = header["config"]
+    _check_edge_weights(config, dataset)
+    columns = _columns(header["data"], dataset)
     x = _dense(dataset)
+    if columns is not None:
+        x = x[:, columns]
     if config["data"]["normalize"] == "rows":
         sums = np.abs(x).sum(axis=1, keepdims=True)
         x = x / np.where(sums > 0, sums, 1)

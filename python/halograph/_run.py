@@ -142,6 +142,12 @@ class Run:
         self._path, self._notes, self._interrupted = path, notes, interrupted
         return self
 
+    def __copy__(self) -> Run:
+        return self  # immutable
+
+    def __deepcopy__(self, memo: object) -> Run:
+        return self
+
     def __reduce__(self) -> tuple[Any, ...]:
         parts = None if self._model is None else self._model.parts()
         rest = (self._history, self._summary, self._path, self._notes, self._interrupted)
@@ -166,8 +172,9 @@ class Run:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this process has the results: false on ranks other than 0 of a launcher, where every other attribute
-        but :attr:`path` raises :class:`HalographError`."""
+        """Whether this process has the results: false on ranks other than 0 of a launcher. There :attr:`path`,
+        :attr:`notes` and :attr:`interrupted` are those of the rank itself, which no callback stops, and all else raises
+        :class:`HalographError`."""
         return self._model is not None
 
     @property
@@ -275,32 +282,51 @@ class Run:
         """Returns a ``torch_geometric.nn.models`` model (GraphSAGE, GCN, GAT or GIN) with the weights, in evaluation mode.
 
         It gives the logits of :meth:`predict` for the tensors of :meth:`pyg_data`, and for the original ones if the run
-        scales no features and counts no node in its own mean.
+        scales no features and counts no node in its own mean. A GCN of data with edge weights needs ``edge_weight``, too.
 
         Raises:
             ImportError: torch or torch_geometric is not installed.
-            InputError: PyG has no such model: gcnii, resgcn, dense layers at the end, or another number of output heads.
+            InputError: PyG has no such model: gcnii, resgcn, dense layers at the end, another number of output heads, or
+                sage or gin with edge weights. (Weights of data that are not there any more are refused by
+                :meth:`pyg_data`.)
 
         Example:
             >>> model, data = run.to_pyg(), run.pyg_data()
-            >>> logits = model(data.x, data.edge_index)
+            >>> logits = model(data.x, data.edge_index)                               # without edge weights
+            >>> logits = model(data.x, data.edge_index, edge_weight=data.edge_weight)   # a GCN, with edge weights
         """
-        return _pyg.model(json.loads(self._results.header()), self.state_dict())
+        header = json.loads(self._results.header())
+        try:
+            data = self._pyg_source(None)
+        except HalographError:  # The data are no longer there.
+            data = None
+        return _pyg.model(header, self.state_dict(), data)
 
-    def pyg_data(self, dataset: Dataset | None = None) -> Any:
-        """Returns a ``torch_geometric.data.Data`` as the model reads the data: ``x`` scaled, ``edge_index`` with the
-        self-loops that ``self_in_mean`` stands for, and ``y``, masks and ``edge_weight`` if there are any.
+    def pyg_data(self, dataset: Dataset | Path | None = None) -> Any:
+        """Returns a ``torch_geometric.data.Data`` as the model reads the data: ``x`` scaled, its columns in the order of
+        the run, ``edge_index`` with the self-loops that ``self_in_mean`` stands for, and ``y``, masks and ``edge_weight``
+        if there are any.
+
+        Args:
+            dataset: The data, also new ones with the same features, matched as by :meth:`predict`; default: those of the
+                training.
 
         Raises:
             ImportError: torch or torch_geometric is not installed.
+            InputError: The features do not fit, there are no data, or the data have edge weights that PyG's model does not
+                take.
         """
+        header = json.loads(self._results.header())
+        return _pyg.data(header, self._results.scaling(), self._pyg_source(dataset))
+
+    def _pyg_source(self, dataset: Dataset | Path | None) -> Dataset:
+        """Returns a dataset, or opens it."""
         chosen = self._dataset if dataset is None else dataset
         if chosen is None:
-            path = self._data_ref.get("path")
-            if path is None:
-                raise InputError.at("run", "was trained on a dataset in memory", "give the dataset")
-            chosen = Dataset.open(path)
-        return _pyg.data(json.loads(self._results.header()), self._results.scaling(), chosen)
+            chosen = self._data_ref.get("path")
+        if chosen is None:
+            raise InputError.at("run", "was trained on a dataset in memory", "give the dataset")
+        return chosen if isinstance(chosen, Dataset) else Dataset.open(chosen)
 
     def report(self) -> Report:
         """Returns a report, as ``halograph report`` writes it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -81,11 +82,15 @@ def train(
 
     Ctrl-C stops after the current optimiser step and returns the run, with :attr:`Run.interrupted` true and what was learnt:
     the weights of the best evaluation so far or, before the first evaluation, the newest weights. With ``out``, the run can be
-    resumed. Before the first optimiser step has ended, ``KeyboardInterrupt`` is raised. An exception of any other signal
+    resumed. If no optimiser step has ended by then, ``KeyboardInterrupt`` is raised. An exception of any other signal
     handler propagates. Only the main thread of Python receives signals.
 
-    The GIL is released while training; runs in several threads are independent. The same data, settings and number of
-    ranks give weights that are equal to the bit, here and on the command line, on any number of threads.
+    The GIL is released while training; runs in several threads are independent (not under a launcher). The same data,
+    settings and number of ranks give weights that are equal to the bit, here and on the command line, on any number of
+    threads.
+
+    Under a launcher, runs must not be concurrent: all ranks train the same runs, one after the other. A run that fails,
+    also for wrong settings, ends all runs of these ranks: later ones fail, too.
 
     Remarks on data and settings are in :attr:`Run.notes`; those known before the first epoch are also issued as
     :class:`HalographWarning`.
@@ -115,7 +120,7 @@ def train(
         "force": force,
         "trace": trace,
         "on_event": listener,
-        "on_notes": _warn,
+        "on_notes": _warner(),
     }
     data = dataset._native if isinstance(dataset, Dataset) else os.fspath(dataset)
     try:
@@ -154,15 +159,27 @@ class _Listener:
             self.bar.close()
 
 
-def _warn(notes: list[str]) -> None:
-    for note in notes:
-        warnings.warn(note, HalographWarning, stacklevel=2)
+def _warner() -> Callable[[list[str]], None]:
+    """Returns a function that issues notes as warnings about the line that called this package. It may run in any thread."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
+        frame = frame.f_back
+    place, line = frame.f_code.co_filename, frame.f_lineno
+    module, registry = frame.f_globals.get("__name__"), frame.f_globals.setdefault("__warningregistry__", {})
+
+    def warn(notes: list[str]) -> None:
+        for note in notes:
+            warnings.warn_explicit(note, HalographWarning, place, line, module, registry)
+
+    return warn
 
 
 def _settings(settings: dict[str, Any]) -> list[tuple[str, str | None, str]]:
     """Returns name, key of a table and text of all settings that are not ``None``."""
     found: list[tuple[str, str | None, str]] = []
     for name, value in settings.items():
+        if name == "class_weights" and isinstance(value, dict):
+            raise InputError.at(f"argument {name}", "a dict", "give a list, one weight per class, or 'balanced'")
         if isinstance(value, dict):
             found += [(name, str(key), _text(name, inner)) for key, inner in value.items()]
         elif value is not None:
@@ -172,7 +189,7 @@ def _settings(settings: dict[str, Any]) -> list[tuple[str, str | None, str]]:
 
 def _text(name: str, value: Any) -> str:
     """Returns a value as a configuration file has it."""
-    if isinstance(value, np.generic | np.ndarray):
+    if hasattr(value, "tolist") and not isinstance(value, type):  # of numpy, torch or pandas
         value = value.tolist()
     if isinstance(value, bool):
         return str(value).lower()

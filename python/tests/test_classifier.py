@@ -1,5 +1,7 @@
 """NodeClassifier: what scikit-learn expects of an estimator."""
 
+import copy
+
 import numpy as np
 import pytest
 from conftest import QUICK, assert_same_weights
@@ -42,6 +44,14 @@ def test_a_grid_search_by_validation_score(data):
     best = max(searched, key=lambda classifier: classifier.score(data, subset="val"))
     assert best.get_params()["lr"] == 0.05
     assert best.score(data) > 0.6
+
+
+def test_copies_keep_the_data_and_labels_are_refused(data):
+    classifier = copy.deepcopy(NodeClassifier(**QUICK).fit(data))
+    assert classifier.predict().shape == (60,)
+    for use in (classifier.fit, classifier.score):
+        with pytest.raises(InputError, match="y: labels"):
+            use(data, data.y)
 
 
 def test_parameters_are_checked_by_fit(data):

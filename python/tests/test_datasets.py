@@ -1,5 +1,6 @@
 """Constructors of datasets: all agree, and say what is wrong."""
 
+import copy
 import pickle
 from types import SimpleNamespace
 
@@ -10,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 from conftest import QUICK, halograph_command, make_arrays
 
-from halograph import Dataset, HalographWarning, InputError, train
+from halograph import Dataset, HalographWarning, InputError, _dataset, train
 
 MASKS = ["train_mask", "val_mask", "test_mask"]
 
@@ -200,6 +201,45 @@ def test_features_are_shared_and_protected(arrays):
     np.testing.assert_array_equal(copied.x, expected)
 
 
+def test_views_are_copied_unless_told(arrays):
+    x = arrays.pop("x")
+    copied = Dataset.from_arrays(x=x[:], **arrays)
+    shared = Dataset.from_arrays(x=x[:], **arrays, copy=False)
+    assert not np.shares_memory(copied.x, x) and np.shares_memory(shared.x, x)
+    before = copied.x.copy()
+    x[0, 0] = 7  # not protected: the caller was told
+    np.testing.assert_array_equal(copied.x, before)
+    assert shared.x[0, 0] == 7
+
+
+def test_arrays_that_are_not_shared_stay_writeable(arrays):
+    with pytest.raises(InputError):
+        Dataset.from_arrays(**{**arrays, "y": [0]})
+    arrays["x"][0, 0] = 1
+    mostly_zeros = np.zeros((60, 100), np.float32)
+    mostly_zeros[:, 0] = 1
+    for x in (mostly_zeros, arrays["x"].astype(np.float64)):  # stored sparse; converted
+        Dataset.from_arrays(**{**arrays, "x": x})
+        x[0, 0] = 1
+
+
+def test_an_array_is_read_only_while_it_is_checked(arrays, monkeypatch):
+    """Another thread cannot write to the array between the check of its elements and the end of the constructor."""
+    native, writeable = _dataset._halograph.Dataset.from_arrays, []
+
+    def check(given, options):
+        writeable.append(given["x"].flags.writeable)
+        return native(given, options)
+
+    monkeypatch.setattr(_dataset, "_halograph", SimpleNamespace(Dataset=SimpleNamespace(from_arrays=check)))
+    data = Dataset.from_arrays(**arrays)
+    assert writeable == [False] and np.shares_memory(data.x, arrays["x"])
+
+
+def test_copies_of_a_dataset_are_the_dataset(data):
+    assert copy.copy(data) is data and copy.deepcopy([data])[0] is data
+
+
 def test_read_only_arrays_are_taken(arrays, data):
     for array in arrays.values():
         array.flags.writeable = False
@@ -211,6 +251,8 @@ def test_sparse_features_stay_sparse(arrays):
     sparse = Dataset.from_arrays(**{**arrays, "x": x})
     assert sp.issparse(sparse.x) and sparse.num_features == 200
     np.testing.assert_array_equal(sparse.x.toarray(), x.toarray())
+    np.testing.assert_array_equal(sparse.x.tocoo().toarray(), x.toarray())
+    assert sp.vstack([sparse.x, sparse.x]).shape == (120, 200)
     # The same numbers; training computes the same up to rounding.
     dense = Dataset.from_arrays(**{**arrays, "x": x}, layout="dense")
     np.testing.assert_array_equal(dense.x, x.toarray())
@@ -365,6 +407,16 @@ WRONG = {
     "too few class names": (lambda a: {"class_names": ["a", "b"]}, ["class_names"]),
     "too few feature names": (lambda a: {"feature_names": ["a"]}, ["feature_names"]),
     "too few ids": (lambda a: {"ids": ["a"]}, ["ids"]),
+    "equal ids": (lambda a: {"ids": ["a", *range(58), "a"]}, ["ids", "'a'", "twice"]),
+    "ids of one text": (lambda a: {"ids": "a" * 60}, ["ids", "sequence"]),
+    "a negative seed": (lambda a: {"seed": -1}, ["seed", "-1"]),
+    "a seed beyond 64 bits": (lambda a: {"seed": 2**64}, ["seed", "18446744073709551616"]),
+    "a name that is no text": (lambda a: {"name": 3}, ["name", "3"]),
+    "a name that is not UTF-8": (lambda a: {"name": "\udcff"}, ["name", "surrogates"]),
+    "a direction that is no flag": (lambda a: {"directed": "no"}, ["directed", "no"]),
+    "a split of words": (lambda a: {"split": ["a", "b", "c"]}, ["split", "0.6,0.2,0.2"]),
+    "an empty mask of flags": (lambda a: {"train_mask": np.zeros(0, bool)}, ["train_mask", "60"]),
+    "masked features": (lambda a: {"x": np.ma.masked_less(a["x"], 0)}, ["x", "masked", "filled"]),
 }
 
 
@@ -375,6 +427,79 @@ def test_wrong_arrays_are_refused(arrays, case):
         Dataset.from_arrays(**{**arrays, **change(arrays)})
     for part in parts:
         assert part.lower() in str(error.value).lower(), f"{part!r} is not in: {error.value}"
+
+
+def test_plain_arguments_in_other_forms(arrays):
+    numbered = Dataset.from_arrays(**arrays, ids=range(1, 61))
+    assert numbered.ids == [str(id) for id in range(1, 61)]
+    shares = Dataset.from_arrays(**arrays, split=(0.5, 0.25, 0.25), seed=np.int64(1))
+    assert shares.fingerprint == Dataset.from_arrays(**arrays, split="0.5,0.25,0.25", seed=1).fingerprint
+    assert shares.train_mask.sum() == 30
+    unmasked = np.ma.masked_array(arrays["x"], False)
+    assert Dataset.from_arrays(**{**arrays, "x": unmasked}).fingerprint == Dataset.from_arrays(**arrays).fingerprint
+
+
+EDGES = pd.DataFrame({"src": ["a", "b"], "dst": ["b", "c"], "w": [1.0, 2.0], "time": 0})
+NODES = pd.DataFrame({"id": list("abc"), "f": [0.0, 1, 2], "label": [0, 1, 0], "split": ["train", "val", None]})
+
+
+@pytest.mark.parametrize("role", ["source", "target", "weight", "id", "label", "split", "features"])
+def test_misspelt_columns_of_pandas_are_refused(role):
+    with pytest.raises(InputError, match="no column 'misspelt'; the columns are"):
+        Dataset.from_pandas(EDGES, NODES, **{role: ["misspelt"] if role == "features" else "misspelt"})
+
+
+@pytest.mark.parametrize("role", ["x", "y", "train_mask", "val_mask", "test_mask", "weight"])
+def test_misspelt_attributes_of_networkx_are_refused(role):
+    graph = nx.path_graph(3)
+    nx.set_node_attributes(graph, 1.0, "x")
+    assert Dataset.from_networkx(graph).num_classes == 0  # the usual attributes may be missing
+    with pytest.raises(InputError, match="attribute 'misspelt'"):
+        Dataset.from_networkx(graph, **{role: "misspelt"})
+
+
+def test_usual_columns_of_pandas():
+    """Columns are found by the names that `data import csv` knows; the notes say which."""
+    data = Dataset.from_pandas(EDGES, NODES)
+    assert data.feature_names == ["f"] and data.edge_weight is None
+    assert "edges: columns that are not used: w, time" in data.notes
+    assert "nodes: columns: id 'id', label 'label', split 'split'" in data.notes
+    renamed = {"id": "Node", "label": "class"}, {"src": "From", "dst": "to", "w": "edge_weight"}
+    other = Dataset.from_pandas(EDGES.rename(columns=renamed[1]), NODES.rename(columns=renamed[0]))
+    assert_same_contents(other, data)
+    np.testing.assert_array_equal(other.edge_weight, Dataset.from_pandas(EDGES, NODES, weight="w").edge_weight)
+    # A column that is named as a feature has no other role.
+    assert Dataset.from_pandas(EDGES, NODES, features=["f", "label"]).num_classes == 0
+    with pytest.raises(InputError, match="'label' is"):
+        Dataset.from_pandas(EDGES, NODES, label="label", features=["f", "label"])
+    with pytest.raises(InputError, match="source=") as error:
+        Dataset.from_pandas(EDGES.rename(columns={"src": "payer"}), NODES)
+    assert "payer" in error.value.problem
+
+
+def test_splits_of_pandas_are_columns_or_drawn():
+    drawn = Dataset.from_pandas(EDGES, NODES.assign(split="fold 7"), split_rule=(0, 0, 1))
+    assert drawn.test_mask.all() and drawn.feature_names == ["f"]
+    assert "nodes: columns that are not used: split" in drawn.notes
+    with pytest.raises(InputError, match="split_rule="):
+        Dataset.from_pandas(EDGES, NODES, split="0.6,0.2,0.2")
+    with pytest.raises(InputError, match="split_rule"):
+        Dataset.from_pandas(EDGES, NODES, split="split", split_rule="auto")
+
+
+def test_wrong_tables():
+    with pytest.raises(InputError, match="row 1, column f"):
+        Dataset.from_pandas(EDGES, NODES.assign(f=[0, np.nan, 1]))
+    with pytest.raises(InputError, match="called 'f'"):
+        Dataset.from_pandas(EDGES, pd.concat([NODES, NODES[["f"]]], axis=1))
+    names = Dataset.from_pandas(EDGES, NODES.assign(label=["01", "1", None]))
+    assert names.class_names == ["01", "1"] and list(names.y) == [0, 1, -1]
+    numbers = Dataset.from_pandas(EDGES, NODES.assign(label=["1", "0", "-1"]))
+    assert numbers.class_names == [] and list(numbers.y) == [1, 0, -1]
+    graph = nx.Graph([("1", 1)])
+    nx.set_node_attributes(graph, 1.0, "x")
+    with pytest.raises(InputError, match="ids: '1' is there twice"):
+        Dataset.from_networkx(graph)
 
 
 def test_empty_arrays(arrays):
@@ -397,8 +522,12 @@ def test_other_constructors_refuse(arrays, pyg, tmp_path):
         Dataset.from_scipy(np.eye(60), x, y)
     with pytest.raises(InputError, match="edge_index"):
         Dataset.from_pyg(pyg.Data(x=pyg.torch.ones(3, 2)))
-    with pytest.raises(InputError, match="x"):
-        Dataset.from_pyg(pyg.Data(edge_index=pyg.torch.tensor([[0], [1]])))
+    no_x = pyg.Data(edge_index=pyg.torch.tensor([[0], [1]]))
+    for wrong, name in ((no_x, "Data has no x"), ([no_x], "list has no x")):
+        with pytest.raises(InputError, match=name):
+            Dataset.from_pyg(wrong)
+    with pytest.raises(InputError, match="to_dense"):
+        Dataset.from_pyg(no_x, x=pyg.torch.eye(2).to_sparse())
     graph = DglGraph(arrays)
     del graph.ndata["feat"]
     with pytest.raises(InputError, match="feat"):
@@ -429,4 +558,30 @@ def test_edge_attributes_of_pyg_are_warned_about(arrays, data, pyg):
     with pytest.warns(HalographWarning, match="edge_attr"):
         found = Dataset.from_pyg(pyg.Data(**tensors, edge_attr=edge_attr))
     assert found.fingerprint == data.fingerprint
-    assert np.shares_memory(Dataset.from_pyg(pyg.Data(**tensors)).x, tensors["x"].numpy())
+
+
+def test_tensors_of_pyg(arrays, data, pyg):
+    tensors = pyg.Data(**{name: pyg.torch.from_numpy(np.array(array)) for name, array in arrays.items()})
+    for copy in (None, True, False):
+        found = Dataset.from_pyg(tensors, copy=copy)
+        assert found.fingerprint == data.fingerprint
+        assert np.shares_memory(found.x, tensors.x.numpy()) == (copy is False)
+    # Options take precedence.
+    for name, value in {"x": tensors.x + 1, "edge_index": tensors.edge_index[:, :9], "y": None}.items():
+        expected = Dataset.from_arrays(**{**arrays, name: value})
+        assert Dataset.from_pyg(tensors, **{name: value}).fingerprint == expected.fingerprint
+    # numpy has no bfloat16.
+    tensors.x = tensors.x.bfloat16()
+    np.testing.assert_array_equal(Dataset.from_pyg(tensors).x, tensors.x.float().numpy())
+
+
+def test_added_directions_are_noted(arrays, pyg):
+    one_way = pyg.Data(x=pyg.torch.ones(3, 1), edge_index=pyg.torch.tensor([[0, 1], [1, 2]]))
+    both_ways = pyg.torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+
+    def notes(**options):
+        return [note for note in Dataset.from_pyg(one_way, **options).notes if note.startswith("edge_index")]
+
+    (note,) = notes()
+    assert "2 edges were given and 4 are stored" in note and "directed=True" in note
+    assert notes(directed=True) == notes(edge_index=both_ways) == []

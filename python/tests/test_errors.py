@@ -41,6 +41,7 @@ def test_the_classes_fit_those_of_python():
         ({"metric": "auc"}, ["auc"]),
         ({"class_weights": [1, 2]}, ["class_weights"]),
         ({"class_weights": "nowhere.csv"}, ["nowhere.csv"]),
+        ({"class_weights": {0: 1.0, 1: 2.0}}, ["class_weights", "list"]),
         ({"config": "nowhere.toml"}, ["nowhere.toml"]),
         ({"split_index": 1}, ["split", "1"]),
         ({"json": True}, ["json"]),

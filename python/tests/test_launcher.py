@@ -40,7 +40,8 @@ def test_ranks_of_a_launcher(data, tmp_path):
             else:
                 raise SystemExit("scores on another rank")
         # A launched process trains several runs, one after the other.
-        assert halograph.train("g", **{QUICK}).is_leader == run.is_leader
+        classifier = halograph.NodeClassifier(**{QUICK}).fit("g")
+        assert classifier.run_.is_leader == run.is_leader == hasattr(classifier, "classes_")
     """
     done = run_python(textwrap.dedent(code), launcher=mpirun(2), cwd=tmp_path)
     assert done.returncode == 0, done.stderr

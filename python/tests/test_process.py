@@ -35,7 +35,7 @@ def check(code, **values):
 INTERRUPT = """
 settings = {**QUICK, "epochs": 1_000_000, **SETTINGS}
 def interrupt(event):
-    if event.epoch == 3:
+    if isinstance(event, halograph.Epoch) and event.epoch == 3:  # once
         # Of the whole process, as a terminal does it; it arrives in a later epoch, while Rust trains.
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
 """
@@ -93,6 +93,25 @@ try:
 except KeyboardInterrupt:
     sys.exit(0)
 sys.exit("no KeyboardInterrupt")
+"""
+    )
+
+
+def test_ctrl_c_before_the_first_step():
+    """A note is issued before the first epoch; it waits until Python has seen the signal."""
+    check(
+        """
+import warnings
+def interrupt(*_):
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(1)
+warnings.simplefilter("always")
+warnings.showwarning = interrupt
+try:
+    run = halograph.train(data, heads=2, **QUICK)
+except KeyboardInterrupt:
+    sys.exit(0)
+sys.exit(f"no KeyboardInterrupt: {run}")
 """
     )
 

@@ -1,14 +1,16 @@
 """Data from PyG, models back to PyG."""
 
 import os
+import pickle
 import sys
+import warnings
 
 import numpy as np
 import pytest
-from conftest import QUICK, halograph_command
+from conftest import QUICK, halograph_command, make_arrays
 
 import halograph
-from halograph import Dataset, InputError
+from halograph import Dataset, HalographWarning, InputError
 
 
 def largest_difference(run, model, data):
@@ -70,16 +72,68 @@ def test_to_pyg_knows_the_settings(data, pyg, settings):
     tensors = run.pyg_data()
     dtype = next(model.parameters()).dtype
     assert dtype == (pyg.torch.float64 if settings.get("precision") == "f64" else pyg.torch.float32)
-    tensors.x = tensors.x.to(dtype)
+    assert tensors.x.dtype == dtype
     assert largest_difference(run, model, tensors) < 1e-4
     for name, tensor in model.state_dict().items():
         np.testing.assert_array_equal(tensor.numpy(), run.state_dict()[name], name)
 
 
-def test_edge_weights_go_to_gcn_of_pyg(arrays, pyg):
+@pytest.fixture
+def weighted(arrays):
     weights = np.random.default_rng(0).random(arrays["edge_index"].shape[1], np.float32)
-    run = halograph.train(Dataset.from_arrays(**arrays, edge_weight=weights), **QUICK)
+    return Dataset.from_arrays(**arrays, edge_weight=weights)
+
+
+@pytest.mark.parametrize("kind", ["gcn", "gat"])
+def test_edge_weights_go_to_models_of_pyg(weighted, pyg, kind):
+    settings = {**QUICK, "model": kind, "norm": "layer"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HalographWarning)  # gat does not use them
+        run = halograph.train(weighted, **settings)
     assert largest_difference(run, run.to_pyg(), run.pyg_data()) < 1e-4
+
+
+@pytest.mark.parametrize("kind", ["sage", "gin"])
+def test_edge_weights_that_pyg_ignores_are_refused(weighted, data, pyg, kind, tmp_path):
+    settings = {**QUICK, "model": kind}
+    weighted.save(tmp_path / "g")
+    in_memory, on_disk = halograph.train(weighted, **settings), halograph.train(tmp_path / "g", **settings)
+    for refused in (in_memory.to_pyg, on_disk.to_pyg, in_memory.pyg_data, lambda: in_memory.pyg_data(weighted)):
+        with pytest.raises(InputError, match="edge_weights"):
+            refused()
+    unweighted = halograph.train(weighted, **settings, edge_weights=False)
+    assert largest_difference(unweighted, unweighted.to_pyg(), unweighted.pyg_data()) < 1e-4
+    # Where the data are gone, those that are given are checked.
+    again = pickle.loads(pickle.dumps(in_memory))
+    again.to_pyg()
+    with pytest.raises(InputError, match="edge_weights"):
+        again.pyg_data(weighted)
+
+
+def test_pyg_data_of_other_data(arrays, pyg, tmp_path):
+    """Columns are matched as by `predict`."""
+    names = list("abcde")
+    run = halograph.train(Dataset.from_arrays(**arrays, feature_names=names), **QUICK, normalize="columns")
+    model = run.to_pyg()
+    order = [3, 0, 4, 1, 2]
+    mixed = Dataset.from_arrays(**{**arrays, "x": arrays["x"][:, order]}, feature_names=[names[k] for k in order])
+    mixed.save(tmp_path / "mixed")
+    for other in (mixed, tmp_path / "mixed", str(tmp_path / "mixed")):
+        np.testing.assert_array_equal(run.predict(other), run.predict())
+        assert largest_difference(run, model, run.pyg_data(other)) < 1e-4
+    small = make_arrays(nodes=31, seed=5)
+    small["x"] = small["x"][:, ::-1]
+    new = Dataset.from_arrays(**small)
+    logits = model(run.pyg_data(new).x, run.pyg_data(new).edge_index).detach().numpy()
+    np.testing.assert_allclose(logits, run.predict(new), atol=1e-4)
+    for names, part in ((list("abcdx"), "missing: e"), (list("aabcd"), "columns are called"), (list("abcd"), "missing: e")):
+        other = Dataset.from_arrays(arrays["edge_index"], arrays["x"][:, : len(names)], feature_names=names)
+        for refusing in (run.predict, run.pyg_data):
+            with pytest.raises(InputError, match=part):
+                refusing(other)
+    for refusing in (run.predict, run.pyg_data):
+        with pytest.raises(InputError, match="4 features; .* trained on 5"):
+            refusing(Dataset.from_arrays(arrays["edge_index"], arrays["x"][:, :4]))
 
 
 @pytest.mark.parametrize(

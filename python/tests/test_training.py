@@ -9,7 +9,7 @@ import pytest
 from conftest import QUICK, assert_same_weights, halograph_command, make_arrays, read_safetensors
 
 import halograph
-from halograph import Dataset, Epoch, Evaluation, HalographWarning, InputError, train
+from halograph import Dataset, Epoch, Evaluation, HalographWarning, InputError, NodeClassifier, train
 
 
 def flags(settings):
@@ -105,6 +105,13 @@ def test_a_setting_without_effect_is_a_warning(data):
     with pytest.warns(HalographWarning, match="heads"):
         run = train(data, heads=2, **QUICK)
     assert any("heads" in note for note in run.notes)
+
+
+def test_warnings_are_about_the_line_of_the_caller(data):
+    for use in (train, lambda data, **settings: NodeClassifier(**settings).fit(data)):
+        with pytest.warns(HalographWarning) as warned:
+            use(data, heads=2, **QUICK)
+        assert {warning.filename for warning in warned} == {__file__}
 
 
 def test_callbacks_see_epochs_and_evaluations(data):
