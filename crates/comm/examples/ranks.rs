@@ -4,7 +4,7 @@
 //! - `ranks work DEADLINE` exchanges messages until a rank fails (deadline in seconds), so that ranks can be killed.
 //! - `ranks fail RANK` makes that rank fail.
 //! - `ranks fail-outside RANK` makes that rank fail while the others wait in a group without it.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program, not a library")]
+#![expect(clippy::print_stdout, reason = "a program, not a library")]
 
 #[path = "../tests/checks/mod.rs"]
 mod checks;
@@ -23,10 +23,15 @@ fn main() -> ExitCode {
     match run(arguments.first().map_or("check", String::as_str), number) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            report(&format!("error: {error}"));
             ExitCode::from(3)
         }
     }
+}
+
+/// Writes a line to standard error in one piece: lines of several ranks must not mix.
+fn report(line: &str) {
+    std::io::stderr().write_all(format!("{line}\n").as_bytes()).expect("standard error is open");
 }
 
 fn run(mode: &str, number: Option<u64>) -> Result<()> {
@@ -104,7 +109,7 @@ fn fail_outside(comm: &Comm, rank: usize) -> Result<()> {
     let group = comm.subgroup(&members, 1)?;
     // No rank sends this message.
     let waited = group.receive((group.rank() + 1) % group.size(), Tag::new(Purpose::Features)).wait();
-    waited.map(drop).inspect_err(|error| eprintln!("a wait in the group ended: {error}"))
+    waited.map(drop).inspect_err(|error| report(&format!("a wait in the group ended: {error}")))
 }
 
 fn fail_here(comm: &Comm) -> Result<()> {
